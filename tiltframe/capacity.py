@@ -120,7 +120,6 @@ class Capacity:
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
-        """Show the levels, a line each, and the sums."""
         head = f"{'level':>8} {'states a day':>16} {'bytes a state':>14} {'a day':>10} {'retained':>10} {'open':>10}"
         lines = [
             f"{level.level:>8} {level.states_per_day:16,.0f} {sum(level.bytes_per_state.values()):14.1f} "
@@ -244,10 +243,7 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Commit the states to a store, and forget it; a store keeps windows that follow each other on the clock.
-
-    The least of a few: the first commits of a process also pay for what is imported and opened once.
-    """
+    """Commit the states to a store, and forget it: the least of a few, for the first ones open what is opened once."""
     if not all(level.contiguous for level, _ in levels):
         return 0.0
     states, seconds = joined(levels, frame), []
@@ -284,7 +280,6 @@ def _level_capacities(
     rate: float,
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
-    """Count states and their bytes, level by level."""
     found: list[LevelCapacity] = []
     sampled: list[tuple[float, dict[str, float]]] = []  # by level: the logarithm of a state's rows, its bytes
     keys = _keys_of(levels[0][1], frame)

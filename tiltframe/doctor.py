@@ -19,16 +19,7 @@ _MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    about : str
-    ok : bool
-    found : str
-    do : str
-        What to do; empty where nothing is wrong.
-    """
+    """One thing that was looked at, and what to ``do`` about it; nothing where it is ``ok``."""
 
     about: str
     ok: bool

@@ -140,7 +140,6 @@ def partial_states(
     """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
 
     They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
-
     ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
@@ -226,8 +225,7 @@ def reduce_keyed(
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
     """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
 
-    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in
-    `aggr.tables.by_key.merge_by`.
+    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `aggr.tables.by_key.merge_by`.
     """
     table = arrow_of(states)
     keys = _frame_keys(table, frame)
@@ -261,12 +259,8 @@ def climb(
     """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
 
     ``coarser`` are states that have climbed before, as `climb_within` leaves them: for each level above the finest some
-    of its windows, none of whose rows are in states of finer ones.
-
-    Yields
-    ------
-    each level, from the finest on, with its states: window_start, window_end, keys, states, in the order of window
-    and keys
+    of its windows, none of whose rows are in states of finer ones. Gives each level, from the finest on, with its
+    states: window_start, window_end, keys, states, in the order of window and keys.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
@@ -282,21 +276,11 @@ def climb_within(
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
     """Climb with merged states of the finest panes as far as windows lie in a span, whose rows are all among them.
 
-    Parameters
-    ----------
-    finest : as for `climb`
-    frame : of disjoint levels
-    start, end : int
-        Microseconds UTC, the end exclusive.
+    Of a frame of disjoint levels ``whole`` is each level, from the finest on, with the states of its windows in the
+    span, but for those that are left; ``left`` has for each level the states that are to meet others: of the finest,
+    those of windows that are not in the span; of each, those that are part of a coarser window that is not. `climb`
+    goes on with it.
 
-    Returns
-    -------
-    whole : each level, from the finest on, with the states of its windows in the span, but for those that are left
-    left : for each level the states that are to meet others: of the finest, those of windows that are not in the span;
-        of each, those that are part of a coarser window that is not. From there `climb` goes on with them
-
-    Examples
-    --------
     >>> import aggr
     >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
@@ -443,11 +427,9 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
     """Read a column of moments in microseconds UTC; raises ``ValueError`` for what holds none."""
-    column = states.column(name)
-    if column.null_count:
+    if states.column(name).null_count:
         raise ValueError(f"the column {name!r} of states must not be null")
     try:
-        micros: NDArray[np.int64] = normalize(column).cast(INSTANT).cast(pa.int64()).to_numpy()
+        return instants_of(states, name)
     except pa.ArrowInvalid as error:
         raise ValueError(f"the column {name!r} holds no moments in microseconds: {error}") from None
-    return micros

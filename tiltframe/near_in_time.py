@@ -72,10 +72,7 @@ def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
-    """Find the first and the last time of a batch; None if it is dear to part.
-
-    Times are known as they stand, and dictionaries are small: they are joined for each part.
-    """
+    """Find the first and last time of a batch; None if it is dear to part: dictionaries are joined for each part."""
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
         return None

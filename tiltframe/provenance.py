@@ -45,11 +45,7 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool) -> str | None:
     """Name the first thing in which states differ from a frame's; None where they do not.
 
-    Parameters
-    ----------
-    mine, theirs : descriptions of the frame's states, and of the states that are given
-    exactly : bool
-        Whether the columns of states must be the same; else it is enough that the frame can read its own from them.
+    Unless ``exactly``, it is enough that the frame can read its own states from them.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if mine[part] != theirs.get(part):

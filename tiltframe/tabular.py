@@ -66,41 +66,14 @@ def rows_of(
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> Batches:
-    """Read rows of whatever holds a table.
+    """Read the rows of whatever holds a table: the columns that are needed where they can be chosen before, else all.
 
-    Parameters
-    ----------
-    given : table, DataFrame, stream, dataset or path
-        See above; a list of paths stands for all of their files.
-    what : str
-        What messages call it.
-    columns : function of the names that there are, or None for all
-        Names the columns that are needed, and refuses data without them.
-    time : str
-        The column of event times, which text files may write in several ways.
-    keys : names
-        Whose values must be the digits that a text file writes.
-    coded : names
-        Of texts that may come as dictionaries, where Parquet files hold them so.
-    reading : ReadOptions
-        What the rows do not say of themselves.
-    timezone : str
-        Of the clock that expressions among these read times on.
-    check : function of the schema
-        Refuses rows of a schema; of files the value is named for which a column is no number.
+    ``columns`` names those that are needed, of all that there are, and refuses data without them; None needs all.
+    ``coded`` are texts that may come as dictionaries, where Parquet files hold them so; of ``keys``, text files' digits
+    stay as they are. ``check`` refuses rows by their schema; of files the value is named for which a column is no
+    number. Raises ``ValueError`` for what holds no table, which messages call ``what``, and for files that cannot be
+    read.
 
-    Returns
-    -------
-    Batches
-        Of the columns that are needed, where they can be chosen before anything is read; else of all.
-
-    Raises
-    ------
-    ValueError
-        For what holds no table, and for files that cannot be read.
-
-    Examples
-    --------
     >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
     [1]
@@ -180,20 +153,16 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
-def _refuse_spark(given: object, what: str) -> None:
-    if type(given).__module__.startswith("pyspark."):
-        raise ValueError(
-            f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
-            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
-        )
-
-
 def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
     if isinstance(given, pa.Table):
         return Batches(given.schema, given.to_batches())
     if isinstance(given, pa.RecordBatch):
         return Batches(given.schema, [given])
-    _refuse_spark(given, what)
+    if type(given).__module__.startswith("pyspark."):
+        raise ValueError(
+            f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
+            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
+        )
     if not is_tabular(given):
         raise _no_table(given, what)
     given = _narrowed(given, what, columns)

@@ -189,7 +189,6 @@ class RunningAggregation(OrderedAggregator):
         return choose
 
     def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
-        """Remember the last output of each key."""
         ranges = done[0].ranges
         keys, times, states = ranges.key, entries.rows.times[ranges.row], [each.states for each in done]
         if self._final is not None:
@@ -265,7 +264,6 @@ def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
 
 
 def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
-    """Read the result of every measure."""
     results: dict[str, pa.Array] = {}
     for part, part_states in zip(query.parts, states, strict=True):
         whole = {name: part_states[column.name] for column in part.states for name in column.serves}

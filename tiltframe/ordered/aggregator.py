@@ -34,46 +34,11 @@ class OrderedAggregator:
         self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return what it brings about.
-
-        Parameters
-        ----------
-        batch : table or record batch
-            Of the same schema every time; perhaps without rows.
-        until : int, optional
-            A moment, microseconds UTC, that no row of a later batch precedes: if there are ticks, what they bring
-            about before it comes now.
-
-        Returns
-        -------
-        table
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data does not fit, or a row of a key comes before one of an earlier batch; the batch then counts as
-            not taken.
-        """
+        """Take a batch of rows, and return what it brings about, as `RunningAggregation` and `OrderedRollup` say."""
         raise NotImplementedError
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, and return what it and the end of the data bring about.
-
-        Parameters
-        ----------
-        batch : table or record batch, optional
-        end : int, optional
-            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
-
-        Returns
-        -------
-        table
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `add` does, and if there has been no batch at all.
-        """
+        """Take the last batch, and return what it and the end of the data bring about, as `RunningAggregation` says."""
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
@@ -91,16 +56,7 @@ class OrderedAggregator:
 
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
-        """Begin a query that has been checked, without rows.
-
-        Parameters
-        ----------
-        query : OrderedQuery
-
-        Returns
-        -------
-        the aggregator
-        """
+        """Begin a query that has been checked, without rows."""
         made = cls.__new__(cls)
         OrderedAggregator.__init__(made, query)
         return made
@@ -119,14 +75,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Go on from what was `carried`.
-
-        Parameters
-        ----------
-        tables : name -> table
-        schema : pa.Schema
-            Of the rows.
-        """
+        """Go on from what was `carried`, with rows of a schema."""
         self._begin(schema)
         *columns, latest, end = (one_array(column) for column in tables[_KEYS].columns)
         self._keys = Keys(tuple(columns), _numbers(latest), end[0].as_py() if len(end) else self._keys.end)

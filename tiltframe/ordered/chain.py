@@ -134,7 +134,6 @@ class OrderedFrame(OrderedQuery):
                 raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, time, keys and measures")
 
     def __repr__(self) -> str:
-        """Show levels, keys and measures in one line."""
         by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
@@ -303,7 +302,6 @@ def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
 
 
 def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
-    """Take outputs for rows."""
     lengths = np.bincount(key, minlength=keys)
     return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
 

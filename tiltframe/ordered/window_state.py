@@ -74,19 +74,10 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> Advanced:
-    """Bring a window forward by a batch of rows.
+    """Bring a window forward by a batch of rows, of as many keys as its state.
 
-    Parameters
-    ----------
-    window : OrderedWindow
-    functions : name -> function of each column of states
-    rows : Rows
-    state : WindowState
-        Of as many keys.
-    reduce : name, which rows, their groups -> one state per group
-    choose : outputs -> those that are wanted, None for all
-    last : bool
-        Whether no batch follows, so that nothing need be carried.
+    ``reduce`` gives one state per group of the rows that are used, ``choose`` which outputs are wanted, None for all;
+    if the batch is the ``last``, nothing is carried.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
@@ -153,7 +144,6 @@ class _Axis:
 
     @property
     def row_places(self) -> Ints:
-        """Find the place of each row."""
         behind = np.repeat(self.base + self.carry.counts - self.rows.heads, self.rows.lengths)
         places: Ints = np.arange(len(self.rows.times)) + behind
         return places

@@ -55,23 +55,12 @@ class Appendable(Protocol):
 
 @dataclass(frozen=True)
 class Backfill:
-    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it.
-
-    Parameters
-    ----------
-    writer : str
-    ranges : list of (start, end)
-        Microseconds UTC, in the order of their numbers.
-    record : dict
-        What the plan is told by.
-    add : function of store, range, writer, number and what is recorded with it
-        Adds the rows of a range in one commit, and says whether there was anything new.
-    """
+    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it."""
 
     writer: str
-    ranges: Sequence[Range]
-    record: Mapping[str, Any]
-    add: Add
+    ranges: Sequence[Range]  # in the order of their numbers
+    record: Mapping[str, Any]  # what the plan is told by
+    add: Add  # adds the rows of a range in one commit, and says whether there was anything new
 
     @property
     def recorded_as(self) -> str:
@@ -97,25 +86,9 @@ def ranges_left(store: Appendable, plan: Backfill) -> list[Range]:
 
 
 def follow(store: Appendable, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
-    """Add the ranges of a plan that are left.
+    """Add the ranges of a plan that are left, and what is recorded with the first of all; return how many were added.
 
-    Parameters
-    ----------
-    store : FrameStore
-    plan : Backfill
-    recorded : name -> plain data
-        What is recorded with the first range, beside the plan.
-    progress : called with how many ranges are done, and of how many
-
-    Returns
-    -------
-    int
-        How many were added now.
-
-    Raises
-    ------
-    ValueError, StoreError
-        As `tiltframe.FrameStore.backfill`.
+    Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore.backfill` does.
     """
     left, added = ranges_left(store, plan), 0
     with_first = {plan.recorded_as: dict(plan.record), **recorded}
@@ -157,13 +130,7 @@ def plan_backfill(
 
 
 def plan_by(
-    frame: TiltFrame,
-    writer: str,
-    chunk: str,
-    newest_first: bool,
-    within: Any,
-    times: Callable[[], Range],
-    add: Add,
+    frame: TiltFrame, writer: str, chunk: str, newest_first: bool, within: Any, times: Callable[[], Range], add: Add
 ) -> Backfill:
     """Plan ranges that ``add`` adds; if ``within`` has not both ends, ``times`` gives the first time and the end."""
     span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)

@@ -142,14 +142,12 @@ def _merged(
 
 
 def _different(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Choose the rows that only one side has."""
     mine, theirs = (row_hashes(table.columns)[0] for table in (before, after))
     sides = ((before, ~np.isin(mine, theirs)), (after, ~np.isin(theirs, mine)))
     return pa.concat_tables([table.filter(pa.array(alone)) for table, alone in sides])
 
 
 def _nothing(manifest: Manifest) -> pa.Table:
-    """Return the table of no windows."""
     fields = [manifest.schema.field(name) for name in manifest.frame.keys]
     at = manifest.schema.field(START).type
     return pa.schema([(LEVEL, pa.string()), (START, at), (END, at), *fields]).empty_table()

@@ -154,12 +154,7 @@ class ClosedWindows:
             self.advance(end + self._emit.delay_micros)
 
     def copy(self) -> ClosedWindows:
-        """Give the stream as it is now: what comes to one is not in the other.
-
-        Returns
-        -------
-        ClosedWindows
-        """
+        """Give the stream as it is now: what comes to one is not in the other."""
         twin = copy.copy(self)
         twin.windows = self.windows.copy()
         return twin
@@ -250,23 +245,10 @@ class ClosedWindows:
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Say before when the rows of a stream are in a store.
+    """Say before when, in microseconds UTC, the rows of a stream are in a store; None where it holds nothing of it.
 
-    Parameters
-    ----------
-    store : FrameStore
-    stream : str, optional
-        As `ClosedWindows` was told. Without one, whatever was written counts: the end of the last finest window.
-
-    Returns
-    -------
-    int, microseconds UTC, or None
-        None where the store holds nothing of it.
-
-    Raises
-    ------
-    StoreError
-        If the store cannot be read.
+    The stream is called as `ClosedWindows` was told. Without one whatever was written counts: the end of the last
+    finest window. Raises `StoreError` if the store cannot be read.
     """
     if stream is not None:
         return store.recorded([_record(stream)]).get(_record(stream))

@@ -95,25 +95,7 @@ class Commit:
         return self.write_rolled_up(checked(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write states of all levels, as rolling up has just given them: only whether results can be read is checked.
-
-        Parameters
-        ----------
-        states : table
-            As `write` takes it.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        OverflowError
-            If a result cannot be read; nothing is written.
-        StoreError
-            If they cannot be written. What was written is removed.
-        """
+        """Write states of all levels as rolling up has just given them: checked is only that results can be read."""
         check_readable(states, self.frame)
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
@@ -121,20 +103,8 @@ class Commit:
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
         """Write states that have been checked, level by level, small tables of a level together; return a receipt.
 
-        Parameters
-        ----------
-        levels : pairs of level and table
-            From the finest level on, or of several slices of keys and time one after the other.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        StoreError
-            If they cannot be written. What was written is removed.
+        They come from the finest level on, or of several slices of keys and time one after the other. Raises
+        `StoreError` if they cannot be written; what was written is removed.
         """
         receipt = _Receipt([], [])
         waiting: dict[str, list[pa.Table]] = {}
@@ -198,24 +168,9 @@ class Commit:
     def once(
         self, digests: Sequence[Digest], derive: Callable[[Snapshot], tuple[Sequence[Part], Sequence[Part]]]
     ) -> bool:
-        """Commit what is derived of a snapshot, unless the number is there; again if someone else was faster.
+        """Commit parts to add and to remove that are derived of a snapshot, unless the number is there: False if it is.
 
-        Parameters
-        ----------
-        digests : list
-            Of what it brings, as `digests` sums it up.
-        derive : function of a snapshot
-            Returns the parts to add and those to remove.
-
-        Returns
-        -------
-        bool
-            Whether it was new.
-
-        Raises
-        ------
-        CommitConflict, OtherFrame
-            As `commit`.
+        It is derived again if someone else was faster. ``digests`` are of what it brings; raises as `commit` does.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
@@ -298,10 +253,7 @@ def check_replacing(snapshot: Snapshot, replacing: Mapping[str, str | None]) -> 
 
 
 def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless a number that a writer has come to was committed with these very states.
-
-    What cannot be told to be the same, is refused.
-    """
+    """Raise `CommitConflict` unless a writer's number was committed with these very states, as far as can be told."""
     writer, number = commit.writer, commit.number
     if known.get(str(number), "") in states:
         return

@@ -43,26 +43,9 @@ class _Copied:
 def copy(
     source: Backend, target: Backend, name: str, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> int:
-    """Copy a store, or bring a copy up to date.
+    """Copy a store, or bring a copy up to date; return how many states were written now.
 
-    Parameters
-    ----------
-    source, target : Backend
-    name : str
-        Of the copy.
-    progress : called with how many states have been copied, and of how many
-
-    Returns
-    -------
-    int
-        How many states were written now.
-
-    Raises
-    ------
-    MissingStore
-        If there is no source.
-    StoreError
-        If the target is another store, or has been written to since it was copied.
+    Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
     """
     written = 0
 
@@ -103,7 +86,6 @@ def copy(
 
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
-    """Make the target, or have it be described as the source is now."""
     described = json.loads(json.dumps(manifest.to_dict()))
     there = target.snapshot([COPY])
     if there is None:

@@ -750,22 +750,14 @@ class FrameStore(Reading, Maintenance):
             )
 
     def _repr_html_(self) -> str:
-        """Show where it is, and its frame, in a notebook."""
         return f"<p><b>FrameStore</b> {escape(self.display_uri)}</p>{self.frame._repr_html_()}"
 
     def __repr__(self) -> str:
-        """Show where it is, and its frame."""
         return f"FrameStore({self.display_uri!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a place: it is opened anew where it arrives."""
-        return _opened, (
-            absolute_uri(self.uri) if self._given is None else self._given,
-            None if self._manifest else self.frame,
-            self.name,
-            self._options,
-            self._durable,
-        )
+        uri = absolute_uri(self.uri) if self._given is None else self._given
+        return _opened, (uri, None if self._manifest else self.frame, self.name, self._options, self._durable)
 
 
 def _opened(

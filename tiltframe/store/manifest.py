@@ -23,32 +23,15 @@ FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as li
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store's name, frame, types and retention.
+    """A store's name, frame, types and retention."""
 
-    Parameters
-    ----------
-    name : str
-        What the names of its tables begin with.
-    frame : TiltFrame
-    schema : schema
-        Of the states of every level: window_start, keys, states.
-    retention : level name -> duration
-        Such as ``{"10s": "1d"}``; levels that are not named are kept for ever.
-    generation : int
-        How often the frame has evolved.
-    dropped : schema
-        Of the states of measures that were dropped: rows may still have them.
-    earlier : tuple of tuples of names
-        The columns of states of every earlier frame.
-    """
-
-    name: str
+    name: str  # what the names of its tables begin with
     frame: TiltFrame
-    schema: pa.Schema
-    retention: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 0
-    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    earlier: tuple[tuple[str, ...], ...] = ()
+    schema: pa.Schema  # of the states of every level: window_start, keys, states
+    retention: Mapping[str, str] = field(default_factory=dict)  # ``{"10s": "1d"}``; others are kept for ever
+    generation: int = 0  # how often the frame has evolved
+    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))  # states of dropped measures: rows may have them
+    earlier: tuple[tuple[str, ...], ...] = ()  # the columns of states of every earlier frame
 
     @property
     def columns(self) -> pa.Schema:
@@ -137,7 +120,6 @@ def _as_text(schema: pa.Schema) -> str:
 
 
 def _checksum(described: Mapping[str, Any]) -> str:
-    """Return the checksum of a manifest, of all but the checksum itself."""
     held = {name: value for name, value in described.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:32]
 

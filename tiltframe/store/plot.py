@@ -36,34 +36,7 @@ _MOST_LINES = 40  # that can be told apart, and listed beside a plot
 
 
 def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
-    """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
-
-    Parameters
-    ----------
-    store : FrameStore
-    measure : str
-        Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
-    quantiles : numbers from 0 to 1, optional
-        In place of the measure's own.
-    ax : matplotlib axes, optional
-        To draw on; new ones unless given.
-    asked
-        As for `tiltframe.FrameStore.query`: ``per``, or several of them, ``within``, ``where``, ``points``; ``keys``
-        give a line each. Keys are merged over, and there are at most 500 points, unless something else is asked.
-
-    Returns
-    -------
-    matplotlib axes
-        Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired, are
-        dotted; where there is no window, there is no line.
-
-    Raises
-    ------
-    ValueError
-        For a measure that is not there, or is of no numbers; for more lines than can be told apart.
-    MissingExtra
-        Without matplotlib.
-    """
+    """Plot a measure of a store as `tiltframe.FrameStore.plot` says."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -102,7 +75,6 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
 
 
 def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
-    """Draw a line for each number of each key."""
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
     numbers = [name for name in columns if _is_number(results.schema.field(name).type)]
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]

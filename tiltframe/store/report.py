@@ -74,12 +74,10 @@ class Report:
     known_from: Mapping[str, int]
 
     def __repr__(self) -> str:
-        """Show how much each level holds, in one line."""
         levels = ", ".join(f"{level.level}: {level.windows:,} windows, {level.rows:,} rows" for level in self.levels)
         return f"Report({self.uri!r}; {levels})"
 
     def _repr_html_(self) -> str:
-        """Show the levels in a notebook."""
         names = ("level", "windows", "rows", "bytes", "parts", "waiting")
         head = "".join(f"<th>{name}</th>" for name in names)
         rows = ("".join(f"<td>{getattr(level, name)}</td>" for name in names) for level in self.levels)

@@ -18,19 +18,9 @@ from windows import window
 
 
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
-    """Check how long levels are to be kept: each at least as long as the one before.
+    """Check how long levels are to be kept, each at least as long as the one before; a month counts 30 days.
 
-    Parameters
-    ----------
-    retention : level -> duration
-        Such as ``{"10s": "1d", "1h": None}``; None, and levels that are not named, are kept for ever. A month counts
-        30 days.
-    frame : TiltFrame
-
-    Raises
-    ------
-    ValueError
-        For a level that is not there, a duration that cannot be read, or a level kept longer than the next.
+    Levels that are None, and those that are not named, are kept for ever. Raises ``ValueError``.
     """
     durations: dict[str, str | None] = {}
     for given, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():

@@ -32,26 +32,10 @@ def check_retractable(frame: TiltFrame) -> None:
 
 
 def retract(commit: Commit, states: pa.Table) -> bool:
-    """Take states out of a store.
+    """Take states of all levels, which have been checked, out of a store by a commit; say whether it was new.
 
-    Parameters
-    ----------
-    commit : Commit
-        That has been begun.
-    states : table
-        Of all levels, as `tiltframe.store.checked_states.checked` returns it.
-
-    Returns
-    -------
-    bool
-        Whether it was new.
-
-    Raises
-    ------
-    CannotSubtract
-        If they are not in the store, or what is left is not known; what was written is removed.
-    CommitConflict, OtherFrame
-        As `Commit.commit`.
+    Raises `CannotSubtract` if they are not in the store, or what is left is not known, and as `Commit.commit` does;
+    what was written is removed.
     """
     levels = list(by_level(states, commit.frame))
     written: list[Part] = []
@@ -79,7 +63,6 @@ def retract(commit: Commit, states: pa.Table) -> bool:
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
-    """Say whether a part may have one of these windows."""
     first, end = np.searchsorted(starts, part.range)
     return bool(first < end)
 

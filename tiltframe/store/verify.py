@@ -78,8 +78,6 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
 
 
 class _Counter:
-    """Counts rows for a progress bar."""
-
     def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress
 
@@ -139,12 +137,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 
 
 def _level_problems(
-    backend: Backend,
-    manifest: Manifest,
-    snapshot: Snapshot,
-    fine: TimeWindow,
-    coarse: TimeWindow,
-    counter: _Counter,
+    backend: Backend, manifest: Manifest, snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow, counter: _Counter
 ) -> Iterator[str]:
     """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
     levels = (fine, coarse)

@@ -42,7 +42,6 @@ class _OpenPart(Part):
 
     @classmethod
     def of(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
-        """Hold states of a level."""
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
         object.__setattr__(part, "states", states)  # no field: what is noted of parts is where they are
@@ -50,8 +49,6 @@ class _OpenPart(Part):
 
 
 class _SavedStream:
-    """A saved state of a stream into a store."""
-
     def __init__(self, data: bytes) -> None:
         """Read whose it is; raises ``ValueError`` for what is no such state."""
         said, self._outgoing = extension(data)
@@ -101,22 +98,15 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
 
 @dataclass
 class WithOpen:
-    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it.
-
-    Parameters
-    ----------
-    store : Backend
-    saved : bytes or path
-        What `tiltframe.store.closed_windows.ClosedWindows.to_ipc` gave, or the file of ``tiltframe stream --state``,
-        which is read again when it has changed.
-    """
+    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it."""
 
     store: Backend
-    saved: bytes | Path
+    saved: (
+        bytes | Path
+    )  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read anew if changed
     _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what has been read."""
         return type(self), (self.store, self.saved if isinstance(self.saved, bytes) else self.saved.absolute())
 
     @classmethod
@@ -199,7 +189,6 @@ class WithOpen:
         """Do nothing: nothing is written."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse to write."""
         raise ValueError(
             f"the store {self.display_uri} is opened with what a stream holds, to be read; to write, open it without"
         )

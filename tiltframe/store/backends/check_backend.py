@@ -92,7 +92,6 @@ class _Tried:
         expected: Snapshot,
         *manifest: Any,
     ) -> None:
-        """Expect that a commit is refused, and that nothing is changed by it."""
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
             self.backend.commit(add, remove, recorded, expected, *manifest)
@@ -367,7 +366,6 @@ def _of_host(states: pa.Table) -> pa.Table:
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
-    """Compare tables bit by bit, in the order of window and host."""
     if one.column_names != other.column_names or one.schema.types != other.schema.types:
         return False
     by = [(name, "ascending") for name in (START, "host") if name in one.column_names]

@@ -129,14 +129,9 @@ def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: in
 def read(
     backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None
 ) -> tuple[Iterator[pa.Table], int]:
-    """Read the states of the windows of a query plan, as of a snapshot or of now.
+    """Read the states of the windows of a query plan, as of a snapshot or of now: at least one table, a window in one.
 
-    They come some windows at a time, so that memory is bounded.
-
-    Returns
-    -------
-    at least one table of states, perhaps without rows, each window in one of them
-    the time from which on the level that is read holds windows
+    They come some windows at a time, so that memory is bounded. Returns also from when on the level holds windows.
     """
     plan = plan.with_edges()
     part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
@@ -171,7 +166,6 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
 
 def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
-    """Find the whole windows of a level that pieces lie in."""
     if not part_ranges:
         return 0, 0
     return align_outward((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)

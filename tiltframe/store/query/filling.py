@@ -62,17 +62,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Mark the windows that have no events, and give them values, each key by itself.
-
-    Parameters
-    ----------
-    results : table
-        Of all windows.
-    with_events : table
-        With the starts and keys of the windows that have events.
-    fill : str
-        As `Query` has it.
-    """
+    """Mark the windows that have no events, by those that have some, and give them values, each key by itself."""
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
     windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
     ids = windows.ids[with_events.num_rows :]

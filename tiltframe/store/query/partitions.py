@@ -17,15 +17,7 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges
-from tiltframe.store.query.execution import (
-    finished,
-    moment,
-    planned_ranges,
-    plans_of,
-    query_schema,
-    read,
-    states_of,
-)
+from tiltframe.store.query.execution import finished, moment, planned_ranges, plans_of, query_schema, read, states_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import present

@@ -28,45 +28,19 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What a query reads of a store for one kind of window.
-
-    Parameters
-    ----------
-    frame : TiltFrame
-        The store's.
-    window : TimeWindow
-        What results are per; `windows.AllTime` for one over the whole range.
-    within : range
-        Windows that start in it; an open end is that of `tiltframe.store.ranges.EVER`.
-    keys : names
-        What results are kept apart by.
-    measures : name -> (column of states, measure)
-        Those that are asked for, and those that expressions read.
-    where : str, optional
-        A condition on the frame's keys.
-    timezone : str
-        Of the clock that conditions and orders read times on.
-    results : name -> expression, or None for the measure of this name
-        What is asked for, in its order.
-    lookups : name -> lookup
-        The keys that a table gives.
-    now : int
-        Microseconds UTC, at which they are looked up.
-    edges : int, optional
-        How far apart, in microseconds, points of different windows are for measures to count up to edges between them.
-    """
+    """What a query reads of a store for one kind of window."""
 
     frame: TiltFrame
-    window: TimeWindow
-    within: Range
+    window: TimeWindow  # what results are per; `windows.AllTime` for one over the whole range
+    within: Range  # windows that start in it; an open end is that of `EVER`
     keys: tuple[str, ...]
-    measures: Mapping[str, tuple[str, Measure]]
+    measures: Mapping[str, tuple[str, Measure]]  # asked for, or read by expressions, each with its column of states
     where: str | None
-    timezone: str
-    results: Mapping[str, str | None]
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)
-    now: int = 0
-    edges: int | None = None
+    timezone: str  # of the clock that conditions and orders read times on
+    results: Mapping[str, str | None]  # what is asked for, in its order: an expression, or None for the measure
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table gives
+    now: int = 0  # microseconds UTC, at which they are looked up
+    edges: int | None = None  # microseconds, how far apart points of different windows count up to edges between them
 
     @property
     def per(self) -> str:

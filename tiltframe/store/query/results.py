@@ -110,7 +110,6 @@ def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator
 
 
 def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
-    """Give the windows' starts and ends in a zone; the instants stay the same."""
     for name in (START, END):
         at = results.column_names.index(name)
         results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))

@@ -30,6 +30,7 @@ from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import restored, stored, stored_schema
 from tiltframe.store.errors import DamagedStore
+from tiltframe.store.manifest import Manifest
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
@@ -47,16 +48,13 @@ class _Written:
     """A new file of an object store, which takes bytes; Arrow hands its own buffers over."""
 
     def __init__(self, file: Any) -> None:
-        """Note where it goes."""
         self._file = file
 
     def write(self, data: Any) -> int:
-        """Write what is there so far."""
         written: int = self._file.write(bytes(data))
         return written
 
     def __getattr__(self, name: str) -> Any:
-        """Leave everything else to the store."""
         return getattr(self._file, name)
 
 
@@ -64,7 +62,6 @@ class _Objects(DeltaStorageHandler):
     """The objects under a path."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
-        """Open a new object."""
         return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
@@ -76,10 +73,18 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 
 
 def write_states(
-    rows: pa.Table, keys: Sequence[str], folder: fs.FileSystem, place: str, durable: bool
+    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
 ) -> tuple[str, int]:
-    """Write states to a file of their own, laid out by time and keys; return its name and size."""
-    rows, sizes = laid_out(rows, keys)
+    """Write states to a file of their own, laid out by time and keys, with the ends of their windows, in stored types.
+
+    Columns that the store does not have are left out. Returns the file's name and size.
+    """
+    keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
+    columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
+    for name in manifest.columns.names[1:]:
+        if name in states.column_names or name in keys:
+            columns[name] = stored(one_array(states.column(name)))
+    rows, sizes = laid_out(pa.table(columns), keys)
     return write_file(rows, [START, *keys], folder, place, durable, sizes)  # statistics of states would be too large
 
 
@@ -161,7 +166,6 @@ def read_files(
 
 
 def _within(bound: KeyBound) -> pc.Expression:
-    """Write a bound so that Arrow leaves out row groups by it."""
     key, ends = pc.field(bound.key), list[pc.Expression]()
     if bound.low is not None:
         ends.append(key >= bound.low)
@@ -202,11 +206,7 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
 
 
 def _read(
-    parts: Sequence[Part],
-    folder: fs.FileSystem,
-    schema: pa.Schema,
-    span: Range | None,
-    bounds: Sequence[KeyBound],
+    parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
     if not parts:
         return schema.empty_table()
@@ -225,13 +225,3 @@ def _read(
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def stored_rows(states: pa.Table, columns: pa.Schema, keys: Sequence[str], level: TimeWindow) -> pa.Table:
-    """Give states the types that are stored, and the ends of their windows; other columns are left out."""
-    stored_columns = {START: states.column(START).cast(INSTANT)}
-    stored_columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
-    for name in columns.names[1:]:
-        if name in states.column_names or name in keys:
-            stored_columns[name] = stored(one_array(states.column(name)))
-    return pa.table(stored_columns)

@@ -26,8 +26,6 @@ def sync_written(folder: str, name: str) -> None:
 
 def sync_commit(table: str, version: int) -> None:
     """Wait until an entry of a table's log is on the disk; of the first one, the folders above it too."""
-    if "://" in table:
-        return
     log = f"{table}/_delta_log"
     sync_file(f"{log}/{version:020d}.json")
     store = os.path.dirname(os.path.abspath(table))

@@ -100,9 +100,7 @@ def one_line(error: BaseException) -> str:
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
     text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # what reads the log calls itself a kernel
-    text = re.sub(
-        r"^Kernel error -> ", "", text
-    )  # and so it does where a place refuses, such as S3 without credentials
+    text = re.sub(r"^Kernel error -> ", "", text)  # and so it does where a place refuses, as S3 without credentials
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
     lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was

@@ -26,20 +26,7 @@ _SHARES = 8  # row groups in a slab, where there are as many keys: one key is re
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Order the rows of a file, and choose its row groups.
-
-    Parameters
-    ----------
-    rows : table
-        window_start, keys, and states, which do not matter.
-    keys : names
-
-    Returns
-    -------
-    rows, in the order in which they are written
-    sizes : list of int
-        Rows of each row group, in order; one, of none, where there are no rows.
-    """
+    """Order the rows of a file by window_start and keys, and choose how many each row group has; of no rows it is one."""
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST), count // _MOST, 1)
     if groups == 1:
@@ -64,7 +51,6 @@ def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
 
 
 def _runs(values: NDArray[np.intp]) -> list[tuple[int, int]]:
-    """Find where each value begins and ends in an ordered array."""
     heads = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     return list(pairwise(heads))
 

@@ -43,24 +43,13 @@ _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, 
 
 @dataclass(frozen=True)
 class PostgresBackend:
-    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`.
+    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    Parameters
-    ----------
-    uri : str
-        As libpq takes it: ``postgresql://user:password@host/database``, each of ``@/?#%`` in a name as its code.
-    name : str
-        Of the store; may be left out where the database holds one store only.
-    durable : bool
-        Whether a commit waits for the disk also where the server is set to acknowledge it before.
-    """
-
-    uri: str = field(repr=False)
-    name: str = ""
-    durable: bool = False
+    uri: str = field(repr=False)  # as libpq takes it, each of ``@/?#%`` in a name as its code
+    name: str = ""  # of the store; may be left out where the database holds one store only
+    durable: bool = False  # whether a commit waits for the disk also where the server is set to acknowledge it before
 
     def __post_init__(self) -> None:
-        """Check the URI."""
         checked_address(self.uri)
 
     @classmethod
@@ -157,7 +146,7 @@ class PostgresBackend:
                 changed = db.rows(
                     f"WITH changed AS (UPDATE {store.layout.parts} SET unread_since = {change} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
-                    "SELECT count(*) AS parts FROM changed",  # the driver does not say how many rows were changed
+                    "SELECT count(*) AS parts FROM changed"  # the driver does not say how many rows were changed
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
@@ -241,7 +230,6 @@ class PostgresBackend:
             yield db, store
 
     def __repr__(self) -> str:
-        """Show where it is, without the password."""
         return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
 
 
@@ -258,7 +246,6 @@ def _recorded(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[
 
 
 def _describe(db: Session, store: Found, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-    """Replace the description of a store, and add columns and views."""
     before, after = store.layout, Layout.of(store.name, manifest, schema)
     if (before.schema, before.frame) != (after.schema, after.frame):
         after.alter(db, before)

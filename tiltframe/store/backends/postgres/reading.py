@@ -29,23 +29,10 @@ PartRanges: TypeAlias = Sequence[tuple[Part, Range]]
 def read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read what is asked of one level, in one query.
+    """Read parts of a level, in a range each, in types of the frame; bounds leave rows out where the database can tell.
 
-    Parameters
-    ----------
-    db, layout, level
-    parts : pairs of a part of the level and a range of window starts
-    schema : schema
-        Of what is read, in the types of the frame.
-    bounds : sequence of KeyBound
-        Rows that do not lie within them are left out, as far as the database can tell.
-
-    Raises
-    ------
-    Conflict
-        If the rows of a part have been removed.
-    DamagedStore
-        If a part that is read whole has lost rows.
+    Raises `Conflict` if the rows of a part have been removed, `DamagedStore` if a part that is read whole has lost
+    some.
     """
     wanted = [(part, both) for part, span in parts if (both := part.within(span))]
     if not wanted:

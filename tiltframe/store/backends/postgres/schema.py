@@ -152,7 +152,6 @@ class Layout:
         return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.flat_parts)[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:
-        """Name the columns of a level, quoted, but for its start, and their types."""
         return [(quoted(f.name), sql_type(f.type, f.name)) for f in self.columns if f.name != START]
 
 
@@ -164,7 +163,6 @@ _GRANTED = (
 
 
 def _grants(session: Session, table: str) -> list[str]:
-    """Write the statements that give others what they may do with a table or view."""
     return [f"GRANT {row['what']} ON {table} TO {row['who']}" for row in session.rows(_GRANTED, table)]
 
 

@@ -31,19 +31,10 @@ _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
 @dataclass(frozen=True)
 class SqlResult:
-    """What a view shows of a measure.
+    """What a view shows of a measure."""
 
-    Parameters
-    ----------
-    columns : suffix -> SQL
-        Expressions over the aggregates of `Merged`. The suffix is added to the measure's name; empty where the result
-        is one number.
-    left_out : str
-        What of the result has no column, such as ``quantiles``; empty if nothing.
-    """
-
-    columns: dict[str, str]
-    left_out: str = ""
+    columns: dict[str, str]  # suffix of the measure's name, empty for one number -> expression over `Merged` aggregates
+    left_out: str = ""  # what of the result has no column, such as ``quantiles``
 
 
 # function, the aggregates of the view, the column of its state, the state's type -> what the view shows
@@ -53,18 +44,7 @@ _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register how the results of functions are read in SQL.
-
-    Parameters
-    ----------
-    functions : classes
-        Of these very classes, not of classes derived from them.
-
-    Returns
-    -------
-    decorator of a function (function, merged, state, dtype) -> SqlResult
-        Where ``merged`` is a `Merged`, ``state`` the name of the state's column and ``dtype`` its type.
-    """
+    """Register how results of functions are read in SQL: of these very classes, not of classes derived from them."""
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -117,7 +97,6 @@ def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) 
 
 
 def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
-    """Read chosen events as columns of their values, and of their times."""
     return {
         f"_{name}{suffix}": _chosen(function, merged, state, field, dtype, part)
         for name, field in points.items()
@@ -235,7 +214,6 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlRe
 
 
 def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
-    """Choose the least or the greatest value of a field."""
     return merged.pick(of(*path), in_order(of(*path), dtype, greatest), of(*path))
 
 

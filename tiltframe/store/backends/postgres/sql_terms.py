@@ -29,7 +29,6 @@ class Merged:
     names: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, aggregate: str) -> str:
-        """Name the column of an aggregate, in the subquery ``m`` that has them all."""
         return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
 
     def add(self, *path: str) -> str:

@@ -49,15 +49,7 @@ class _Columns(NamedTuple):
 def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str, evolved: bool = False) -> list[str]:
     """Write the statements that make the view of a level, and its comment.
 
-    Parameters
-    ----------
-    frame : TiltFrame
-    schema : schema
-        Of the states of every level.
-    names : Relations
-    level : str
-    evolved : bool
-        Whether rows may lack states of measures that were added since; results that they are part of are null.
+    Rows of a frame that has ``evolved`` may lack states of measures: results that they are part of are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
@@ -88,7 +80,6 @@ def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str, 
 
 
 def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool) -> _Columns:
-    """Choose the columns of measures, and say which are kept, and which parts of which measures have none."""
     columns: dict[str, str] = {}
     kept: list[str] = []
     left_out: list[str] = []
