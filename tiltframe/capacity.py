@@ -204,7 +204,7 @@ def explain(
     times = event_times(rows.column(frame.time), frame.time)
     if not len(times) or times.min() == times.max():
         raise ValueError("the sample must have rows of at least two times, so that its rate is known")
-    sampled_keys = _count_keys(rows, frame)
+    sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
     repeated = count / sampled_keys  # as if there were so many samples, of other keys each
@@ -219,10 +219,7 @@ def explain(
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
-    if not frame.keys:
-        return 1
-    columns = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys
-    return int(pa.table(columns).group_by(list(columns)).aggregate([]).num_rows)
+    return int(rows.group_by(list(frame.keys)).aggregate([]).num_rows) if frame.keys else 1
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
@@ -282,7 +279,7 @@ def _level_capacities(
 ) -> list[LevelCapacity]:
     found: list[LevelCapacity] = []
     sampled: list[tuple[float, dict[str, float]]] = []  # by level: the logarithm of a state's rows, its bytes
-    keys = _keys_of(levels[0][1], frame)
+    keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
         span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1  # without the last
@@ -301,10 +298,6 @@ def _level_capacities(
         in_memory = repeated * per_window * states.nbytes / states.num_rows
         found.append(LevelCapacity(level.name, states_per_day, sizes, held, in_memory, few))
     return found
-
-
-def _keys_of(states: pa.Table, frame: TiltFrame) -> int:
-    return int(states.group_by(list(frame.keys)).aggregate([]).num_rows) if frame.keys else 1
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -30,11 +30,6 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; starts Java to ask for its version, and no Spark."""
     return [*_packages(), _java(), _workers(), _memory(), _cache()]
-
-
-def as_rows(findings: list[Finding]) -> list[dict[str, object]]:
-    """Return findings as plain data."""
-    return [asdict(finding) for finding in findings]
 
 
 def _packages() -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -147,19 +148,11 @@ class RunningAggregation(OrderedAggregator):
             state.spread(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
-        choose, keep_none = self._chooser(entries), last and (query.per_row or query.emit != "final")
-        done = [
-            advance(
-                part.window,
-                part.functions,
-                entries.rows,
-                state,
-                reducer(part, ordered, entries, state),
-                choose,
-                keep_none,
-            )
-            for part, state in zip(query.parts, spread, strict=True)
-        ]
+        choose, keep_none = partial(self._chosen, entries), last and (query.per_row or query.emit != "final")
+        done = []
+        for part, state in zip(query.parts, spread, strict=True):
+            reduce = reducer(part, ordered, entries, state)
+            done.append(advance(part.window, part.functions, entries.rows, state, reduce, choose, keep_none))
         self._keys, self._over = ordered.keys, last
         if query.ticks and until is not None:  # their results have come
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
@@ -171,22 +164,17 @@ class RunningAggregation(OrderedAggregator):
             self._keep_final(ordered, entries, done)
         return self._finals(table.schema, last)
 
-    def _chooser(self, entries: Entries) -> Callable[[Ranges], Flags | None]:
-        """Say which outputs are wanted."""
-        query = self.query
-
-        def choose(ranges: Ranges) -> Flags | None:
-            if query.emit == "ticks":
-                chosen: Flags = entries.source[ranges.row] < 0
-                return chosen
-            if query.emit == "final":
-                if not query.per_row:
-                    return np.zeros(len(ranges.row), np.bool_)
-                ends: Flags = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
-                return ends
+    def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
+        """Say which outputs are wanted; None for all."""
+        if self.query.emit == "rows":
             return None
-
-        return choose
+        if self.query.emit == "ticks":
+            chosen: Flags = entries.source[ranges.row] < 0
+        elif self.query.per_row:
+            chosen = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
+        else:
+            chosen = np.zeros(len(ranges.row), np.bool_)
+        return chosen
 
     def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
         ranges = done[0].ranges

@@ -34,7 +34,7 @@ from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_ord
 from tiltframe.ordered.sequence import Order, in_order, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
 from tiltframe.tabular import table_of, whole_or_batches
-from windows.ordered import Input, OrderedWindow, Ranges, Rows, Tick, as_ordered
+from windows.ordered import Input, OrderedWindow, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
 
@@ -196,7 +196,7 @@ class OrderedRollup(OrderedAggregator):
             part = frame.parts[number]
             state = self._window_states[number].spread(ordered.places, ordered.keys.n, window, part.functions)
             reduce = merger(part, states) if number else reducer(part, ordered, entries, state)
-            done = advance(window, part.functions, rows, state, reduce, _all)
+            done = advance(window, part.functions, rows, state, reduce, lambda ranges: None)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
             if window.least_rows:
                 enough = pa.array(done.ranges.last - done.ranges.first >= window.least_rows)
@@ -304,7 +304,3 @@ def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
 def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
     lengths = np.bincount(key, minlength=keys)
     return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
-
-
-def _all(ranges: Ranges) -> None:
-    return None

@@ -9,10 +9,10 @@ the last number of its writer, and one of another plan under the same name is re
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,32 +25,16 @@ from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import row_batches
-from tiltframe.spilled_states import Slices, spilled
+from tiltframe.spilled_states import spilled
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import EVER, Range, as_text
 from tiltframe.store.rewrite import Progress
 from windows import window
 
+Store: TypeAlias = Any  # a FrameStore, whose module imports this one
 Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
 Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
-Add: TypeAlias = "Callable[[Appendable, Range, str, int, Mapping[str, Any] | None], bool]"
-
-
-class Appendable(Protocol):
-    """What a backfill needs of a `tiltframe.FrameStore`."""
-
-    frame: TiltFrame
-
-    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what is recorded."""
-
-    def last_commit(self, writer: str) -> int | None:
-        """Return the last number of a writer."""
-
-    def append_spilled(
-        self, slices: Slices, writer: str, commit: int, recorded: Mapping[str, Any] | None = None
-    ) -> int | None:
-        """Add states."""
+Add: TypeAlias = "Callable[[Store, Range, str, int, Mapping[str, Any] | None], bool]"
 
 
 @dataclass(frozen=True)
@@ -78,14 +62,14 @@ class Backfill:
         )
 
 
-def ranges_left(store: Appendable, plan: Backfill) -> list[Range]:
+def ranges_left(store: Store, plan: Backfill) -> list[Range]:
     """List the ranges of a plan that are not in a store, in their order; raises as `follow`."""
     plan.check_same(store.recorded([plan.recorded_as]).get(plan.recorded_as))
     last = store.last_commit(plan.writer)
     return list(plan.ranges[0 if last is None else last + 1 :])
 
 
-def follow(store: Appendable, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
+def follow(store: Store, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
     """Add the ranges of a plan that are left, and what is recorded with the first of all; return how many were added.
 
     Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore.backfill` does.
@@ -155,7 +139,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 def _spilling(batches: Batches) -> Add:
     """Add the batches of a range, which are None if there are none, in memory that does not grow with them."""
 
-    def add(store: Appendable, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+    def add(store: Store, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
         if rows is None:
             return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -17,25 +17,13 @@ from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
 from aggr.tables.by_key import key_column
-from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
-
-
-class Queryable(Protocol):
-    """What a plot needs of a `tiltframe.FrameStore`."""
-
-    frame: TiltFrame
-
-    @property
-    def query(self) -> Callable[..., pa.Table]:
-        """Read results."""
-
 
 _POINTS = 500  # as many as a screen shows apart
 _MOST_LINES = 40  # that can be told apart, and listed beside a plot
 
 
-def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
+def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
     """Plot a measure of a store as `tiltframe.FrameStore.plot` says."""
     try:
         import matplotlib.pyplot as plt
@@ -45,13 +33,9 @@ def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = Non
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
     if asked.get("per") is None:
         asked.setdefault("points", _POINTS)
-    query = {
-        "keys": [],
-        **asked,
-        "flat": True,
-        "measures": {measure: _reading(store.frame.measures[measure], quantiles)},
-    }
-    results = store.query(**query)
+    shown_measure = _reading(store.frame.measures[measure], quantiles)
+    query = {"keys": [], **asked, "flat": True, "measures": {measure: shown_measure}}
+    results: pa.Table = store.query(**query)
     axes = plt.subplots()[1] if ax is None else ax
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     for number, level in enumerate(levels):

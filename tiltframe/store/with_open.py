@@ -101,9 +101,7 @@ class WithOpen:
     """A backend that reads a store and beside it what a stream into it holds; nothing is written through it."""
 
     store: Backend
-    saved: (
-        bytes | Path
-    )  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read anew if changed
+    saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read anew if changed
     _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -48,7 +48,8 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     >>> check_backend(MemoryBackend)
     """
     _check_manifest(make_backend())
-    for check in _CHECKS:
+    checks = (_check_empty, _check_commit, _check_parts, _check_written_twice, _check_removal, _check_conflicts)
+    for check in (*checks, _check_evolving, _check_vacuum, _check_together):
         check(_Tried.made(make_backend()))
 
 
@@ -313,19 +314,6 @@ def _check_together(tried: _Tried) -> None:
     states = pa.concat_tables([_states([4 * i + number]) for i in range(4) for number in range(3)])
     tried.expect_rows(states, "commits of several writers at once are all there, once each")
     _expect([tried.snapshot("race").recorded["race"]] == winners, "of commits on one snapshot one is accepted")
-
-
-_CHECKS: Sequence[Callable[[_Tried], None]] = (
-    _check_empty,
-    _check_commit,
-    _check_parts,
-    _check_written_twice,
-    _check_removal,
-    _check_conflicts,
-    _check_evolving,
-    _check_vacuum,
-    _check_together,
-)
 
 
 def _expect(holds: bool, promise: str) -> None:
