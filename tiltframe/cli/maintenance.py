@@ -9,9 +9,9 @@ from tiltframe.cli.output import as_moment, print_report
 from tiltframe.cli.progress import progress_bar
 from tiltframe.cli.rollup import read_retention
 from tiltframe.store import FrameStore
+from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.execution import moment
 from tiltframe.store.ranges import as_text
-from tiltframe.store.retention import checked_retention
 from windows import window
 
 _STORE = click.argument("uri", metavar="STORE")

@@ -19,8 +19,8 @@ from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
+from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.retention import checked_retention
 from tiltframe.store.rewrite import check_whole
 from tiltframe.store.types_from_store import settled
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.normalize import one_array
-from tiltframe.ordered.batches import as_table
+from aggr.arguments import shown
+from aggr.arrow.normalize import filterable, one_array
 from tiltframe.ordered.query import POSITION, OrderedQuery
 from tiltframe.ordered.sequence import Keys, no_keys
 from tiltframe.ordered.window_state import WindowState
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _KEYS, _CARRY, _STATES = "keys", "carry", "states"
+_ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 
 
 class OrderedAggregator:
@@ -110,3 +111,26 @@ class OrderedAggregator:
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
     return column.to_numpy().copy()
+
+
+def as_table(batch: Any) -> pa.Table:
+    """Take a batch, or a table, as a table whose rows Arrow can choose; raises ``TypeError`` for anything else."""
+    if isinstance(batch, pa.RecordBatch):
+        batch = pa.Table.from_batches([batch])
+    if not isinstance(batch, pa.Table):
+        raise TypeError(f"{_ROWS}; got {shown(batch)}")
+    return filterable(batch)
+
+
+def some_batches(data: Any) -> Iterator[pa.Table]:
+    """Go through batches, at least one; raises ``TypeError`` for what are none, ``ValueError`` where there is none."""
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
+        raise TypeError(f"{_ROWS}; got {shown(data)}")
+    none = True
+    for batch in data:
+        if not isinstance(batch, pa.Table | pa.RecordBatch):
+            raise TypeError(f"{_ROWS}; got {shown(data)}, and in it {shown(batch)}")
+        none = False
+        yield as_table(batch)
+    if none:
+        raise ValueError("there are no batches, not even an empty one, to tell the columns from")

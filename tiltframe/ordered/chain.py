@@ -28,8 +28,7 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.aggregator import OrderedAggregator
-from tiltframe.ordered.batches import some_batches
+from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
 from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
 from tiltframe.ordered.sequence import Order, in_order, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance

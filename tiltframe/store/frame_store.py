@@ -22,10 +22,8 @@ from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
-from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
-from tiltframe.store.reading import Reading
+from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
-from tiltframe.store.retention import checked_retention
 from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import Progress, evolve, retain
@@ -35,7 +33,7 @@ from tiltframe.tabular import table_of
 DEFAULT_NAME = "frame"
 
 
-class FrameStore(Reading, Maintenance):
+class FrameStore(Maintenance):
     """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
 
     Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from aggr import UnknownFunction
-from aggr.arguments import shown
+from aggr.arguments import checked_mapping, shown
 from tiltframe.frame import START, TiltFrame
 from tiltframe.store.errors import DamagedStore, OtherFrame, StoreError
+from tiltframe.store.ranges import FIRST
 from windows import text_of, window
 
 FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
@@ -135,6 +137,38 @@ def check_levels(frame: TiltFrame) -> None:
                 f"keep {panes} instead{ask}"
             )
         text_of(level)
+
+
+def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
+    """Check how long levels are to be kept, each at least as long as the one before; a month counts 30 days.
+
+    Levels that are None, and those that are not named, are kept for ever. A level forgets a window only when the next
+    one holds it, so that nothing that was counted is lost. Raises ``ValueError``.
+    """
+    durations: dict[str, str | None] = {}
+    for given, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
+        name = frame.level(given).name
+        if name in durations:
+            raise ValueError(f"the retention of {name} is given twice; give it once")
+        durations[name] = duration
+    kept = {name: window(duration).name for name, duration in durations.items() if duration is not None}
+    for fine, coarse in zip(frame.levels, frame.levels[1:], strict=False):
+        if coarse.name in kept and (
+            fine.name not in kept or window(kept[fine.name]).length > window(kept[coarse.name]).length
+        ):
+            raise ValueError(
+                f"{fine.name} would be kept {'for ' + kept[fine.name] if fine.name in kept else 'for ever'}, and "
+                f"{coarse.name}, which is made of it, for {kept[coarse.name]} only; keep coarse levels at least as long"
+            )
+    return kept
+
+
+def horizon_of(manifest: Manifest, name: str, now: int) -> int:
+    """Find the time before which a level's windows may go: never in the middle of a coarser window."""
+    levels = manifest.frame.levels
+    at = [level.name for level in levels].index(name)
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # there are no windows before
+    return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 
 def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:

@@ -17,9 +17,7 @@ from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import Part, Snapshot
-from tiltframe.store.commit import Commit, by_level
-from tiltframe.store.commit_digest import negated
-from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.commit import Commit, by_level, negated
 from tiltframe.store.merging import by_windows, pieces_of
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import held_from
@@ -40,7 +38,7 @@ def retract(commit: Commit, states: pa.Table) -> bool:
     levels = list(by_level(states, commit.frame))
     written: list[Part] = []
 
-    def derive(snapshot: Snapshot) -> tuple[Sequence[Part], Sequence[Part]]:
+    def derive(snapshot: Snapshot) -> list[Part]:
         commit.backend.discard(written)  # those of an attempt before
         written.clear()
         removed: list[Part] = []
@@ -50,16 +48,9 @@ def retract(commit: Commit, states: pa.Table) -> bool:
             touched = [part for part in snapshot.of(level.name) if _has_some(part, starts)]
             _rewrite(commit, level, touched, held, written)
             removed += touched
-        return written, removed
+        return removed
 
-    try:
-        new = commit.once([negated(digest) for digest in commit.digests(levels[0][1])], derive)
-    except (CannotSubtract, CommitConflict, OtherFrame):
-        commit.backend.discard(written)
-        raise
-    if not new:
-        commit.backend.discard(written)
-    return new
+    return commit.once([negated(digest) for digest in commit.digests(levels[0][1])], written, derive)
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:

@@ -23,11 +23,10 @@ from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Sna
 from tiltframe.store.commit import check_frame, check_replacing
 from tiltframe.store.errors import Conflict
 from tiltframe.store.evolution import plan_evolution
-from tiltframe.store.manifest import Manifest
+from tiltframe.store.manifest import Manifest, horizon_of
 from tiltframe.store.merging import merge_into_parts, pieces_of
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus
 from tiltframe.store.recorded import expired_before, held_from, known_from, snapshot_of
-from tiltframe.store.retention import horizon_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
