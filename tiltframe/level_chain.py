@@ -2,9 +2,8 @@
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
-Rows are read once, at the finest level. States carry their window's start and end from the first reduction on. Where
-a level's windows overlap, its states are kept per pane, and a window's state is the merge of its panes'. Everything
-here is a pure function of Arrow tables, so a local run, a Spark job and a store all climb the same way.
+Rows are read once. States carry their window's start and end from the first reduction on. Where a level's windows
+overlap, its states are kept per pane, and a window's state is the merge of its panes'.
 """
 
 from __future__ import annotations

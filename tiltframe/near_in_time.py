@@ -1,8 +1,7 @@
 """Rows in no order: batches that each have rows of all times, brought near each other in time before they are reduced.
 
-A batch of all times has all groups, of a few rows each; merging its states with those of the batches before costs more
-than reducing it. Some millions of such rows are held, and given out one part of the time after the other: as in rows in
-the order of time, all rows of a group are then reduced together. Databases call this radix partitioning, of one pass.
+Such a batch has all groups, of a few rows each; merging its states with those before costs more than reducing it. So
+rows are held, and given out one part of the time after the other: radix partitioning, of one pass, in databases.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Backfills: the past, range by range of time, each a commit of its own, beside those who write what comes.
 
-source ──▶ ranges of a chunk, oldest or newest first ──▶ commit 0, 1, 2, …
-
-A range's number is its place in the plan, which the first commit records. So a backfill that was killed goes on behind
-the last number of its writer, and one of another plan under the same name is refused.
+A range's number is its place in the plan, which the first commit records: a backfill that was killed goes on behind the
+last number of its writer, and one of another plan under the same name is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Changes: the windows of a store that are not what they were, for caches, alerts and copies elsewhere.
 
-parts then, parts now ──▶ those that are gone, those that came ──▶ merge each side ──▶ windows whose states differ
-
-A store is a set of parts that never change. So what is read is what came and went; a compaction, which changes parts
-and no state, is no change.
+A store is a set of parts that never change. So what is read and compared, merged, is what came and what went; a
+compaction, which changes parts and no state, is no change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checked states: a store takes states only for what they are, and looks at all of them before it writes any.
 
-Their columns and the frame they say they are of are checked by `tiltframe.TiltFrame.check_states`; here their rows:
-levels the frame has, windows these levels have, and coarser states that are the merged finer ones.
+`tiltframe.TiltFrame.check_states` checks columns, and the frame they say they are of; here rows are: levels the frame
+has, windows these levels have, and coarser states that are the merged finer ones.
 """
 
 from __future__ import annotations

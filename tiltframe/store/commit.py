@@ -1,10 +1,7 @@
 """Commits: states of all levels under a writer and number, whole or not at all, and once.
 
-    begin ──▶ Commit ── write, in any process ──▶ receipts ── commit ──▶ one transaction of the backend
-
-With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again
-is the same batch tried again, or an error. (Numbered, idempotent commits are those of Delta Lake's application
-transactions and of Flink's two-phase sinks.)
+With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again is
+the same batch tried again, or an error. (As Delta Lake's application transactions, and Flink's two-phase sinks.)
 """
 
 from __future__ import annotations

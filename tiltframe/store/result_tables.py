@@ -1,7 +1,5 @@
 """Export: results of levels as plain tables, which other tools read without knowing what a state is.
 
-    <name>_<level>_flat      window_start  window_end  keys…  latency_count  latency_p50  latency_p99  partial
-
 A table notes which parts it was made from. It is brought up to date where there are other parts since, and from the
 first window on that was not over then.
 """

@@ -1,7 +1,7 @@
 """Retraction: rows are taken out of the states of a store again, under a writer's number, as a commit brought them.
 
-The parts of the windows that rows are taken out of are rewritten: a reader sees all levels before or after, and finds
-states as of any rows. What is left is to the bit what a store has that never had the rows.
+The parts of their windows are rewritten at all levels at once. What is left is to the bit what a store has that never
+had the rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Rewriting: compaction, expiry, replacement and evolution, which are one shape.
+"""Rewriting: compaction, expiry, replacement and evolution: of a snapshot parts are derived, written and committed.
 
-    snapshot ──▶ derive, write ──▶ commit what was added and removed       on conflict, once more
-
-All levels change in one commit, so that a reader sees them before or after. Whoever appends meanwhile is not held up:
-merging on read counts rows that came beside what was rewritten.
+All levels change in one commit, so that a reader sees them before or after; on conflict all is done again. Whoever
+appends meanwhile is not held up: merging on read counts rows that came beside what was rewritten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A store with what a stream still holds: the windows of its saved state beside those that are committed.
 
-    saved state ── open windows, and those on their way that the store does not have ──▶ parts of every level, in memory
-
 What is read is of one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
 that is on its way in the newest state, or nothing; a state that is older than the store is read again.
 """

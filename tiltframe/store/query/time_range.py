@@ -1,11 +1,9 @@
 """within: a range of time, as people write it: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
-A query writes its range as text, whatever it was given as: ``START,END``, of which one may be left out.
-
-Local times that a zone's clock shows twice, or never: a time is the *first* instant at which the clock shows it, or
-a later one. So a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is
-the instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them:
-the repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
+Of local times that a zone's clock shows twice, or never, a time is the *first* instant at which the clock shows it, or
+a later one: a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is the
+instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them: the
+repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
 """
 
 from __future__ import annotations

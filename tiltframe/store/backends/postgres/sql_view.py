@@ -1,12 +1,8 @@
 """The current view: results of a level in plain SQL, merged over all readable rows, for tools that know nothing else.
 
-    window_start  window_end  keys…  requests  latency_count  latency_mean  latency_p50  latency_p99  partial
-
-Its columns are those of ``query(…, flat=True)``. What `sql_results` can read, function by function, is always new. The
-rest, such as quantiles, is of the level's plain table, which `FrameStore.compact` and
-`FrameStore.export` bring up to date; it is null for windows that have been written to since. The view's comment names
-these columns. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
-Whole sums are numeric: they cannot overflow.
+Its columns are those of ``query(…, flat=True)``. What `sql_results` reads, function by function, is always new. The
+rest, such as quantiles, is of the level's plain table, and null for windows that have been written to since; the view's
+comment names these. Values of types that PostgreSQL does not know appear as they are stored; whole sums are numeric.
 """
 
 from __future__ import annotations
