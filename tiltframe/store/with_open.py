@@ -184,6 +184,7 @@ class WithOpen:
         """Do nothing: nothing is written."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse to write."""
         raise ValueError(
             f"the store {self.display_uri} is opened with what a stream holds, to be read; to write, open it without"
         )
