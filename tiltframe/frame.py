@@ -232,9 +232,8 @@ class TiltFrame:
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
-        check_rows(
-            checked_type(schema, pa.Schema, "the schema of data"), self.keyed_by, self.states, INSTANT, [self.time]
-        )
+        checked_type(schema, pa.Schema, "the schema of data")
+        check_rows(schema, self.keyed_by, self.states, INSTANT, [self.time])
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema.

@@ -236,20 +236,18 @@ def merge_level(
     states: pa.Table | CheckedStates,
     frame: TiltFrame,
     level: TimeWindow,
-    max_ratio: float = 1.0,
     *,
     unknown: bool = False,
 ) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `grouped_tables.merge_by`.
-    Null states are ``unknown`` in a store, and count as identities elsewhere.
+    Null states are ``unknown`` in a store, and count as identities elsewhere. Checked states are not checked again.
     """
     table = arrow_of(states)
     found = level.assign(instants_of(table, START))
     table = taken(table, found.rows)
     keys = _frame_keys(table, frame)
-    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, max_ratio, unknown)
+    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, unknown=unknown)
 
 
 def climb(

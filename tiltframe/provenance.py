@@ -21,11 +21,9 @@ KEY = b"tiltframe"  # of the field's metadata
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
     """Describe what shapes a column of states as plain data; parameters that only read are left out."""
-    described = column.measure.describe()
-    state_parameters = {
-        k: v for k, v in described.pop("parameters", {}).items() if k in column.measure.function.state_parameters
-    }
-    return described | ({"parameters": state_parameters} if state_parameters else {})
+    described, shaping = column.measure.describe(), column.measure.function.state_parameters
+    parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
+    return described | ({"parameters": parameters} if parameters else {})
 
 
 def noted(described: Mapping[str, Any]) -> dict[bytes, bytes]:

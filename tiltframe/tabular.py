@@ -50,9 +50,8 @@ def is_tabular(given: object) -> bool:
     """
     if isinstance(given, type):
         return False
-    return isinstance(given, str | os.PathLike) or any(
-        hasattr(given, way) for way in ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
-    )
+    ways = ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
+    return isinstance(given, str | os.PathLike) or any(hasattr(given, way) for way in ways)
 
 
 def rows_of(
@@ -113,10 +112,8 @@ def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], read
     """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
-    is_batches = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
-        is_tabular(given) or _paths(given, what)
-    )
-    if is_batches and reading == _NOTHING:
+    is_arrow = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    if reading == _NOTHING and (is_arrow or not (is_tabular(given) or _paths(given, what))):
         return given
     schema, batches = rows_of(given, what, None, time, keys, reading=reading)
     return pa.Table.from_batches(batches, schema)

@@ -136,9 +136,8 @@ class RunningAggregation(OrderedAggregator):
         super().restore(tables, schema)
         if _FINAL in tables:
             final = {name: one_array(tables[_FINAL].column(name)) for name in tables[_FINAL].column_names}
-            states: list[States] = [
-                {n: final[f"{at}.{n}"] for n in part.functions} for at, part in enumerate(self.query.parts)
-            ]
+            parts = enumerate(self.query.parts)
+            states: list[States] = [{n: final[f"{at}.{n}"] for n in part.functions} for at, part in parts]
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:

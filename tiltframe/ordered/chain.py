@@ -90,13 +90,11 @@ class OrderedFrame(OrderedQuery):
             raise ValueError(
                 f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
             )
-        for set_name, value in (
-            ("levels", dict(zip(names, (window for _, window in windows), strict=True))),
-            ("measures", check_measures(measures, time)),
-            ("order", make_order(time, keys, order)),
-        ):
-            object.__setattr__(self, set_name, value)
-        object.__setattr__(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
+        set_field = object.__setattr__
+        set_field(self, "levels", dict(zip(names, (window for _, window in windows), strict=True)))
+        set_field(self, "measures", check_measures(measures, time))
+        set_field(self, "order", make_order(time, keys, order))
+        set_field(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
         self._check()
 
     @cached_property
@@ -281,9 +279,8 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
         If a column is missing.
     """
     states = table_of(states, "states")
-    serving = {
-        name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
-    }
+    checked_type(frame, OrderedFrame, "frame")
+    serving = {name: column.name for column in frame.states for name in column.serves}
     for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
         if name not in states.column_names:
             raise ValueError(f"these are not states of this frame: they have no column {name!r}")

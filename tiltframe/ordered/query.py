@@ -203,10 +203,8 @@ def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Meas
 def _with_time(measure: Measure, time: str) -> Measure:
     if measure.function.time_is_order:
         return measure
-    roles = measure.function.inputs[1:]
-    by = [
-        time if role == EVENT_TIME and text is None else text for role, text in zip(roles, measure.others, strict=False)
-    ]
+    given = zip(measure.function.inputs[1:], measure.others, strict=False)
+    by = [time if role == EVENT_TIME and text is None else text for role, text in given]
     return replace(measure, others=tuple(by))
 
 

@@ -50,10 +50,8 @@ class WindowState(NamedTuple):
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
             column[places] = self.carry.numbers[name]
-        rows = np.flatnonzero(old)
-        states = {
-            name: function.merge(self.states[name], Groups.of(rows, len(old))) for name, function in functions.items()
-        }
+        groups = Groups.of(np.flatnonzero(old), len(old))
+        states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)
 
 

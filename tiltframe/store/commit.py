@@ -75,25 +75,10 @@ class Commit:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states, and write them; nobody reads them before `commit`.
+        """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
 
-        Parameters
-        ----------
-        states : table
-            As `tiltframe.rollup` gives it, perhaps with rows of finer levels only: coarser ones are derived. The states
-            of a key and coarsest window come in one call.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        ValueError, OverflowError
-            As `tiltframe.FrameStore.append` does; nothing is written.
-        StoreError
-            If they cannot be written. What was written is removed.
+        There may be rows of finer levels only: coarser ones are derived. The states of a key and coarsest window come
+        in one call. Raises as `tiltframe.FrameStore.append` does; what was written is removed.
         """
         return self.write_rolled_up(checked(states, self.frame))
 
@@ -135,24 +120,10 @@ class Commit:
         return [states_digest(states, [START, *self.frame.keys, *names]) for names in fitting]
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Commit what has been written.
+        """Commit what has been written, by the receipts of all calls of `write`, each once; say whether it was new.
 
-        Parameters
-        ----------
-        receipts : list of str
-            Of all calls of `write`; each once.
-
-        Returns
-        -------
-        bool
-            Whether it was new.
-
-        Raises
-        ------
-        CommitConflict
-            If the number is there with other states, or someone else has recorded the same meanwhile.
-        OtherFrame
-            If the frame of the store is another by now.
+        Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
+        meanwhile, `OtherFrame` if the frame of the store is another by now.
         """
         each = [json.loads(receipt) for receipt in receipts]
         parts = [Part(**part) for receipt in each for part in receipt["parts"]]

@@ -86,9 +86,7 @@ class Maintenance(Reading):
             For a store that holds nothing or is damaged.
         """
         manifest = self.manifest
-        span = (
-            read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, manifest)
-        )
+        span = held_range(self._backend, manifest) if within is None else read_time_range(within, self.frame.timezone)
         if span is not None:
             replace_range(self._backend, manifest, None, check_whole(span, self.frame))
 

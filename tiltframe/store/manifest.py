@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,9 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
             raise ValueError(f"the retention of {name} is given twice; give it once")
         durations[name] = duration
     kept = {name: window(duration).name for name, duration in durations.items() if duration is not None}
-    for fine, coarse in zip(frame.levels, frame.levels[1:], strict=False):
-        if coarse.name in kept and (
-            fine.name not in kept or window(kept[fine.name]).length > window(kept[coarse.name]).length
-        ):
+    lengths = {name: window(duration).length for name, duration in kept.items()}
+    for fine, coarse in pairwise(frame.levels):
+        if coarse.name in kept and (fine.name not in kept or lengths[fine.name] > lengths[coarse.name]):
             raise ValueError(
                 f"{fine.name} would be kept {'for ' + kept[fine.name] if fine.name in kept else 'for ever'}, and "
                 f"{coarse.name}, which is made of it, for {kept[coarse.name]} only; keep coarse levels at least as long"
@@ -211,7 +211,5 @@ def _kind(dtype: pa.DataType) -> str:
     """Name the type that a state or a key is about."""
     if not pa.types.is_struct(dtype):
         return str(dtype)
-    about = [
-        dtype.field(i).type for i in range(dtype.num_fields) if dtype.field(i).name in ("unit", "least", "greatest")
-    ]
+    about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]
     return f"states of {about[0]}" if about else "states"

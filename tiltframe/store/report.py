@@ -100,11 +100,12 @@ class Report:
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
-    known = known_from(snapshot_of(backend))
-    columns = {name: manifest.frame.state_of(name) for name in manifest.frame.measures}
-    return Report(
-        backend.display_uri, manifest, levels, {name: known[of] for name, of in columns.items() if of in known}
+    since, columns = (
+        known_from(snapshot_of(backend)),
+        {name: manifest.frame.state_of(name) for name in manifest.frame.measures},
     )
+    known = {name: since[column] for name, column in columns.items() if column in since}
+    return Report(backend.display_uri, manifest, levels, known)
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:

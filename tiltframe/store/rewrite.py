@@ -208,13 +208,11 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         for group in [group for group in derived if not group <= set(parts)]:
             backend.discard(derived.pop(group))
         missing = frozenset(parts).difference(*derived)  # of a second attempt, what has come since the first
-        derived[missing] = [
-            part
-            for level in new
-            for part in merge_into_parts(
-                backend, now, level, pieces_of(missing, [(expired.get(level.name, EVER[0]), EVER[1])])
-            )
-        ]
+        anew: list[Part] = []
+        for level in new:
+            held = pieces_of(missing, [(expired.get(level.name, EVER[0]), EVER[1])])
+            anew += merge_into_parts(backend, now, level, held)
+        derived[missing] = anew
         add = [part for group in derived.values() for part in group]
         texts = {EXPIRED: json.dumps(expired)} if expired != expired_before(snapshot) else {}
         added = [name for name in following.schema.names if name not in now.columns.names]

@@ -177,10 +177,8 @@ def _check_parts(tried: _Tried) -> None:
         found = tried.backend.read([(part, EVER)], [])
         _expect(found.column_names == [START], "read() returns window_start and the columns asked for")
         starts = instants_of(found)
-        edges = (int(starts.min()), int(starts.max()), len(starts))
-        _expect(
-            edges == (part.first_start, part.last_start, part.rows), "a part has its first and last start, and rows"
-        )
+        same = (int(starts.min()), int(starts.max()), len(starts)) == (part.first_start, part.last_start, part.rows)
+        _expect(same, "a part has its first and last start, and rows")
         _expect(len({*bucket.starts(starts).tolist()}) == 1, "a part lies in one bucket")
     first = min(parts, key=lambda part: part.first_start)
     some = tried.backend.read([(first, (first.first_start, first.first_start + 1))], ["n", "host"])
@@ -238,9 +236,8 @@ def _check_evolving(tried: _Tried) -> None:
     opened: Backend = pickle.loads(pickle.dumps(tried.backend))
     tried.add(before)
     opened.snapshot()
-    frame = TiltFrame(
-        [*FRAME.levels, "1d"], FRAME.time, {**FRAME.measures, "more": aggr.min("x", where="x > 0")}, FRAME.keys
-    )
+    measures = {**FRAME.measures, "more": aggr.min("x", where="x > 0")}
+    frame = TiltFrame([*FRAME.levels, "1d"], FRAME.time, measures, FRAME.keys)
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()

@@ -86,10 +86,9 @@ def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: S
     snapshot = snapshot or snapshot_of(backend)
     tables, held = read(backend, manifest, plan, snapshot)
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
+    schema = labelled(nothing, plan.frame, plan.window).schema
     slices = (labelled(states, plan.frame, plan.window) for states in tables)
-    return Answer(
-        labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held), _unknown(plan, snapshot, held)
-    )
+    return Answer(schema, slices, _expired(plan, held), _unknown(plan, snapshot, held))
 
 
 def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> list[QueryPlan]:
@@ -186,9 +185,8 @@ def held_range(backend: Backend, manifest: Manifest) -> Range | None:
     parts = snapshot.of(finest.name)
     if not parts:
         return None
-    low, high = align_outward(
-        (min(part.first_start for part in parts), max(part.last_start for part in parts) + 1), coarsest
-    )
+    span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
+    low, high = align_outward(span, coarsest)
     low = first_whole(max(low, held_from(snapshot, finest.name)), coarsest)
     return (low, high) if low < high else None
 

@@ -109,13 +109,13 @@ class QueryPlan:
         return [i for i in able if bool((levels[i].starts(ends) == ends).all())][-1]
 
 
-def plan_query(frame: TiltFrame, query: Query, now: int | None = None) -> QueryPlan:
-    """Check a query per one kind of window against a frame, and plan it; ``now`` in microseconds UTC.
+def plan_query(frame: TiltFrame, query: Query) -> QueryPlan:
+    """Check a query per one kind of window against a frame, and plan it.
 
     Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
     that are empty.
     """
-    (plan,) = plan_queries(frame, query, query.sizes, now)
+    (plan,) = plan_queries(frame, query, query.sizes)
     return plan
 
 
@@ -202,9 +202,8 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 def _measures(frame: TiltFrame, asked: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
     """Find the states of the measures that are asked for, and of those that expressions read."""
     known = {**frame.measures, **{name: each for name, each in asked.items() if isinstance(each, Measure)}}
-    known |= {
-        name: frame.measures[text] for name, text in asked.items() if isinstance(text, str) and text in frame.measures
-    }
+    texts = {name: each for name, each in asked.items() if isinstance(each, str)}
+    known |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
     needed = {}
     for name, each in asked.items():
         if not _is_expression(each, frame):

@@ -237,10 +237,8 @@ class DeltaBackend:
         if len(now.records) - len(outdated) >= FOLD_AT:
             outdated = list(now.records)
             records = latest([self._load(now, file) for file in outdated] + [records])
-        folder = data_files(self._path, self.options)
-        name, size = write_file(
-            table_of_records(records), [RECORD], folder, f"{LEVEL}={RECORDS}/{BUCKET}=_", self.durable
-        )
+        rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
+        name, size = write_file(rows, [RECORD], data_files(self._path, self.options), place, self.durable)
         now.read[name] = records
         return [RecordFile(name, min(records), max(records), len(records), size)], outdated
 

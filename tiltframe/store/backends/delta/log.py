@@ -51,9 +51,8 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 def added(file: Part | RecordFile) -> AddAction:
     """Describe a file to Delta; what is least and greatest in it are what readers choose files by."""
     if isinstance(file, Part):
-        edges = [
-            {START: np.datetime_as_string(np.datetime64(at, "us")) + "Z"} for at in (file.first_start, file.last_start)
-        ]
+        ends = np.array([file.first_start, file.last_start], "datetime64[us]")
+        edges = [{START: f"{at}Z"} for at in np.datetime_as_string(ends)]
     else:
         edges = [{RECORD: name} for name in (file.first, file.last)]
     stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}

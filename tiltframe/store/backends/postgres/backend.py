@@ -241,9 +241,8 @@ def _recorded(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[
     every, wanted = f"SELECT name, text FROM {layout.table('recorded')}", names if names is None else list(names)
     if wanted == []:
         return {}
-    chosen = (
-        f"{every} WHERE digest IN (SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n)"
-    )
+    digests = "SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n"
+    chosen = f"{every} WHERE digest IN ({digests})"
     rows = db.rows(every) if wanted is None else db.rows(chosen, json.dumps(wanted))
     return {row["name"]: row["text"] for row in rows}
 

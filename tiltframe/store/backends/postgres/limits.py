@@ -51,9 +51,8 @@ def check_values(columns: pa.Table) -> None:
     for field, column in zip(columns.schema, columns.columns, strict=True):
         for values in _leaves(one_array(column)):
             dtype = values.type
-            if (pa.types.is_string(dtype) or pa.types.is_large_string(dtype)) and _any(
-                pc.match_substring(values, "\0")
-            ):
+            is_text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+            if is_text and _any(pc.match_substring(values, "\0")):
                 raise StoreError(
                     f"PostgreSQL cannot keep text with a NUL character, and {field.name!r} has one; "
                     "remove it, or use a Delta store (a folder)"
