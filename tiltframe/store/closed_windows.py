@@ -111,22 +111,7 @@ class ClosedWindows:
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Take a batch of rows in the order of their arrival; see `OpenWindows.add_rows`.
-
-        Parameters
-        ----------
-        rows : table
-
-        Returns
-        -------
-        table
-            The rows that were dropped as late.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `OpenWindows.add_rows` does. Nothing has changed then.
-        """
+        """Take a batch of rows in the order of their arrival, as `OpenWindows.add_rows` does; return those dropped."""
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
@@ -160,17 +145,7 @@ class ClosedWindows:
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Write all that is held and on its way; `from_ipc` goes on from there.
-
-        Parameters
-        ----------
-        notes : plain data, optional
-            What else goes with it, such as how far the input is read.
-
-        Returns
-        -------
-        bytes
-        """
+        """Write all that is held and on its way, and notes, such as how far the input is read; `from_ipc` reads it."""
         said = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         return extended(self.windows.to_ipc(), said | {"committed": self.committed}, self.outgoing)
 
@@ -207,16 +182,8 @@ class ClosedWindows:
     def commit(self) -> bool:
         """Write what is on its way into the store, under the next number; save `to_ipc` before.
 
-        Returns
-        -------
-        bool
-            Whether it was not there yet.
-
-        Raises
-        ------
-        StoreError
-            If the store cannot be written, or holds other states under the number: the saved state that the stream
-            goes on from is an old one.
+        Says whether it was not there yet. Raises `StoreError` if the store cannot be written, or holds other states
+        under the number: the saved state that the stream goes on from is an old one.
         """
         if self.outgoing is None:
             return False

@@ -98,16 +98,15 @@ class FrameStore(Maintenance):
         """Open the store, and read its manifest if it exists."""
         if name is not None:
             check_name(name)
-        given = uri if isinstance(uri, Backend) else None
+        self._given = uri if isinstance(uri, Backend) else None
         self.uri = uri.uri if isinstance(uri, Backend) else checked_uri(uri)
         self._options = check_options(storage_options)
         self._durable = checked_truth(durable, "durable")
-        if given is not None and (self._options or durable is not False):
+        if self._given is not None and (self._options or durable is not False):
             raise ValueError("a backend has its options itself: leave out storage_options and durable")
-        self._given = given
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
-        self._backend: Backend = given or backend_at(self.uri, name or "", self._options, durable)
+        self._backend: Backend = self._given or backend_at(self.uri, name or "", self._options, durable)
         self._name = name or DEFAULT_NAME
         self._manifest = self._read_manifest(name)
         if self._manifest is None and frame is None:

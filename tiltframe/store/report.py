@@ -100,11 +100,8 @@ class Report:
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
-    since, columns = (
-        known_from(snapshot_of(backend)),
-        {name: manifest.frame.state_of(name) for name in manifest.frame.measures},
-    )
-    known = {name: since[column] for name, column in columns.items() if column in since}
+    since, frame = known_from(snapshot_of(backend)), manifest.frame
+    known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
     return Report(backend.display_uri, manifest, levels, known)
 
 

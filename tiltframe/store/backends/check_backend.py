@@ -141,7 +141,7 @@ def _check_empty(tried: _Tried) -> None:
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store writes them
-    fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _of_hours(states))
+    fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
     _expect(not before.parts, "what was written is not readable before it is committed")
     version = tried.backend.commit([*fine, *coarse], (), {"w": "1", "note": note}, before)
@@ -241,7 +241,7 @@ def _check_evolving(tried: _Tried) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    days = tried.backend.write(frame.levels[-1], _of_hours(before))
+    days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))  # a day begins as the first hour does
     tried.backend.commit(days, (), {"w": "1"}, tried.snapshot("w"), described, schema)
     seen = tried.snapshot("w")
     _expect(seen.manifest == described, "a commit replaces the manifest by one with more states")
@@ -335,11 +335,6 @@ def _states(hours: Sequence[int]) -> pa.Table:
     states = rollup(pa.Table.from_pylist(events, schema), FRAME)
     finest = states.filter(pc.equal(states.column(LEVEL), FINE.name))
     return finest.select(schema_of(states.schema, FRAME).names)
-
-
-def _of_hours(states: pa.Table) -> pa.Table:
-    """Take rows whose windows begin with an hour and a day as states of coarser levels."""
-    return _between(states, 0, 1)
 
 
 def _between(states: pa.Table, low: int, high: int) -> pa.Table:

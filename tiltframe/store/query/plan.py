@@ -91,7 +91,6 @@ class QueryPlan:
 
     def span(self) -> Range:
         """Return the range of the windows, from the start of the first to the end of the last; open ends stay."""
-        low, high = self.within
         first = self.frame.levels[0] if self.whole else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
         if not self.whole and low < high and high != EVER[1]:

@@ -28,7 +28,7 @@ from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.backends.stored_types import restored, stored, stored_schema
+from tiltframe.store.backends.stored_types import cast, stored, stored_schema
 from tiltframe.store.errors import DamagedStore
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.ranges import Range
@@ -221,7 +221,7 @@ def _read(
     if there != sum(part.rows for part in parts):
         raise DamagedStore("the store is damaged: files have lost rows")
     columns = [
-        pa.chunked_array([restored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
+        pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

@@ -32,7 +32,7 @@ from tiltframe.store.backends.protocol import Part, Snapshot
 from tiltframe.store.backends.sql.conditions import bound_conditions
 from tiltframe.store.backends.sql.literals import moment, numbers, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
-from tiltframe.store.backends.stored_types import restored, stored, stored_schema
+from tiltframe.store.backends.stored_types import cast, stored, stored_schema
 from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
 from tiltframe.store.manifest import check_name
 from tiltframe.store.ranges import Range
@@ -291,7 +291,7 @@ def _read_level(
     if not conditions:
         _check_rows(rows, wanted, f"the store {layout.name} is damaged: the level {level}")
     nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), kept)
-    arrays = [restored(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
+    arrays = [cast(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 

@@ -12,21 +12,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 import aggr
-from tiltframe.store.backends.postgres.sql_terms import (
-    Merged,
-    in_order,
-    nearest,
-    of,
-    quotient,
-    quotient_of_sums,
-    rounded,
-    with_special,
-)
+from tiltframe.store.backends.postgres.sql_terms import Merged, in_order, nearest, of, quotient, rounded, with_special
 from tiltframe.store.backends.sql.literals import moment
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
-
 
 # function, the aggregates of the view, the column of its state, the state's type -> the columns of the view: what is
 # added to the measure's name, nothing for one number -> an expression over the aggregates of `Merged`
@@ -157,12 +147,10 @@ def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict
 
 @register_sql(aggr.WeightedAvg)
 def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count, products, weights = (
-        merged.add(state, "count"),
-        *(merged.add_exactly(state, f) for f in ("products", "weights")),
-    )
+    count = merged.add(state, "count")
+    products, weights = (merged.add_exactly(state, field) for field in ("products", "weights"))
     flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
-    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights))
+    mean = rounded(quotient(f"{products} * {_size(dtype.field('unit').type)}", weights, any_size=True))
     infinite = f"CASE WHEN ({flags} & 2) <> 0 THEN 1 ELSE -1 END * sign({weights})::float8 * 'Infinity'::float8"
     poisoned = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
     return {
