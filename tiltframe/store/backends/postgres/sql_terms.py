@@ -63,7 +63,7 @@ def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
     """Divide, and take the square root if asked, to many more places than a double has; by zero gives null.
 
-    By a number of any size to 1000 places. Of small quotients 2^2200 times the value is divided, for halves of the least
+    By a number of any size to 1000 places. Of small quotients 2^2200 times the value is divided: halves of the least
     doubles have more places than that.
     """
     places = f"greatest(scale({value}), {_PLACES})" if any_size else f"scale({value}) + 60"
