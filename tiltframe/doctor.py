@@ -65,7 +65,6 @@ def _package(name: str, bounds: str, extra: str | None) -> Finding:
 
 
 def _java() -> Finding:
-    """Ask the Java that Spark would start for its version."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None or not Path(program).exists():
@@ -115,7 +114,6 @@ def _workers() -> Finding:
 
 
 def _memory() -> Finding:
-    """Look at the memory of the machine, or of the container."""
     limit = Path("/sys/fs/cgroup/memory.max")
     told = limit.read_text().strip() if limit.exists() else "max"
     try:

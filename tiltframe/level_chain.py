@@ -210,7 +210,7 @@ def reduce_keyed(
         starts = _instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times), timezone=frame.timezone)
         ends = frame.panes.ends(instants_of(reduced, START))
-        return reduced.append_column(END, _instants(ends)).select(_columns(frame))
+        return reduced.append_column(END, _instants(ends)).select(frame.states_columns[1:])
     found = frame.panes.assign(placed)
     if not _all_of(found.rows, rows.num_rows):
         rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
@@ -218,7 +218,7 @@ def reduce_keyed(
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
     windows = {START: _instants(begun)} | keys
     reduced = reduce_by(rows, windows, frame.states, _instants(times), {END: _instants(over)}, frame.timezone)
-    return reduced.select(_columns(frame))
+    return reduced.select(frame.states_columns[1:])
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
@@ -390,7 +390,7 @@ def _merged(
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio, carried, unknown=unknown)
-    return merged if merged is arrow_of(states) else merged.select(_columns(frame))
+    return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 
 def _united(
@@ -402,10 +402,6 @@ def _united(
     groups, _ = group_by(list(keys.values()), len(starts))
     merged = window.merge(groups.ids, starts, ends)
     return merged.starts[merged.ids], merged.ends[merged.ids]
-
-
-def _columns(frame: TiltFrame) -> list[str]:
-    return [START, END, *frame.keys, *(column.name for column in frame.states)]
 
 
 def _frame_keys(table: pa.Table, frame: TiltFrame) -> dict[str, pa.Array]:

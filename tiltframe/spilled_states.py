@@ -125,7 +125,6 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
 
 
 def _read(block: _Block, low: int, high: int) -> pa.Table:
-    """Read the states of a block whose windows start in a range."""
     with pa.memory_map(str(block.run)) as file:
         states = pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block.number)])
     first, last = np.searchsorted(instants_of(states), [low, high])

@@ -120,10 +120,7 @@ def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], read
 
 
 def table_of(given: Any, what: str) -> pa.Table:
-    """Read a whole table, such as one of states; of files only Parquet's, whose types are known.
-
-    Raises ``ValueError`` for what holds no table.
-    """
+    """Read a whole table, such as one of states; of files only Parquet's. Raises ``ValueError`` for what holds none."""
     if isinstance(given, pa.Table):
         return given
     for path in (paths := _paths(given, what)):

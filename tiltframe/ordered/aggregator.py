@@ -100,7 +100,6 @@ class OrderedAggregator:
         ]
 
     def _taken(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch as a table; the first one tells the schema."""
         table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)

@@ -141,7 +141,6 @@ def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
 
 
 def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
-    """Say whether rows are in the order of columns, the first one first."""
     undecided = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
     for column in columns:
         step = np.diff(column)

@@ -165,7 +165,6 @@ class _Runs:
         self.source = pa.array(np.where(carried, carried_number[begins], total + of_rows))
 
     def states(self, carried: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
-        """Put the states of carried runs and of rows in order."""
         return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
 
 

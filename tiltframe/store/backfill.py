@@ -124,7 +124,6 @@ def plan_by(
 
 
 def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> list[Range]:
-    """Cut a range at the windows of a chunk."""
     size = window(chunk, frame.timezone)
     low, high = span
     if low >= high:

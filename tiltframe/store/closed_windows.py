@@ -207,7 +207,7 @@ class ClosedWindows:
         """Put states of the finest level on their way."""
         if not states.num_rows:
             return
-        states = states.select([START, END, *self._frame.keys, *(column.name for column in self._frame.states)])
+        states = states.select(self._frame.states_columns[1:])
         self.outgoing = states if self.outgoing is None else pa.concat_tables([self.outgoing, states])
 
 

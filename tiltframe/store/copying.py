@@ -23,6 +23,7 @@ from tiltframe.store.errors import MissingStore, StoreError
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER
+from tiltframe.store.recorded import snapshot_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
@@ -73,8 +74,8 @@ def copy(
             progress(written, states)
             if time.monotonic() - noted > _SECONDS:
                 target.commit((), (), {COPY: _text(origin, [*readable, *fresh])}, mine)
-                mine, noted = _seen(target, [COPY]), time.monotonic()
-        mine = _seen(target, [COPY, *now.recorded])
+                mine, noted = snapshot_of(target, [COPY]), time.monotonic()
+        mine = snapshot_of(target, [COPY, *now.recorded])
         names = {part.name for each in fresh for part in each.parts}
         add = [part for each in fresh if not each.added for part in each.parts]
         remove = [part for part in mine.parts if part.name not in names]
@@ -92,13 +93,7 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
         target.create(described, manifest.columns)
     elif COPY in there.recorded and there.manifest != described:
         target.commit((), (), {}, there, described, manifest.columns)
-    return _seen(target, [COPY])
-
-
-def _seen(target: Backend, recorded: Sequence[str]) -> Snapshot:
-    snapshot = target.snapshot(recorded)
-    assert snapshot is not None
-    return snapshot
+    return snapshot_of(target, [COPY])
 
 
 def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:

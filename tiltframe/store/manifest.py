@@ -63,11 +63,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Read it back.
-
-        Raises `StoreError` for a manifest of a newer release, of newer functions or of functions that are not here, and
-        for a damaged one.
-        """
+        """Read it back; raises `StoreError` for one of a newer release, of functions that are not here, or damaged."""
         try:
             if described["format"] > FORMAT:
                 raise StoreError(
@@ -172,10 +168,7 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
 
 
 def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
-    """Choose what a store keeps of states: window_start, keys, states.
-
-    Raises ``ValueError`` for names that its tables need themselves or cannot tell apart.
-    """
+    """Choose what a store keeps of states: window_start, keys, states; raises ``ValueError`` for names that clash."""
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
     return pa.schema([pa.field(name, states.field(name).type) for name in names])

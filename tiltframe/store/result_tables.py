@@ -32,10 +32,7 @@ _FRAME = "frame"  # in place of a part's name: the generation of the frame, wher
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Bring the plain table of a level up to date; returns how many rows were written.
-
-    Raises `StoreError` for a backend that keeps none.
-    """
+    """Bring a level's plain table up to date; return how many rows it wrote. Raises `StoreError` if none is kept."""
     if not isinstance(backend, ResultTables):
         raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
     kept = backend

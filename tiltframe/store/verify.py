@@ -60,10 +60,7 @@ class VerifyReport:
 
 
 def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, of: None) -> VerifyReport:
-    """Verify a whole store; reads all of it, and changes nothing.
-
-    Where a log is damaged, what it says is not followed further: its problems are all that is reported.
-    """
+    """Read all of a store, and change nothing; where a log is damaged, its problems are all that is reported."""
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
     if not problems:

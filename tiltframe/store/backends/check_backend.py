@@ -55,8 +55,6 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
 
 @dataclass
 class _Tried:
-    """A backend with a store that is empty."""
-
     backend: Backend
     schema: pa.Schema
 

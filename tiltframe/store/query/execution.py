@@ -102,10 +102,7 @@ def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> 
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
-    """Return the schema of the results, for which nothing is read.
-
-    Raises ``ValueError`` for conditions, orders and expressions that do not fit the results.
-    """
+    """Return the schema of the results, reading nothing; raises ``ValueError`` for what does not fit them."""
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
     if query.fill:

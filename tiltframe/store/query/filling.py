@@ -30,10 +30,7 @@ Marks = NDArray[np.bool_]
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Add the windows without events of every key that has any, up to now; their states are of nothing.
-
-    Raises ``ValueError`` for more rows than anyone can want.
-    """
+    """Add the windows without events of every key that has any, up to now; raises ``ValueError`` for far too many."""
     if plan.whole:
         return states
     starts = instants_of(states)

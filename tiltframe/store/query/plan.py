@@ -98,10 +98,7 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Choose the coarsest level that the windows are whole multiples of, counted from the finest.
-
-        The whole range is read from the coarsest level whose windows make it up.
-        """
+        """Choose the coarsest level that makes up the windows, or the whole range, counted from the finest."""
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
         ends = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
@@ -109,11 +106,7 @@ class QueryPlan:
 
 
 def plan_query(frame: TiltFrame, query: Query) -> QueryPlan:
-    """Check a query per one kind of window against a frame, and plan it.
-
-    Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
-    that are empty.
-    """
+    """Check a query per one kind of window against a frame, and plan it; raises ``ValueError`` if it does not fit."""
     (plan,) = plan_queries(frame, query, query.sizes)
     return plan
 

@@ -94,10 +94,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Give results as a query asks for them: those that meet its condition, in its order, no more than its limit.
-
-    Starts and ends are given in the zone, records as plain columns if it asks for them.
-    """
+    """Give results as a query asks for them: its condition, order, limit and zone, records as plain columns if flat."""
     having = query.having
     if having is not None:
         slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
@@ -117,10 +114,7 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Order results by names or expressions, each ``ascending`` or ``descending``; keep the first of them.
-
-    Raises ``ValueError`` for what is no result, and for what has no order.
-    """
+    """Order results by names or expressions, and keep the first; raises ``ValueError`` for what has no order."""
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)

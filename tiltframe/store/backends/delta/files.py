@@ -96,10 +96,7 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size.
-
-    What is written to a folder ``durable`` is on the disk then.
-    """
+    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size."""
     held = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
     options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
@@ -152,10 +149,7 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read the rows of files whose windows start in the ranges, in types of a schema; bounds leave others out.
-
-    Raises ``FileNotFoundError`` where a file is gone, `DamagedStore` where files have lost rows.
-    """
+    """Read the rows whose windows start in ranges; raises ``FileNotFoundError``, or `DamagedStore` for lost rows."""
     whole: list[Part] = []
     cut: dict[Range, list[Part]] = {}
     for part, span in parts:
@@ -182,10 +176,7 @@ def _between(span: Range) -> pc.Expression:
 
 
 def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Open a file, or take it as it was opened before: what describes it, its footer, is read once.
-
-    Raises ``FileNotFoundError`` if it is gone, and what `_check_file` raises; a file that has changed is opened anew.
-    """
+    """Open a file, or take it as it was opened before, unless it has changed: what describes it is read once."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
