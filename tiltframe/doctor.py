@@ -34,12 +34,8 @@ def examine() -> list[Finding]:
 
 def _packages() -> Iterator[Finding]:
     """Look at Python, and at each package that tiltframe names, in the bounds it names."""
-    yield Finding(
-        "Python",
-        sys.version_info >= (3, 11),
-        sys.version.split()[0],
-        "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer",
-    )
+    new = sys.version_info >= (3, 11)
+    yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
     for text in requires("tiltframe") or []:
         match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)

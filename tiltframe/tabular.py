@@ -94,7 +94,7 @@ def _with_options(
     given: Any, what: str, columns: Columns | None, time: str, reading: ReadOptions, timezone: str
 ) -> Batches:
     """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
-    if not replace(reading, time=None, where=None) == _NOTHING:
+    if replace(reading, time=None, where=None) != _NOTHING:
         raise ValueError(f"{what} is no file; of reading only time and where are of tables and streams")
     if reading == _NOTHING:
         return _stream(given, what, columns)
@@ -102,10 +102,8 @@ def _with_options(
     full = with_time(schema, time, reading)
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
     read = rows_before(names, full, schema, time, reading).names
-    return Batches(
-        pa.schema([full.field(name) for name in names]),
-        (prepared(batch.select(read), names, time, reading, timezone) for batch in batches),
-    )
+    rows = (prepared(batch.select(read), names, time, reading, timezone) for batch in batches)
+    return Batches(pa.schema([full.field(name) for name in names]), rows)
 
 
 def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], reading: ReadOptions | None = None) -> Any:

@@ -86,15 +86,8 @@ class Report:
     def to_json(self) -> str:
         """Say it as JSON: times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
-        return json.dumps(
-            {
-                "uri": self.uri,
-                **described,
-                "known_from": self.known_from,
-                "levels": [asdict(level) for level in self.levels],
-            },
-            indent=1,
-        )
+        levels = [asdict(level) for level in self.levels]
+        return json.dumps({"uri": self.uri, **described, "known_from": self.known_from, "levels": levels}, indent=1)
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:

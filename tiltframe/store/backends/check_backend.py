@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,18 +82,10 @@ class _Tried:
     def expect_rows(self, states: pa.Table, why: str) -> None:
         _expect(_same(self.rows(), states), why)
 
-    def expect_conflict(
-        self,
-        why: str,
-        add: Sequence[Part],
-        remove: Sequence[Part],
-        recorded: Mapping[str, str],
-        expected: Snapshot,
-        *manifest: Any,
-    ) -> None:
+    def expect_conflict(self, why: str, *commit: Any) -> None:
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
-            self.backend.commit(add, remove, recorded, expected, *manifest)
+            self.backend.commit(*commit)
         except Conflict:
             pass
         else:

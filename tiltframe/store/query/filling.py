@@ -44,10 +44,8 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         raise ValueError(
             f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
         )
-    grid = {
-        name: pa.array(np.repeat(at, each)).cast(INSTANT)
-        for name, at in ((START, wanted), (END, plan.window.ends(wanted)))
-    }
+    begins_and_ends = ((START, wanted), (END, plan.window.ends(wanted)))
+    grid = {name: pa.array(np.repeat(at, each)).cast(INSTANT) for name, at in begins_and_ends}
     for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))

@@ -73,10 +73,8 @@ class PlannedQuery:
         if self.is_indivisible:
             return [self.plan.within]
         part_ranges = self._part_ranges()
-        begins, sizes = (
-            np.array(column, np.int64)
-            for column in ([low for _, (low, _) in part_ranges], [part.rows for part, _ in part_ranges])
-        )
+        begins = np.array([low for _, (low, _) in part_ranges], np.int64)
+        sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
         buckets = bucket_of(self.plan.frame.levels[self.plan.level()]).starts(begins)
         low, high = self.plan.within
         cuts = (at for at in _cuts(self.plan.window.starts(buckets), sizes, rows) if low < at < high)

@@ -60,12 +60,8 @@ class QueryPlan:
     @property
     def read_to_edges(self) -> tuple[str, ...]:
         """The measures that are read with the points of other windows, whose times are those of the windows."""
-        times = (None, self.frame.time)
-        return tuple(
-            name
-            for name, (_, measure) in self.measures.items()
-            if measure.function.reads_neighbours and measure.others[-1] in times
-        )
+        near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
+        return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
         """Plan what is read: windows outside of the range too if their points count up to its edges."""

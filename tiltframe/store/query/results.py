@@ -82,11 +82,10 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
     finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
     for name, expression in plan.results.items():
-        column = (
-            finished.column(name)
-            if expression is None
-            else result_values(expression, finished, plan.timezone, f"compute {name}:")
-        )
+        if expression is None:
+            column = finished.column(name)
+        else:
+            column = result_values(expression, finished, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
