@@ -11,9 +11,8 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup, rollup_states
 from tiltframe.notebook import load_ipython_extension, show, to_pandas
-from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.ordered.aggregation import RunningAggregation, running
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
-from tiltframe.ordered.running import running
 from tiltframe.store import FrameStore, Query, StoreError, lookup
 
 

@@ -23,7 +23,7 @@ from tiltframe.frame import END, START, TiltFrame
 from tiltframe.level_chain import climb, instants_of, joined, merge_panes, reduce_rows, row_batches
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.retention import checked_retention
+from tiltframe.store.manifest import checked_retention
 from windows import TimeWindow, window
 
 _YEAR = 365  # days
@@ -120,7 +120,6 @@ class Capacity:
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
-        """Show the levels, a line each, and the sums."""
         head = f"{'level':>8} {'states a day':>16} {'bytes a state':>14} {'a day':>10} {'retained':>10} {'open':>10}"
         lines = [
             f"{level.level:>8} {level.states_per_day:16,.0f} {sum(level.bytes_per_state.values()):14.1f} "
@@ -205,7 +204,7 @@ def explain(
     times = event_times(rows.column(frame.time), frame.time)
     if not len(times) or times.min() == times.max():
         raise ValueError("the sample must have rows of at least two times, so that its rate is known")
-    sampled_keys = _count_keys(rows, frame)
+    sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
     repeated = count / sampled_keys  # as if there were so many samples, of other keys each
@@ -220,10 +219,7 @@ def explain(
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
-    if not frame.keys:
-        return 1
-    columns = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys
-    return int(pa.table(columns).group_by(list(columns)).aggregate([]).num_rows)
+    return int(rows.group_by(list(frame.keys)).aggregate([]).num_rows) if frame.keys else 1
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
@@ -244,10 +240,7 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Commit the states to a store, and forget it; a store keeps windows that follow each other on the clock.
-
-    The least of a few: the first commits of a process also pay for what is imported and opened once.
-    """
+    """Commit the states to a store, and forget it: the least of a few, for the first ones open what is opened once."""
     if not all(level.contiguous for level, _ in levels):
         return 0.0
     states, seconds = joined(levels, frame), []
@@ -284,10 +277,9 @@ def _level_capacities(
     rate: float,
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
-    """Count states and their bytes, level by level."""
     found: list[LevelCapacity] = []
     sampled: list[tuple[float, dict[str, float]]] = []  # by level: the logarithm of a state's rows, its bytes
-    keys = _keys_of(levels[0][1], frame)
+    keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
         span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1  # without the last
@@ -306,10 +298,6 @@ def _level_capacities(
         in_memory = repeated * per_window * states.nbytes / states.num_rows
         found.append(LevelCapacity(level.name, states_per_day, sizes, held, in_memory, few))
     return found
-
-
-def _keys_of(states: pa.Table, frame: TiltFrame) -> int:
-    return int(states.group_by(list(frame.keys)).aggregate([]).num_rows) if frame.keys else 1
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -19,16 +19,7 @@ _MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    about : str
-    ok : bool
-    found : str
-    do : str
-        What to do; empty where nothing is wrong.
-    """
+    """One thing that was looked at, and what to ``do`` about it; nothing where it is ``ok``."""
 
     about: str
     ok: bool
@@ -41,19 +32,10 @@ def examine() -> list[Finding]:
     return [*_packages(), _java(), _workers(), _memory(), _cache()]
 
 
-def as_rows(findings: list[Finding]) -> list[dict[str, object]]:
-    """Return findings as plain data."""
-    return [asdict(finding) for finding in findings]
-
-
 def _packages() -> Iterator[Finding]:
     """Look at Python, and at each package that tiltframe names, in the bounds it names."""
-    yield Finding(
-        "Python",
-        sys.version_info >= (3, 11),
-        sys.version.split()[0],
-        "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer",
-    )
+    new = sys.version_info >= (3, 11)
+    yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
     for text in requires("tiltframe") or []:
         match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)
@@ -79,7 +61,6 @@ def _package(name: str, bounds: str, extra: str | None) -> Finding:
 
 
 def _java() -> Finding:
-    """Ask the Java that Spark would start for its version."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None or not Path(program).exists():
@@ -129,7 +110,6 @@ def _workers() -> Finding:
 
 
 def _memory() -> Finding:
-    """Look at the memory of the machine, or of the container."""
     limit = Path("/sys/fs/cgroup/memory.max")
     told = limit.read_text().strip() if limit.exists() else "max"
     try:

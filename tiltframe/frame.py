@@ -12,15 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, UnknownFunction, from_description
-from aggr.arguments import (
-    checked_list,
-    checked_mapping,
-    checked_name,
-    checked_type,
-    nearest,
-    shortened,
-    shown,
-)
+from aggr.arguments import checked_list, checked_mapping, checked_name, checked_type, nearest, shortened, shown
 from aggr.arrow.normalize import normalized_type
 from aggr.state_checks import checked
 from aggr.tables.by_key import check_rows, columns_read, states_fields
@@ -240,9 +232,8 @@ class TiltFrame:
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
-        check_rows(
-            checked_type(schema, pa.Schema, "the schema of data"), self.keyed_by, self.states, INSTANT, [self.time]
-        )
+        checked_type(schema, pa.Schema, "the schema of data")
+        check_rows(schema, self.keyed_by, self.states, INSTANT, [self.time])
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema.
@@ -450,15 +441,12 @@ class TiltFrame:
         return None
 
     def __eq__(self, other: object) -> bool:
-        """Compare by description."""
         return isinstance(other, TiltFrame) and self.levels == other.levels and self._parts() == other._parts()
 
     def __hash__(self) -> int:
-        """Hash by description."""
         return hash(repr(self._parts()))
 
     def __repr__(self) -> str:
-        """Show levels, keys and measures in one line."""
         chain = " → ".join(level.name for level in self.levels)
         by = f" by {shown_keys(self.keyed_by)}" if self.keys else ""
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
@@ -466,7 +454,6 @@ class TiltFrame:
         return f"TiltFrame({chain}{zone}{by}; {measures})"
 
     def _repr_html_(self) -> str:
-        """Show levels, keys and measures in a notebook."""
         chain = " → ".join(level.name for level in self.levels)
         said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
         cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
@@ -474,7 +461,8 @@ class TiltFrame:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
-        return _remade, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone, self.kept)
+        made = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
+        return (TiltFrame, made) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*made), self.kept))
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
@@ -503,18 +491,6 @@ _PARTS = ("levels", "time", "keys", "timezone", "measures")
 _SIZES = "window sizes, say ['10s', '1m', '1h']"
 _MEASURES = "name -> measure, say {'requests': aggr.count()}"
 _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
-
-
-def _remade(
-    levels: Sequence[TimeWindow],
-    time: str,
-    measures: Mapping[str, Measure],
-    keys: Mapping[str, str],
-    timezone: str,
-    kept: tuple[StateColumn, ...] | None,
-) -> TiltFrame:
-    frame = TiltFrame(levels, time, measures, keys, timezone)
-    return frame if kept is None else frame.keeping(kept)
 
 
 def finest_frame(frame: TiltFrame) -> TiltFrame:

@@ -2,9 +2,8 @@
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
-Rows are read once, at the finest level. States carry their window's start and end from the first reduction on. Where
-a level's windows overlap, its states are kept per pane, and a window's state is the merge of its panes'. Everything
-here is a pure function of Arrow tables, so a local run, a Spark job and a store all climb the same way.
+Rows are read once. States carry their window's start and end from the first reduction on. Where a level's windows
+overlap, its states are kept per pane, and a window's state is the merge of its panes'.
 """
 
 from __future__ import annotations
@@ -140,7 +139,6 @@ def partial_states(
     """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
 
     They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
-
     ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
@@ -212,7 +210,7 @@ def reduce_keyed(
         starts = _instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times), timezone=frame.timezone)
         ends = frame.panes.ends(instants_of(reduced, START))
-        return reduced.append_column(END, _instants(ends)).select(_columns(frame))
+        return reduced.append_column(END, _instants(ends)).select(frame.states_columns[1:])
     found = frame.panes.assign(placed)
     if not _all_of(found.rows, rows.num_rows):
         rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
@@ -220,14 +218,13 @@ def reduce_keyed(
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
     windows = {START: _instants(begun)} | keys
     reduced = reduce_by(rows, windows, frame.states, _instants(times), {END: _instants(over)}, frame.timezone)
-    return reduced.select(_columns(frame))
+    return reduced.select(frame.states_columns[1:])
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
     """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
 
-    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in
-    `aggr.tables.by_key.merge_by`.
+    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `aggr.tables.by_key.merge_by`.
     """
     table = arrow_of(states)
     keys = _frame_keys(table, frame)
@@ -239,20 +236,18 @@ def merge_level(
     states: pa.Table | CheckedStates,
     frame: TiltFrame,
     level: TimeWindow,
-    max_ratio: float = 1.0,
     *,
     unknown: bool = False,
 ) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `grouped_tables.merge_by`.
-    Null states are ``unknown`` in a store, and count as identities elsewhere.
+    Null states are ``unknown`` in a store, and count as identities elsewhere. Checked states are not checked again.
     """
     table = arrow_of(states)
     found = level.assign(instants_of(table, START))
     table = taken(table, found.rows)
     keys = _frame_keys(table, frame)
-    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, max_ratio, unknown)
+    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, unknown=unknown)
 
 
 def climb(
@@ -261,12 +256,8 @@ def climb(
     """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
 
     ``coarser`` are states that have climbed before, as `climb_within` leaves them: for each level above the finest some
-    of its windows, none of whose rows are in states of finer ones.
-
-    Yields
-    ------
-    each level, from the finest on, with its states: window_start, window_end, keys, states, in the order of window
-    and keys
+    of its windows, none of whose rows are in states of finer ones. Gives each level, from the finest on, with its
+    states: window_start, window_end, keys, states, in the order of window and keys.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
@@ -282,21 +273,11 @@ def climb_within(
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
     """Climb with merged states of the finest panes as far as windows lie in a span, whose rows are all among them.
 
-    Parameters
-    ----------
-    finest : as for `climb`
-    frame : of disjoint levels
-    start, end : int
-        Microseconds UTC, the end exclusive.
+    Of a frame of disjoint levels ``whole`` is each level, from the finest on, with the states of its windows in the
+    span, but for those that are left; ``left`` has for each level the states that are to meet others: of the finest,
+    those of windows that are not in the span; of each, those that are part of a coarser window that is not. `climb`
+    goes on with it.
 
-    Returns
-    -------
-    whole : each level, from the finest on, with the states of its windows in the span, but for those that are left
-    left : for each level the states that are to meet others: of the finest, those of windows that are not in the span;
-        of each, those that are part of a coarser window that is not. From there `climb` goes on with them
-
-    Examples
-    --------
     >>> import aggr
     >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
@@ -409,7 +390,7 @@ def _merged(
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio, carried, unknown=unknown)
-    return merged if merged is arrow_of(states) else merged.select(_columns(frame))
+    return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 
 def _united(
@@ -421,10 +402,6 @@ def _united(
     groups, _ = group_by(list(keys.values()), len(starts))
     merged = window.merge(groups.ids, starts, ends)
     return merged.starts[merged.ids], merged.ends[merged.ids]
-
-
-def _columns(frame: TiltFrame) -> list[str]:
-    return [START, END, *frame.keys, *(column.name for column in frame.states)]
 
 
 def _frame_keys(table: pa.Table, frame: TiltFrame) -> dict[str, pa.Array]:
@@ -443,11 +420,9 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
     """Read a column of moments in microseconds UTC; raises ``ValueError`` for what holds none."""
-    column = states.column(name)
-    if column.null_count:
+    if states.column(name).null_count:
         raise ValueError(f"the column {name!r} of states must not be null")
     try:
-        micros: NDArray[np.int64] = normalize(column).cast(INSTANT).cast(pa.int64()).to_numpy()
+        return instants_of(states, name)
     except pa.ArrowInvalid as error:
         raise ValueError(f"the column {name!r} holds no moments in microseconds: {error}") from None
-    return micros

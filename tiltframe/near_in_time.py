@@ -1,8 +1,7 @@
 """Rows in no order: batches that each have rows of all times, brought near each other in time before they are reduced.
 
-A batch of all times has all groups, of a few rows each; merging its states with those of the batches before costs more
-than reducing it. Some millions of such rows are held, and given out one part of the time after the other: as in rows in
-the order of time, all rows of a group are then reduced together. Databases call this radix partitioning, of one pass.
+Such a batch has all groups, of a few rows each; merging its states with those before costs more than reducing it. So
+rows are held, and given out one part of the time after the other: radix partitioning, of one pass, in databases.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
-    """Find the first and the last time of a batch; None if it is dear to part.
-
-    Times are known as they stand, and dictionaries are small: they are joined for each part.
-    """
+    """Find the first and last time of a batch; None if it is dear to part: dictionaries are joined for each part."""
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
         return None

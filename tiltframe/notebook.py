@@ -20,13 +20,6 @@ _ROWS = 20  # that are shown
 class Shown:
     """A table to look at: its first rows, records as plain columns, states by what they count.
 
-    Parameters
-    ----------
-    table : table
-        Of results, or of states.
-
-    Examples
-    --------
     >>> Shown(pa.table({"n": [1, 2]}))._repr_html_()
     '<table><tr><th>n</th></tr><tr><td>1</td></tr><tr><td>2</td></tr></table>'
     """
@@ -34,7 +27,6 @@ class Shown:
     table: pa.Table
 
     def _repr_html_(self) -> str:
-        """Show it in a notebook."""
         head = _plain(self.table.slice(0, _ROWS))
         rows = zip(*(map(_cell, column.to_pylist()) for column in head.columns), strict=True)
         left = self.table.num_rows - head.num_rows
@@ -124,10 +116,6 @@ def _plain(table: pa.Table) -> pa.Table:
 def _cell(value: Any) -> str:
     if value is None:
         return "·"
-    return (
-        f"{value:,.6g}"
-        if isinstance(value, float)
-        else value.isoformat()
-        if hasattr(value, "isoformat")
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)

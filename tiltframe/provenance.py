@@ -1,8 +1,8 @@
 """Provenance: which frame states are of, written on their column ``level`` and compared before they are used.
 
-A column of states tells its function and parameters, but not which rows were counted, in which windows. So tables of
-states carry that as metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and
-Spark's DataFrames keep. Where something on the way has dropped it, what the data itself tells is checked all the same.
+A column of states tells its function and parameters, but not which rows were counted, in which windows. That is
+metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and Spark's DataFrames keep.
+Where something on the way has dropped it, what the data itself tells is checked all the same.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ KEY = b"tiltframe"  # of the field's metadata
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
     """Describe what shapes a column of states as plain data; parameters that only read are left out."""
-    described = column.measure.describe()
-    state_parameters = {
-        k: v for k, v in described.pop("parameters", {}).items() if k in column.measure.function.state_parameters
-    }
-    return described | ({"parameters": state_parameters} if state_parameters else {})
+    described, shaping = column.measure.describe(), column.measure.function.state_parameters
+    parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
+    return described | ({"parameters": parameters} if parameters else {})
 
 
 def noted(described: Mapping[str, Any]) -> dict[bytes, bytes]:
@@ -45,11 +43,7 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool) -> str | None:
     """Name the first thing in which states differ from a frame's; None where they do not.
 
-    Parameters
-    ----------
-    mine, theirs : descriptions of the frame's states, and of the states that are given
-    exactly : bool
-        Whether the columns of states must be the same; else it is enough that the frame can read its own from them.
+    Unless ``exactly``, it is enough that the frame can read its own states from them.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if mine[part] != theirs.get(part):

@@ -21,22 +21,10 @@ _KINDS = {
 
 
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
-    """Say what is at a path that is no regular file; None for a file, and for a path where nothing is.
+    """Say what is at a path that is no regular file, such as ``a folder``; None for a file, and where nothing is.
 
-    To open a pipe would wait for a writer, and some devices never end.
+    To open a pipe would wait for a writer, and some devices never end. Symbolic links are followed.
 
-    Parameters
-    ----------
-    path : str or path
-        Symbolic links are followed.
-
-    Returns
-    -------
-    str or None
-        Such as ``a folder``, ``a pipe``, ``a socket``, ``a device`` or ``a loop of symbolic links``.
-
-    Examples
-    --------
     >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
     ('a device', 'a folder', None)
     """

@@ -41,26 +41,13 @@ class _Block:
 
 @dataclass(frozen=True)
 class Slices:
-    """Merged states of the finest level, by slices of time; they may be read more than once while their runs are there.
+    """Merged states of the finest level, by slices of time; they may be read again while their runs are there."""
 
-    Parameters
-    ----------
-    frame : TiltFrame
-        Of levels whose windows follow each other.
-    schema : schema
-        Of the states: window_start, window_end, keys, states.
-    held : table
-        All of the states, where they needed no disk.
-    blocks : of runs
-    bytes : int
-        Held at once, about.
-    """
-
-    frame: TiltFrame
-    schema: pa.Schema
-    held: pa.Table | None
+    frame: TiltFrame  # of levels whose windows follow each other
+    schema: pa.Schema  # of the states: window_start, window_end, keys, states
+    held: pa.Table | None  # all of the states, where they needed no disk
     blocks: tuple[_Block, ...]
-    bytes: int
+    bytes: int  # held at once, about
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
         """Read slice by slice, the earliest first, each with the start of the next one."""
@@ -104,17 +91,6 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
     """Reduce a stream of batches, at least one, and hold at most about so many bytes of states at once.
 
     All rows have been read when it yields; runs are kept in the folder for temporary files, and go at the end.
-
-    Parameters
-    ----------
-    batches : record batches
-    frame : TiltFrame
-        Of levels whose windows follow each other.
-    max_bytes : int
-
-    Yields
-    ------
-    Slices
     """
 
     def run(states: pa.Table) -> pa.Table:
@@ -136,7 +112,6 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
 
 
 def _write(states: pa.Table, run: Path) -> list[_Block]:
-    """Write states, which are in the order of their windows, as a run."""
     rows = max(1, states.num_rows * _BLOCK_BYTES // max(1, states.nbytes))
     batches = states.combine_chunks().to_batches(max_chunksize=rows)
     with pa.ipc.new_file(run, states.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
@@ -150,7 +125,6 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
 
 
 def _read(block: _Block, low: int, high: int) -> pa.Table:
-    """Read the states of a block whose windows start in a range."""
     with pa.memory_map(str(block.run)) as file:
         states = pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block.number)])
     first, last = np.searchsorted(instants_of(states), [low, high])

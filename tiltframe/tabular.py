@@ -50,9 +50,8 @@ def is_tabular(given: object) -> bool:
     """
     if isinstance(given, type):
         return False
-    return isinstance(given, str | os.PathLike) or any(
-        hasattr(given, way) for way in ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
-    )
+    ways = ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
+    return isinstance(given, str | os.PathLike) or any(hasattr(given, way) for way in ways)
 
 
 def rows_of(
@@ -66,41 +65,14 @@ def rows_of(
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> Batches:
-    """Read rows of whatever holds a table.
+    """Read the rows of whatever holds a table: the columns that are needed where they can be chosen before, else all.
 
-    Parameters
-    ----------
-    given : table, DataFrame, stream, dataset or path
-        See above; a list of paths stands for all of their files.
-    what : str
-        What messages call it.
-    columns : function of the names that there are, or None for all
-        Names the columns that are needed, and refuses data without them.
-    time : str
-        The column of event times, which text files may write in several ways.
-    keys : names
-        Whose values must be the digits that a text file writes.
-    coded : names
-        Of texts that may come as dictionaries, where Parquet files hold them so.
-    reading : ReadOptions
-        What the rows do not say of themselves.
-    timezone : str
-        Of the clock that expressions among these read times on.
-    check : function of the schema
-        Refuses rows of a schema; of files the value is named for which a column is no number.
+    ``columns`` names those that are needed, of all that there are, and refuses data without them; None needs all.
+    ``coded`` are texts that may come as dictionaries, where Parquet files hold them so; of ``keys``, text files' digits
+    stay as they are. ``check`` refuses rows by their schema; of files the value is named for which a column is no
+    number. Raises ``ValueError`` for what holds no table, which messages call ``what``, and for files that cannot be
+    read.
 
-    Returns
-    -------
-    Batches
-        Of the columns that are needed, where they can be chosen before anything is read; else of all.
-
-    Raises
-    ------
-    ValueError
-        For what holds no table, and for files that cannot be read.
-
-    Examples
-    --------
     >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
     [1]
@@ -122,7 +94,7 @@ def _with_options(
     given: Any, what: str, columns: Columns | None, time: str, reading: ReadOptions, timezone: str
 ) -> Batches:
     """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
-    if not replace(reading, time=None, where=None) == _NOTHING:
+    if replace(reading, time=None, where=None) != _NOTHING:
         raise ValueError(f"{what} is no file; of reading only time and where are of tables and streams")
     if reading == _NOTHING:
         return _stream(given, what, columns)
@@ -130,30 +102,23 @@ def _with_options(
     full = with_time(schema, time, reading)
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
     read = rows_before(names, full, schema, time, reading).names
-    return Batches(
-        pa.schema([full.field(name) for name in names]),
-        (prepared(batch.select(read), names, time, reading, timezone) for batch in batches),
-    )
+    rows = (prepared(batch.select(read), names, time, reading, timezone) for batch in batches)
+    return Batches(pa.schema([full.field(name) for name in names]), rows)
 
 
 def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], reading: ReadOptions | None = None) -> Any:
     """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
-    is_batches = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
-        is_tabular(given) or _paths(given, what)
-    )
-    if is_batches and reading == _NOTHING:
+    is_arrow = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    if reading == _NOTHING and (is_arrow or not (is_tabular(given) or _paths(given, what))):
         return given
     schema, batches = rows_of(given, what, None, time, keys, reading=reading)
     return pa.Table.from_batches(batches, schema)
 
 
 def table_of(given: Any, what: str) -> pa.Table:
-    """Read a whole table, such as one of states; of files only Parquet's, whose types are known.
-
-    Raises ``ValueError`` for what holds no table.
-    """
+    """Read a whole table, such as one of states; of files only Parquet's. Raises ``ValueError`` for what holds none."""
     if isinstance(given, pa.Table):
         return given
     for path in (paths := _paths(given, what)):
@@ -180,20 +145,16 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
-def _refuse_spark(given: object, what: str) -> None:
-    if type(given).__module__.startswith("pyspark."):
-        raise ValueError(
-            f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
-            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
-        )
-
-
 def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
     if isinstance(given, pa.Table):
         return Batches(given.schema, given.to_batches())
     if isinstance(given, pa.RecordBatch):
         return Batches(given.schema, [given])
-    _refuse_spark(given, what)
+    if type(given).__module__.startswith("pyspark."):
+        raise ValueError(
+            f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
+            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
+        )
     if not is_tabular(given):
         raise _no_table(given, what)
     given = _narrowed(given, what, columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 
 import click
 
@@ -18,12 +19,12 @@ def doctor(form: str) -> None:
 
     Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
     """
-    from tiltframe.doctor import as_rows, examine  # reads what is installed, which no other command needs
+    from tiltframe.doctor import examine  # reads what is installed, which no other command needs
 
     findings = examine()
-    for finding, row in zip(findings, as_rows(findings), strict=True):
+    for finding in findings:
         if form == "json":
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json.dumps(asdict(finding), ensure_ascii=False))
         else:
             click.echo(f"{'ok ' if finding.ok else 'NO '} {finding.about}: {finding.found}")
             if finding.do:

@@ -15,9 +15,9 @@ from tiltframe.cli.rollup import read_retention
 from tiltframe.frame import TiltFrame
 from tiltframe.store import DamagedStore, FrameStore
 from tiltframe.store.backends.open import backend_at
+from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.execution import moment
 from tiltframe.store.ranges import as_text
-from tiltframe.store.retention import checked_retention
 from tiltframe.store.verify import VerifyReport
 from tiltframe.text.measures import measures_from
 from windows import read_windows, window

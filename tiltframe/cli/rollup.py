@@ -30,9 +30,9 @@ from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore
+from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
-from tiltframe.store.retention import checked_retention
 from tiltframe.store.rewrite import check_whole
 from tiltframe.store.types_from_store import settled
 

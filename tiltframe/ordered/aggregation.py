@@ -1,8 +1,10 @@
-"""RunningAggregation: batches of rows in, results out; a table is a single batch."""
+"""RunningAggregation: batches of rows in, results out; running: those of a table, which is a single batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +14,13 @@ from aggr import Measure, count
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array, with_nulls
 from aggr.groups.groups import Groups
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import INSTANT
-from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
 from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, with_ticks
 from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
+from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Tick
 
 States = Mapping[str, pa.StructArray]
@@ -132,9 +136,8 @@ class RunningAggregation(OrderedAggregator):
         super().restore(tables, schema)
         if _FINAL in tables:
             final = {name: one_array(tables[_FINAL].column(name)) for name in tables[_FINAL].column_names}
-            states: list[States] = [
-                {n: final[f"{at}.{n}"] for n in part.functions} for at, part in enumerate(self.query.parts)
-            ]
+            parts = enumerate(self.query.parts)
+            states: list[States] = [{n: final[f"{at}.{n}"] for n in part.functions} for at, part in parts]
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
@@ -147,19 +150,11 @@ class RunningAggregation(OrderedAggregator):
             state.spread(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
-        choose, keep_none = self._chooser(entries), last and (query.per_row or query.emit != "final")
-        done = [
-            advance(
-                part.window,
-                part.functions,
-                entries.rows,
-                state,
-                reducer(part, ordered, entries, state),
-                choose,
-                keep_none,
-            )
-            for part, state in zip(query.parts, spread, strict=True)
-        ]
+        choose, keep_none = partial(self._chosen, entries), last and (query.per_row or query.emit != "final")
+        done = []
+        for part, state in zip(query.parts, spread, strict=True):
+            reduce = reducer(part, ordered, entries, state)
+            done.append(advance(part.window, part.functions, entries.rows, state, reduce, choose, keep_none))
         self._keys, self._over = ordered.keys, last
         if query.ticks and until is not None:  # their results have come
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
@@ -171,25 +166,19 @@ class RunningAggregation(OrderedAggregator):
             self._keep_final(ordered, entries, done)
         return self._finals(table.schema, last)
 
-    def _chooser(self, entries: Entries) -> Callable[[Ranges], Flags | None]:
-        """Say which outputs are wanted."""
-        query = self.query
-
-        def choose(ranges: Ranges) -> Flags | None:
-            if query.emit == "ticks":
-                chosen: Flags = entries.source[ranges.row] < 0
-                return chosen
-            if query.emit == "final":
-                if not query.per_row:
-                    return np.zeros(len(ranges.row), np.bool_)
-                ends: Flags = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
-                return ends
+    def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
+        """Say which outputs are wanted; None for all."""
+        if self.query.emit == "rows":
             return None
-
-        return choose
+        if self.query.emit == "ticks":
+            chosen: Flags = entries.source[ranges.row] < 0
+        elif self.query.per_row:
+            chosen = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
+        else:
+            chosen = np.zeros(len(ranges.row), np.bool_)
+        return chosen
 
     def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
-        """Remember the last output of each key."""
         ranges = done[0].ranges
         keys, times, states = ranges.key, entries.rows.times[ranges.row], [each.states for each in done]
         if self._final is not None:
@@ -219,6 +208,81 @@ class RunningAggregation(OrderedAggregator):
             keys, times = keys[:0], times[:0]
             states = [{n: s.slice(0, 0) for n, s in each.items()} for each in states]
         return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
+
+
+def running(
+    data: Any,
+    measures: Mapping[str, Measure],
+    window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
+    *,
+    time: str,
+    keys: Sequence[str] | Mapping[str, str] = (),
+    order: Sequence[str] = (),
+    ticks: Tick | str | Sequence[Tick | str] = (),
+    emit: str = "rows",
+    reading: ReadOptions | None = None,
+) -> pa.Table:
+    """Aggregate rows in the order of key and time: by default a result for every row.
+
+    Parameters
+    ----------
+    data : table, or batches
+        A table in any order, or whatever `tiltframe.rollup` takes for one; batches must follow each other in time,
+        within a key.
+    measures : name -> measure
+        As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
+        rows.
+    window : an ordered window, its text, or measure -> window
+        Of `windows.ordered`; all rows of the key so far for those that none is given for.
+    time : str
+        The column of event times, of any type that a tilt frame takes.
+    keys : column names, or name -> column or expression
+        Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
+        expression in SQL, ``{"tag": each("tags")}`` per element of a list: a row then comes once per element.
+    order : column names
+        What rows of equal times are ordered by; then, and without any, by their arrival.
+    ticks : ticks
+        That there are results at, beside those of the window.
+    emit : ``rows``, ``ticks`` or ``final``
+        ``rows``: a result for each row and each tick; of windows that follow each other (count, weighted_count,
+        interval, session, emit_when) one for each that is over. ``ticks``: those at ticks only. ``final``: one for each
+        key, the last; of windows that follow each other the one that is still open, if there is one.
+    reading : ReadOptions, optional
+        What files, or a table, do not say of themselves, as `tiltframe.rollup` takes it.
+
+    Returns
+    -------
+    table
+        In the order of keys, time, ``order`` and arrival. For each row: its columns, its keys that are computed, in
+        place of a column of the same name, and a column for each measure.
+        Where there are ticks, ``tick`` says which rows are theirs, the time is in microseconds UTC, and their other
+        columns are null. Otherwise keys, time and measures; the time of a window is that of the row which closes it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit, or the name of a measure is a column's.
+
+    Guarantee
+    ---------
+    The same bits whatever the batches. Sorted input is not sorted again.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> table = pa.table({"ts": [0, 1, 2, 3], "n": [5, 2, 13, 4]})
+    >>> totals = running(table, {"total": aggr.sum("n")}, time="ts")
+    >>> totals.column("total").to_pylist()
+    [5, 7, 20, 24]
+    >>> running(totals, {"pairs": aggr.sum("n")}, "count(2)", time="ts").column("pairs").to_pylist()
+    [7, 17]
+    """
+    made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+    rows = whole_or_batches(data, "data", time, list(keys), reading)
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return made.finish(rows)
+    parts = [made.add(batch) for batch in some_batches(rows)]
+    return pa.concat_tables([*parts, made.finish()])
 
 
 def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
@@ -265,7 +329,6 @@ def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
 
 
 def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
-    """Read the result of every measure."""
     results: dict[str, pa.Array] = {}
     for part, part_states in zip(query.parts, states, strict=True):
         whole = {name: part_states[column.name] for column in part.states for name in column.serves}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.normalize import one_array
-from tiltframe.ordered.batches import as_table
+from aggr.arguments import shown
+from aggr.arrow.normalize import filterable, one_array
 from tiltframe.ordered.query import POSITION, OrderedQuery
 from tiltframe.ordered.sequence import Keys, no_keys
 from tiltframe.ordered.window_state import WindowState
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _KEYS, _CARRY, _STATES = "keys", "carry", "states"
+_ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 
 
 class OrderedAggregator:
@@ -34,46 +35,11 @@ class OrderedAggregator:
         self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return what it brings about.
-
-        Parameters
-        ----------
-        batch : table or record batch
-            Of the same schema every time; perhaps without rows.
-        until : int, optional
-            A moment, microseconds UTC, that no row of a later batch precedes: if there are ticks, what they bring
-            about before it comes now.
-
-        Returns
-        -------
-        table
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data does not fit, or a row of a key comes before one of an earlier batch; the batch then counts as
-            not taken.
-        """
+        """Take a batch of rows, and return what it brings about, as `RunningAggregation` and `OrderedRollup` say."""
         raise NotImplementedError
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, and return what it and the end of the data bring about.
-
-        Parameters
-        ----------
-        batch : table or record batch, optional
-        end : int, optional
-            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
-
-        Returns
-        -------
-        table
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `add` does, and if there has been no batch at all.
-        """
+        """Take the last batch, and return what it and the end of the data bring about, as `RunningAggregation` says."""
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
@@ -91,16 +57,7 @@ class OrderedAggregator:
 
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
-        """Begin a query that has been checked, without rows.
-
-        Parameters
-        ----------
-        query : OrderedQuery
-
-        Returns
-        -------
-        the aggregator
-        """
+        """Begin a query that has been checked, without rows."""
         made = cls.__new__(cls)
         OrderedAggregator.__init__(made, query)
         return made
@@ -119,14 +76,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Go on from what was `carried`.
-
-        Parameters
-        ----------
-        tables : name -> table
-        schema : pa.Schema
-            Of the rows.
-        """
+        """Go on from what was `carried`, with rows of a schema."""
         self._begin(schema)
         *columns, latest, end = (one_array(column) for column in tables[_KEYS].columns)
         self._keys = Keys(tuple(columns), _numbers(latest), end[0].as_py() if len(end) else self._keys.end)
@@ -150,7 +100,6 @@ class OrderedAggregator:
         ]
 
     def _taken(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch as a table; the first one tells the schema."""
         table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
@@ -161,3 +110,26 @@ class OrderedAggregator:
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
     return column.to_numpy().copy()
+
+
+def as_table(batch: Any) -> pa.Table:
+    """Take a batch, or a table, as a table whose rows Arrow can choose; raises ``TypeError`` for anything else."""
+    if isinstance(batch, pa.RecordBatch):
+        batch = pa.Table.from_batches([batch])
+    if not isinstance(batch, pa.Table):
+        raise TypeError(f"{_ROWS}; got {shown(batch)}")
+    return filterable(batch)
+
+
+def some_batches(data: Any) -> Iterator[pa.Table]:
+    """Go through batches, at least one; raises ``TypeError`` for what are none, ``ValueError`` where there is none."""
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
+        raise TypeError(f"{_ROWS}; got {shown(data)}")
+    none = True
+    for batch in data:
+        if not isinstance(batch, pa.Table | pa.RecordBatch):
+            raise TypeError(f"{_ROWS}; got {shown(data)}, and in it {shown(batch)}")
+        none = False
+        yield as_table(batch)
+    if none:
+        raise ValueError("there are no batches, not even an empty one, to tell the columns from")

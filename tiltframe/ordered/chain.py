@@ -28,13 +28,12 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.aggregator import OrderedAggregator
-from tiltframe.ordered.batches import some_batches
+from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
 from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
 from tiltframe.ordered.sequence import Order, in_order, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
 from tiltframe.tabular import table_of, whole_or_batches
-from windows.ordered import Input, OrderedWindow, Ranges, Rows, Tick, as_ordered
+from windows.ordered import Input, OrderedWindow, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
 
@@ -91,13 +90,11 @@ class OrderedFrame(OrderedQuery):
             raise ValueError(
                 f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
             )
-        for set_name, value in (
-            ("levels", dict(zip(names, (window for _, window in windows), strict=True))),
-            ("measures", check_measures(measures, time)),
-            ("order", make_order(time, keys, order)),
-        ):
-            object.__setattr__(self, set_name, value)
-        object.__setattr__(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
+        set_field = object.__setattr__
+        set_field(self, "levels", dict(zip(names, (window for _, window in windows), strict=True)))
+        set_field(self, "measures", check_measures(measures, time))
+        set_field(self, "order", make_order(time, keys, order))
+        set_field(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
         self._check()
 
     @cached_property
@@ -134,7 +131,6 @@ class OrderedFrame(OrderedQuery):
                 raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, time, keys and measures")
 
     def __repr__(self) -> str:
-        """Show levels, keys and measures in one line."""
         by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
@@ -197,7 +193,7 @@ class OrderedRollup(OrderedAggregator):
             part = frame.parts[number]
             state = self._window_states[number].spread(ordered.places, ordered.keys.n, window, part.functions)
             reduce = merger(part, states) if number else reducer(part, ordered, entries, state)
-            done = advance(window, part.functions, rows, state, reduce, _all)
+            done = advance(window, part.functions, rows, state, reduce, lambda ranges: None)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
             if window.least_rows:
                 enough = pa.array(done.ranges.last - done.ranges.first >= window.least_rows)
@@ -283,9 +279,8 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
         If a column is missing.
     """
     states = table_of(states, "states")
-    serving = {
-        name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
-    }
+    checked_type(frame, OrderedFrame, "frame")
+    serving = {name: column.name for column in frame.states for name in column.serves}
     for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
         if name not in states.column_names:
             raise ValueError(f"these are not states of this frame: they have no column {name!r}")
@@ -303,10 +298,5 @@ def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
 
 
 def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
-    """Take outputs for rows."""
     lengths = np.bincount(key, minlength=keys)
     return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
-
-
-def _all(ranges: Ranges) -> None:
-    return None

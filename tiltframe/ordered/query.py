@@ -66,76 +66,27 @@ class OrderedQuery:
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
-        """Ask the same of rows in another order, whose keys are computed already, say.
-
-        Parameters
-        ----------
-        order : Order
-            Of the same keys by name.
-
-        Returns
-        -------
-        OrderedQuery, of the same class
-        """
+        """Ask the same of rows in another order by the same keys, which are computed already, say."""
         raise NotImplementedError
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the input columns that are read.
-
-        Parameters
-        ----------
-        names : collection of str
-            The columns that there are: by them a text is told to be a column or an expression.
-
-        Returns
-        -------
-        tuple of str
-
-        Raises
-        ------
-        ValueError
-            If a column is not there, or a text is a column and an expression of other columns as well.
-        """
+        """Name the input columns that are read, as `tiltframe.TiltFrame.columns_in` does."""
         read = columns_read(self.keyed_by, self.columns, names)
         return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Name the columns that may be read, before it is known which there are.
-
-        Returns
-        -------
-        tuple of str
-            Every text of a key or an input as it is, and the columns of those that are expressions.
-        """
+        """Name the columns that may be read, as `tiltframe.TiltFrame.may_read` does."""
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse data that does not fit, by its schema.
-
-        Parameters
-        ----------
-        schema : pa.Schema
-            Of the rows; further columns do not matter.
-
-        Raises
-        ------
-        TypeError
-            If a column has a type that its function, or a key, cannot be of.
-        ValueError
-            If a column is missing, or a condition cannot be evaluated.
-        """
+        """Refuse data that does not fit, by the schema of its rows, as `tiltframe.TiltFrame.check` does."""
         check_rows(schema, self.keyed_by, self.columns, POSITION, [self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
     def describe(self) -> dict[str, Any]:
-        """Describe what shapes the states that are carried as plain data; what only reads them is left out.
-
-        Returns
-        -------
-        dict
-        """
+        """Describe what shapes the states that are carried as plain data; what only reads them is left out."""
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
         return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
@@ -153,7 +104,6 @@ class RunningQuery(OrderedQuery):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """What the windows read of rows, and the ticks."""
         window_inputs = [read for part in self.parts for read in part.window.reads]
         return tuple(dict.fromkeys([*window_inputs, *self.ticks]))
 
@@ -253,10 +203,8 @@ def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Meas
 def _with_time(measure: Measure, time: str) -> Measure:
     if measure.function.time_is_order:
         return measure
-    roles = measure.function.inputs[1:]
-    by = [
-        time if role == EVENT_TIME and text is None else text for role, text in zip(roles, measure.others, strict=False)
-    ]
+    given = zip(measure.function.inputs[1:], measure.others, strict=False)
+    by = [time if role == EVENT_TIME and text is None else text for role, text in given]
     return replace(measure, others=tuple(by))
 
 
@@ -270,7 +218,6 @@ def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
 def _windows(
     measures: Mapping[str, Measure], window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None
 ) -> dict[str, OrderedWindow]:
-    """Find the window of each measure."""
     if window is None:
         return dict.fromkeys(measures, running())
     if not isinstance(window, Mapping):

@@ -120,9 +120,11 @@ def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], u
     inputs: dict[Input, NDArray[Any]] = {}
     for read in reads:
         if isinstance(read, Tick):
-            inputs[read] = (source < 0) & np.isin(times, read.instants(*_span(instants)) if len(instants) else [])
-        else:
-            inputs[read] = _among(_evaluated(read, ordered.table), source)
+            of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
+            inputs[read] = (source < 0) & np.isin(times, of_tick)
+        else:  # False or 0 at ticks
+            values = _evaluated(read, ordered.table)
+            inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
     return Entries(Rows(np.cumsum(lengths) - lengths, lengths, times, inputs), source, key)
 
@@ -139,7 +141,6 @@ def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
 
 
 def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
-    """Say whether rows are in the order of columns, the first one first."""
     undecided = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
     for column in columns:
         step = np.diff(column)
@@ -158,10 +159,6 @@ def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
     if not ticks or low > end:
         return np.zeros(0, np.int64)
     return np.unique(np.concatenate([tick.instants(low, end) for tick in ticks]))
-
-
-def _span(instants: Ints) -> tuple[int, int]:
-    return int(instants[0]), int(instants[-1])
 
 
 def _between(ordered: Sorted, instants: Ints, until: int | None) -> tuple[Ints, Ints]:
@@ -193,11 +190,6 @@ def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
     if len(values) and values.min() < 0:
         raise ValueError(f"rows are weighed by whole numbers from 0; the column {read.column!r} has {values.min()}")
     return values
-
-
-def _among(values: NDArray[Any], source: Ints) -> NDArray[Any]:
-    """Put the values of rows where the rows are; False or 0 at ticks."""
-    return np.append(values, np.zeros(1, values.dtype))[source]
 
 
 def _shown(micros: int) -> str:

@@ -50,10 +50,8 @@ class WindowState(NamedTuple):
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
             column[places] = self.carry.numbers[name]
-        rows = np.flatnonzero(old)
-        states = {
-            name: function.merge(self.states[name], Groups.of(rows, len(old))) for name, function in functions.items()
-        }
+        groups = Groups.of(np.flatnonzero(old), len(old))
+        states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)
 
 
@@ -74,19 +72,10 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> Advanced:
-    """Bring a window forward by a batch of rows.
+    """Bring a window forward by a batch of rows, of as many keys as its state.
 
-    Parameters
-    ----------
-    window : OrderedWindow
-    functions : name -> function of each column of states
-    rows : Rows
-    state : WindowState
-        Of as many keys.
-    reduce : name, which rows, their groups -> one state per group
-    choose : outputs -> those that are wanted, None for all
-    last : bool
-        Whether no batch follows, so that nothing need be carried.
+    ``reduce`` gives one state per group of the rows that are used, ``choose`` which outputs are wanted, None for all;
+    if the batch is the ``last``, nothing is carried.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
@@ -153,7 +142,6 @@ class _Axis:
 
     @property
     def row_places(self) -> Ints:
-        """Find the place of each row."""
         behind = np.repeat(self.base + self.carry.counts - self.rows.heads, self.rows.lengths)
         places: Ints = np.arange(len(self.rows.times)) + behind
         return places
@@ -177,7 +165,6 @@ class _Runs:
         self.source = pa.array(np.where(carried, carried_number[begins], total + of_rows))
 
     def states(self, carried: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
-        """Put the states of carried runs and of rows in order."""
         return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
 
 

@@ -1,14 +1,7 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
 from tiltframe.store.changes import Changes, Seen
-from tiltframe.store.errors import (
-    CommitConflict,
-    DamagedStore,
-    MissingStore,
-    OtherFrame,
-    StoreError,
-    UnreachableStore,
-)
+from tiltframe.store.errors import CommitConflict, DamagedStore, MissingStore, OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.query.execution import Answer, Expired, NotKnown
 from tiltframe.store.query.lookup import Unmapped, lookup

@@ -1,18 +1,16 @@
 """Backfills: the past, range by range of time, each a commit of its own, beside those who write what comes.
 
-source ──▶ ranges of a chunk, oldest or newest first ──▶ commit 0, 1, 2, …
-
-A range's number is its place in the plan, which the first commit records. So a backfill that was killed goes on behind
-the last number of its writer, and one of another plan under the same name is refused.
+A range's number is its place in the plan, which the first commit records: a backfill that was killed goes on behind the
+last number of its writer, and one of another plan under the same name is refused.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,53 +23,26 @@ from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import row_batches
-from tiltframe.spilled_states import Slices, spilled
+from tiltframe.spilled_states import spilled
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import EVER, Range, as_text
 from tiltframe.store.rewrite import Progress
 from windows import window
 
+Store: TypeAlias = Any  # a FrameStore, whose module imports this one
 Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
 Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
-Add: TypeAlias = "Callable[[Appendable, Range, str, int, Mapping[str, Any] | None], bool]"
-
-
-class Appendable(Protocol):
-    """What a backfill needs of a `tiltframe.FrameStore`."""
-
-    frame: TiltFrame
-
-    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what is recorded."""
-
-    def last_commit(self, writer: str) -> int | None:
-        """Return the last number of a writer."""
-
-    def append_spilled(
-        self, slices: Slices, writer: str, commit: int, recorded: Mapping[str, Any] | None = None
-    ) -> int | None:
-        """Add states."""
+Add: TypeAlias = "Callable[[Store, Range, str, int, Mapping[str, Any] | None], bool]"
 
 
 @dataclass(frozen=True)
 class Backfill:
-    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it.
-
-    Parameters
-    ----------
-    writer : str
-    ranges : list of (start, end)
-        Microseconds UTC, in the order of their numbers.
-    record : dict
-        What the plan is told by.
-    add : function of store, range, writer, number and what is recorded with it
-        Adds the rows of a range in one commit, and says whether there was anything new.
-    """
+    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it."""
 
     writer: str
-    ranges: Sequence[Range]
-    record: Mapping[str, Any]
-    add: Add
+    ranges: Sequence[Range]  # in the order of their numbers
+    record: Mapping[str, Any]  # what the plan is told by
+    add: Add  # adds the rows of a range in one commit, and says whether there was anything new
 
     @property
     def recorded_as(self) -> str:
@@ -89,33 +60,17 @@ class Backfill:
         )
 
 
-def ranges_left(store: Appendable, plan: Backfill) -> list[Range]:
+def ranges_left(store: Store, plan: Backfill) -> list[Range]:
     """List the ranges of a plan that are not in a store, in their order; raises as `follow`."""
     plan.check_same(store.recorded([plan.recorded_as]).get(plan.recorded_as))
     last = store.last_commit(plan.writer)
     return list(plan.ranges[0 if last is None else last + 1 :])
 
 
-def follow(store: Appendable, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
-    """Add the ranges of a plan that are left.
+def follow(store: Store, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
+    """Add the ranges of a plan that are left, and what is recorded with the first of all; return how many were added.
 
-    Parameters
-    ----------
-    store : FrameStore
-    plan : Backfill
-    recorded : name -> plain data
-        What is recorded with the first range, beside the plan.
-    progress : called with how many ranges are done, and of how many
-
-    Returns
-    -------
-    int
-        How many were added now.
-
-    Raises
-    ------
-    ValueError, StoreError
-        As `tiltframe.FrameStore.backfill`.
+    Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore.backfill` does.
     """
     left, added = ranges_left(store, plan), 0
     with_first = {plan.recorded_as: dict(plan.record), **recorded}
@@ -157,13 +112,7 @@ def plan_backfill(
 
 
 def plan_by(
-    frame: TiltFrame,
-    writer: str,
-    chunk: str,
-    newest_first: bool,
-    within: Any,
-    times: Callable[[], Range],
-    add: Add,
+    frame: TiltFrame, writer: str, chunk: str, newest_first: bool, within: Any, times: Callable[[], Range], add: Add
 ) -> Backfill:
     """Plan ranges that ``add`` adds; if ``within`` has not both ends, ``times`` gives the first time and the end."""
     span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
@@ -175,7 +124,6 @@ def plan_by(
 
 
 def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> list[Range]:
-    """Cut a range at the windows of a chunk."""
     size = window(chunk, frame.timezone)
     low, high = span
     if low >= high:
@@ -188,7 +136,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 def _spilling(batches: Batches) -> Add:
     """Add the batches of a range, which are None if there are none, in memory that does not grow with them."""
 
-    def add(store: Appendable, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+    def add(store: Store, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
         if rows is None:
             return False

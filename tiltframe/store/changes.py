@@ -1,9 +1,7 @@
 """Changes: the windows of a store that are not what they were, for caches, alerts and copies elsewhere.
 
-parts then, parts now ──▶ those that are gone, those that came ──▶ merge each side ──▶ windows whose states differ
-
-A store is a set of parts that never change. So what is read is what came and went; a compaction, which changes parts
-and no state, is no change.
+A store is a set of parts that never change. So what is read and compared, merged, is what came and what went; a
+compaction, which changes parts and no state, is no change.
 """
 
 from __future__ import annotations
@@ -142,14 +140,12 @@ def _merged(
 
 
 def _different(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Choose the rows that only one side has."""
     mine, theirs = (row_hashes(table.columns)[0] for table in (before, after))
     sides = ((before, ~np.isin(mine, theirs)), (after, ~np.isin(theirs, mine)))
     return pa.concat_tables([table.filter(pa.array(alone)) for table, alone in sides])
 
 
 def _nothing(manifest: Manifest) -> pa.Table:
-    """Return the table of no windows."""
     fields = [manifest.schema.field(name) for name in manifest.frame.keys]
     at = manifest.schema.field(START).type
     return pa.schema([(LEVEL, pa.string()), (START, at), (END, at), *fields]).empty_table()

@@ -1,7 +1,7 @@
 """Checked states: a store takes states only for what they are, and looks at all of them before it writes any.
 
-Their columns and the frame they say they are of are checked by `tiltframe.TiltFrame.check_states`; here their rows:
-levels the frame has, windows these levels have, and coarser states that are the merged finer ones.
+`tiltframe.TiltFrame.check_states` checks columns, and the frame they say they are of; here rows are: levels the frame
+has, windows these levels have, and coarser states that are the merged finer ones.
 """
 
 from __future__ import annotations
@@ -22,25 +22,11 @@ from windows import TimeWindow
 
 
 def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Check states of a frame.
+    """Check states of a frame, as `tiltframe.rollup` gives them; return all levels, merged, in types of a store.
 
-    Parameters
-    ----------
-    states : table
-        As `tiltframe.rollup` gives it; a window and key may come more than once. A null state says that a measure has
-        not seen all rows of the window.
-    frame : TiltFrame
-
-    Returns
-    -------
-    table
-        All levels, merged: one row a level, window and key, in types that a store keeps.
-
-    Raises
-    ------
-    ValueError
-        If they are not states of the frame, saying in what they differ; if the finest level is missing, or a coarser
-        one is not what the finest gives.
+    A window and key may come more than once. A null state says that a measure has not seen all rows of the window.
+    Raises ``ValueError`` if they are not states of the frame, saying in what they differ, if the finest level is
+    missing, or if a coarser one is not what the finest gives.
     """
     frame.check_states(states.schema, exactly=True)
     given = _by_level(states, frame)

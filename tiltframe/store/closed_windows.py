@@ -111,22 +111,7 @@ class ClosedWindows:
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Take a batch of rows in the order of their arrival; see `OpenWindows.add_rows`.
-
-        Parameters
-        ----------
-        rows : table
-
-        Returns
-        -------
-        table
-            The rows that were dropped as late.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `OpenWindows.add_rows` does. Nothing has changed then.
-        """
+        """Take a batch of rows in the order of their arrival, as `OpenWindows.add_rows` does; return those dropped."""
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
@@ -154,28 +139,13 @@ class ClosedWindows:
             self.advance(end + self._emit.delay_micros)
 
     def copy(self) -> ClosedWindows:
-        """Give the stream as it is now: what comes to one is not in the other.
-
-        Returns
-        -------
-        ClosedWindows
-        """
+        """Give the stream as it is now: what comes to one is not in the other."""
         twin = copy.copy(self)
         twin.windows = self.windows.copy()
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Write all that is held and on its way; `from_ipc` goes on from there.
-
-        Parameters
-        ----------
-        notes : plain data, optional
-            What else goes with it, such as how far the input is read.
-
-        Returns
-        -------
-        bytes
-        """
+        """Write all that is held and on its way, and notes, such as how far the input is read; `from_ipc` reads it."""
         said = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         return extended(self.windows.to_ipc(), said | {"committed": self.committed}, self.outgoing)
 
@@ -212,16 +182,8 @@ class ClosedWindows:
     def commit(self) -> bool:
         """Write what is on its way into the store, under the next number; save `to_ipc` before.
 
-        Returns
-        -------
-        bool
-            Whether it was not there yet.
-
-        Raises
-        ------
-        StoreError
-            If the store cannot be written, or holds other states under the number: the saved state that the stream
-            goes on from is an old one.
+        Says whether it was not there yet. Raises `StoreError` if the store cannot be written, or holds other states
+        under the number: the saved state that the stream goes on from is an old one.
         """
         if self.outgoing is None:
             return False
@@ -245,28 +207,15 @@ class ClosedWindows:
         """Put states of the finest level on their way."""
         if not states.num_rows:
             return
-        states = states.select([START, END, *self._frame.keys, *(column.name for column in self._frame.states)])
+        states = states.select(self._frame.states_columns[1:])
         self.outgoing = states if self.outgoing is None else pa.concat_tables([self.outgoing, states])
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Say before when the rows of a stream are in a store.
+    """Say before when, in microseconds UTC, the rows of a stream are in a store; None where it holds nothing of it.
 
-    Parameters
-    ----------
-    store : FrameStore
-    stream : str, optional
-        As `ClosedWindows` was told. Without one, whatever was written counts: the end of the last finest window.
-
-    Returns
-    -------
-    int, microseconds UTC, or None
-        None where the store holds nothing of it.
-
-    Raises
-    ------
-    StoreError
-        If the store cannot be read.
+    The stream is called as `ClosedWindows` was told. Without one whatever was written counts: the end of the last
+    finest window. Raises `StoreError` if the store cannot be read.
     """
     if stream is not None:
         return store.recorded([_record(stream)]).get(_record(stream))

@@ -1,27 +1,28 @@
 """Commits: states of all levels under a writer and number, whole or not at all, and once.
 
-    begin ──▶ Commit ── write, in any process ──▶ receipts ── commit ──▶ one transaction of the backend
-
-With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again
-is the same batch tried again, or an error. (Numbered, idempotent commits are those of Delta Lake's application
-transactions and of Flink's two-phase sinks.)
+With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again is
+the same batch tried again, or an error. (As Delta Lake's application transactions, and Flink's two-phase sinks.)
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_whole, is_name, shown
 from aggr.arrow import compute as pc
+from aggr.arrow.row_hash import row_hashes
+from aggr.fields import CannotSubtract
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.commit_digest import Digest, fingerprint, states_digest, total
 from tiltframe.store.errors import CommitConflict, OtherFrame
 from tiltframe.store.manifest import Manifest, generation_in
 from tiltframe.store.recorded import snapshot_of, values_of
@@ -31,6 +32,8 @@ from windows import TimeWindow
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
 
 _WRITTEN_BYTES = 1 << 25  # of a level's states, at least, where more are to come
+
+Digest: TypeAlias = tuple[int, int]  # of what a commit brings: 64 bits each
 
 
 def check_writer(writer: str, commit: int) -> int:
@@ -72,48 +75,15 @@ class Commit:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states, and write them; nobody reads them before `commit`.
+        """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
 
-        Parameters
-        ----------
-        states : table
-            As `tiltframe.rollup` gives it, perhaps with rows of finer levels only: coarser ones are derived. The states
-            of a key and coarsest window come in one call.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        ValueError, OverflowError
-            As `tiltframe.FrameStore.append` does; nothing is written.
-        StoreError
-            If they cannot be written. What was written is removed.
+        There may be rows of finer levels only: coarser ones are derived. The states of a key and coarsest window come
+        in one call. Raises as `tiltframe.FrameStore.append` does; what was written is removed.
         """
         return self.write_rolled_up(checked(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write states of all levels, as rolling up has just given them: only whether results can be read is checked.
-
-        Parameters
-        ----------
-        states : table
-            As `write` takes it.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        OverflowError
-            If a result cannot be read; nothing is written.
-        StoreError
-            If they cannot be written. What was written is removed.
-        """
+        """Write states of all levels as rolling up has just given them: checked is only that results can be read."""
         check_readable(states, self.frame)
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
@@ -121,37 +91,24 @@ class Commit:
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
         """Write states that have been checked, level by level, small tables of a level together; return a receipt.
 
-        Parameters
-        ----------
-        levels : pairs of level and table
-            From the finest level on, or of several slices of keys and time one after the other.
-
-        Returns
-        -------
-        str
-            A receipt, for `commit`.
-
-        Raises
-        ------
-        StoreError
-            If they cannot be written. What was written is removed.
+        They come from the finest level on, or of several slices of keys and time one after the other. Raises
+        `StoreError` if they cannot be written; what was written is removed.
         """
-        receipt = _Receipt([], [])
-        waiting: dict[str, list[pa.Table]] = {}
+        parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
         try:
             for level, states in levels:
                 if level == self.frame.levels[0]:
-                    receipt.digests.append(self.digests(states))
+                    digests.append(self.digests(states))
                 waiting.setdefault(level.name, []).append(states)
                 if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
-                    receipt.parts.extend(self._written(level, waiting.pop(level.name)))
+                    parts += self._written(level, waiting.pop(level.name))
             for name, tables in waiting.items():
-                receipt.parts.extend(self._written(self.frame.level(name), tables))
+                parts += self._written(self.frame.level(name), tables)
         except BaseException:
             with suppress(Exception):  # the error that counts is the first
-                self.backend.discard(receipt.parts)
+                self.backend.discard(parts)
             raise
-        return receipt.to_json()
+        return json.dumps({"parts": [asdict(part) for part in parts], "digests": digests})
 
     def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
@@ -163,59 +120,24 @@ class Commit:
         return [states_digest(states, [START, *self.frame.keys, *names]) for names in fitting]
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Commit what has been written.
+        """Commit what has been written, by the receipts of all calls of `write`, each once; say whether it was new.
 
-        Parameters
-        ----------
-        receipts : list of str
-            Of all calls of `write`; each once.
-
-        Returns
-        -------
-        bool
-            Whether it was new.
-
-        Raises
-        ------
-        CommitConflict
-            If the number is there with other states, or someone else has recorded the same meanwhile.
-        OtherFrame
-            If the frame of the store is another by now.
+        Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
+        meanwhile, `OtherFrame` if the frame of the store is another by now.
         """
-        each = [_Receipt.from_json(receipt) for receipt in receipts]
-        parts = [part for receipt in each for part in receipt.parts]
-        digests = [digests for receipt in each for digests in receipt.digests]
+        each = [json.loads(receipt) for receipt in receipts]
+        parts = [Part(**part) for receipt in each for part in receipt["parts"]]
+        digests = [digests for receipt in each for digests in receipt["digests"]]
         totals = [total(of) for of in zip(*digests, strict=True)] or [(0, 0)]
-        try:
-            added = self.once(totals, lambda snapshot: (parts, ()))
-        except (CommitConflict, OtherFrame):
-            self.backend.discard(parts)
-            raise
-        if not added:
-            self.backend.discard(parts)
-        return added
+        return self.once(totals, parts, lambda snapshot: ())
 
     def once(
-        self, digests: Sequence[Digest], derive: Callable[[Snapshot], tuple[Sequence[Part], Sequence[Part]]]
+        self, digests: Sequence[Digest], written: Sequence[Part], derive: Callable[[Snapshot], Sequence[Part]]
     ) -> bool:
-        """Commit what is derived of a snapshot, unless the number is there; again if someone else was faster.
+        """Commit the parts that are written, unless the number is there: False if it is; then they are discarded.
 
-        Parameters
-        ----------
-        digests : list
-            Of what it brings, as `digests` sums it up.
-        derive : function of a snapshot
-            Returns the parts to add and those to remove.
-
-        Returns
-        -------
-        bool
-            Whether it was new.
-
-        Raises
-        ------
-        CommitConflict, OtherFrame
-            As `commit`.
+        ``derive`` chooses the parts to remove of a snapshot, and may write anew, once more if someone else was faster.
+        ``digests`` are of what the commit brings; raises as `commit` does.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
@@ -230,27 +152,18 @@ class Commit:
             check_replacing(snapshot, self.replacing)
             kept = dict([*known.items(), (str(self.number), states[0])][-KEPT:])
             texts = {record: json.dumps({"last": self.number, "states": kept}), **self.recorded}
-            add, remove = derive(snapshot)
-            self.backend.commit(add, remove, texts, snapshot)
+            remove = derive(snapshot)
+            self.backend.commit(written, remove, texts, snapshot)
             return True
 
-        return retry_on_conflict(attempt)
-
-
-@dataclass(frozen=True)
-class _Receipt:
-    """What a call of `Commit.write` has written, and digests of it, for each frame that the store has had."""
-
-    parts: list[Part]
-    digests: list[list[tuple[int, int]]]
-
-    def to_json(self) -> str:
-        return json.dumps({"parts": [asdict(part) for part in self.parts], "digests": self.digests})
-
-    @classmethod
-    def from_json(cls, text: str) -> _Receipt:
-        said = json.loads(text)
-        return cls([Part(**part) for part in said["parts"]], said["digests"])
+        try:
+            added = retry_on_conflict(attempt)
+        except (CannotSubtract, CommitConflict, OtherFrame):
+            self.backend.discard(written)
+            raise
+        if not added:
+            self.backend.discard(written)
+        return added
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
@@ -298,10 +211,7 @@ def check_replacing(snapshot: Snapshot, replacing: Mapping[str, str | None]) -> 
 
 
 def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless a number that a writer has come to was committed with these very states.
-
-    What cannot be told to be the same, is refused.
-    """
+    """Raise `CommitConflict` unless a writer's number was committed with these very states, as far as can be told."""
     writer, number = commit.writer, commit.number
     if known.get(str(number), "") in states:
         return
@@ -313,3 +223,42 @@ def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Seq
         f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or job "
         "that begins anew a writer of its own"
     )
+
+
+def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
+    """Sum up merged states of the finest level: window_start, keys and states, by name.
+
+    One a window and key, they are canonical: the same rows give the same bits. So the sum of their hashes does not
+    depend on batches, partitions, their order, or which attempt of a task wrote them.
+    """
+    if not states.num_rows:
+        return 0, 0
+    first, second = row_hashes([states.column(name) for name in columns]).sum(axis=1, dtype=np.uint64).tolist()
+    return first, second
+
+
+def total(digests: Iterable[Sequence[int]]) -> Digest:
+    """Add up what several tasks have written for one commit.
+
+    >>> total([(1, 2), (2**64 - 1, 3)])
+    (0, 5)
+    """
+    first, second = 0, 0
+    for one, other in digests:
+        first, second = (first + one) % 2**64, (second + other) % 2**64
+    return first, second
+
+
+def negated(digest: Digest) -> Digest:
+    """Tell states that are taken out from those that are brought.
+
+    >>> total([negated((1, 2**63)), (1, 2**63)])
+    (0, 0)
+    """
+    first, second = digest
+    return -first % 2**64, -second % 2**64
+
+
+def fingerprint(number: int, digest: Sequence[int]) -> str:
+    """Tell a commit by sixteen digits."""
+    return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]

@@ -23,6 +23,7 @@ from tiltframe.store.errors import MissingStore, StoreError
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER
+from tiltframe.store.recorded import snapshot_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
@@ -43,26 +44,9 @@ class _Copied:
 def copy(
     source: Backend, target: Backend, name: str, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> int:
-    """Copy a store, or bring a copy up to date.
+    """Copy a store, or bring a copy up to date; return how many states were written now.
 
-    Parameters
-    ----------
-    source, target : Backend
-    name : str
-        Of the copy.
-    progress : called with how many states have been copied, and of how many
-
-    Returns
-    -------
-    int
-        How many states were written now.
-
-    Raises
-    ------
-    MissingStore
-        If there is no source.
-    StoreError
-        If the target is another store, or has been written to since it was copied.
+    Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
     """
     written = 0
 
@@ -90,8 +74,8 @@ def copy(
             progress(written, states)
             if time.monotonic() - noted > _SECONDS:
                 target.commit((), (), {COPY: _text(origin, [*readable, *fresh])}, mine)
-                mine, noted = _seen(target, [COPY]), time.monotonic()
-        mine = _seen(target, [COPY, *now.recorded])
+                mine, noted = snapshot_of(target, [COPY]), time.monotonic()
+        mine = snapshot_of(target, [COPY, *now.recorded])
         names = {part.name for each in fresh for part in each.parts}
         add = [part for each in fresh if not each.added for part in each.parts]
         remove = [part for part in mine.parts if part.name not in names]
@@ -103,20 +87,13 @@ def copy(
 
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
-    """Make the target, or have it be described as the source is now."""
     described = json.loads(json.dumps(manifest.to_dict()))
     there = target.snapshot([COPY])
     if there is None:
         target.create(described, manifest.columns)
     elif COPY in there.recorded and there.manifest != described:
         target.commit((), (), {}, there, described, manifest.columns)
-    return _seen(target, [COPY])
-
-
-def _seen(target: Backend, recorded: Sequence[str]) -> Snapshot:
-    snapshot = target.snapshot(recorded)
-    assert snapshot is not None
-    return snapshot
+    return snapshot_of(target, [COPY])
 
 
 def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:

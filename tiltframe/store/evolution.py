@@ -20,21 +20,9 @@ from tiltframe.store.manifest import Manifest, check_levels, check_states_names
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Describe the store of a manifest as one of another frame.
+    """Describe the store of a manifest as one of another frame; the schema of rows to come tells types of new states.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        As the store is now.
-    frame : TiltFrame
-        What it is to be.
-    row_schema : schema, optional
-        Of the rows to come, for the types of states.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For a frame that it cannot become, naming the difference.
+    Raises ``ValueError`` and ``TypeError`` for a frame that it cannot become, naming the difference.
     """
     old = manifest.frame
     _check_same_windows(old, frame)

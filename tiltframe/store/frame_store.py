@@ -22,10 +22,8 @@ from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
-from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
-from tiltframe.store.reading import Reading
+from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
-from tiltframe.store.retention import checked_retention
 from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import Progress, evolve, retain
@@ -35,7 +33,7 @@ from tiltframe.tabular import table_of
 DEFAULT_NAME = "frame"
 
 
-class FrameStore(Reading, Maintenance):
+class FrameStore(Maintenance):
     """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
 
     Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is
@@ -100,16 +98,15 @@ class FrameStore(Reading, Maintenance):
         """Open the store, and read its manifest if it exists."""
         if name is not None:
             check_name(name)
-        given = uri if isinstance(uri, Backend) else None
+        self._given = uri if isinstance(uri, Backend) else None
         self.uri = uri.uri if isinstance(uri, Backend) else checked_uri(uri)
         self._options = check_options(storage_options)
         self._durable = checked_truth(durable, "durable")
-        if given is not None and (self._options or durable is not False):
+        if self._given is not None and (self._options or durable is not False):
             raise ValueError("a backend has its options itself: leave out storage_options and durable")
-        self._given = given
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
-        self._backend: Backend = given or backend_at(self.uri, name or "", self._options, durable)
+        self._backend: Backend = self._given or backend_at(self.uri, name or "", self._options, durable)
         self._name = name or DEFAULT_NAME
         self._manifest = self._read_manifest(name)
         if self._manifest is None and frame is None:
@@ -750,22 +747,14 @@ class FrameStore(Reading, Maintenance):
             )
 
     def _repr_html_(self) -> str:
-        """Show where it is, and its frame, in a notebook."""
         return f"<p><b>FrameStore</b> {escape(self.display_uri)}</p>{self.frame._repr_html_()}"
 
     def __repr__(self) -> str:
-        """Show where it is, and its frame."""
         return f"FrameStore({self.display_uri!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a place: it is opened anew where it arrives."""
-        return _opened, (
-            absolute_uri(self.uri) if self._given is None else self._given,
-            None if self._manifest else self.frame,
-            self.name,
-            self._options,
-            self._durable,
-        )
+        uri = absolute_uri(self.uri) if self._given is None else self._given
+        return _opened, (uri, None if self._manifest else self.frame, self.name, self._options, self._durable)
 
 
 def _opened(

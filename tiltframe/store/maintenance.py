@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
 from aggr.arrow import compute as pc
-from tiltframe.frame import LEVEL, TiltFrame
+from tiltframe.frame import LEVEL
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
-from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.copying import copy
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.reading import Reading
 from tiltframe.store.recorded import checked_records, expected_texts
 from tiltframe.store.report import Report, inspect
 from tiltframe.store.result_tables import export_level, exported_levels
@@ -29,28 +29,14 @@ from tiltframe.tabular import table_of
 from windows import window
 
 
-class _Store(Protocol):
-    """What maintenance needs of a store."""
-
-    frame: TiltFrame
-    _backend: Backend
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the store says of itself."""
-
-    def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Check that states can be added."""
-
-    def ensure_created(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there."""
-
-
-class Maintenance:
+class Maintenance(Reading):
     """The part of `tiltframe.FrameStore` that looks after it."""
 
+    check_states: Callable[[pa.Schema], pa.Schema]
+    ensure_created: Callable[[pa.Schema], Manifest]
+
     def replace(
-        self: _Store,
+        self,
         states: Any,
         within: Any,
         recorded: Mapping[str, Any] | None = None,
@@ -84,7 +70,7 @@ class Maintenance:
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
         replace_range(self._backend, self.ensure_created(states.schema), finest, span, texts, unchanged)
 
-    def rebuild(self: _Store, within: Any = None) -> None:
+    def rebuild(self, within: Any = None) -> None:
         """Derive coarser levels anew from finer ones.
 
         Parameters
@@ -100,14 +86,12 @@ class Maintenance:
             For a store that holds nothing or is damaged.
         """
         manifest = self.manifest
-        span = (
-            read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, manifest)
-        )
+        span = held_range(self._backend, manifest) if within is None else read_time_range(within, self.frame.timezone)
         if span is not None:
             replace_range(self._backend, manifest, None, check_whole(span, self.frame))
 
     def compact(
-        self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
+        self, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
         """Merge the parts of closed windows.
 
@@ -144,9 +128,7 @@ class Maintenance:
                 warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
         return merged
 
-    def export(
-        self: _Store, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
-    ) -> dict[str, int]:
+    def export(self, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None) -> dict[str, int]:
         """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
 
         In a folder or object store each is a Delta table of its own, which any reader of Delta reads; in PostgreSQL a
@@ -181,7 +163,7 @@ class Maintenance:
         levels = [self.frame.level(level).name for level in given]
         return {level: export_level(self._backend, manifest, level, at) for level in levels}
 
-    def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
+    def expire(self, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention.
 
         Parameters
@@ -203,7 +185,7 @@ class Maintenance:
         """
         return expire(self._backend, self.manifest, moment(now, self.frame.timezone))
 
-    def vacuum(self: _Store, older_than: str = "1d") -> int:
+    def vacuum(self, older_than: str = "1d") -> int:
         """Remove what nobody reads: files that were replaced or never committed.
 
         Parameters
@@ -227,7 +209,7 @@ class Maintenance:
         _ = self.manifest  # raises where the store holds nothing
         return self._backend.vacuum(seconds)
 
-    def verify(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> VerifyReport:
+    def verify(self, progress: Callable[[int, int], None] = lambda done, of: None) -> VerifyReport:
         """Verify the whole store: log, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters
@@ -250,7 +232,7 @@ class Maintenance:
         return verify_store(self._backend, self.manifest, progress)
 
     def copy_to(
-        self: _Store,
+        self,
         uri: str | os.PathLike[str],
         *,
         name: str | None = None,
@@ -305,11 +287,11 @@ class Maintenance:
             raise ValueError(f"the store {target.display_uri} would be copied onto itself; give another place or name")
         return copy(self._backend, target, name, progress)
 
-    def inspect(self: _Store) -> Report:
+    def inspect(self) -> Report:
         """Report what the store holds: for each level its range, rows, bytes, parts, gaps and retention."""
         return inspect(self._backend, self.manifest)
 
-    def waiting_parts(self: _Store) -> dict[str, int]:
+    def waiting_parts(self) -> dict[str, int]:
         """Count the parts that compaction will merge once their windows are closed; none where the store is not made.
 
         Returns

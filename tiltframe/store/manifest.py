@@ -8,14 +8,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from aggr import UnknownFunction
-from aggr.arguments import shown
+from aggr.arguments import checked_mapping, shown
 from tiltframe.frame import START, TiltFrame
 from tiltframe.store.errors import DamagedStore, OtherFrame, StoreError
+from tiltframe.store.ranges import FIRST
 from windows import text_of, window
 
 FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
@@ -23,32 +26,15 @@ FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as li
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store's name, frame, types and retention.
+    """A store's name, frame, types and retention."""
 
-    Parameters
-    ----------
-    name : str
-        What the names of its tables begin with.
-    frame : TiltFrame
-    schema : schema
-        Of the states of every level: window_start, keys, states.
-    retention : level name -> duration
-        Such as ``{"10s": "1d"}``; levels that are not named are kept for ever.
-    generation : int
-        How often the frame has evolved.
-    dropped : schema
-        Of the states of measures that were dropped: rows may still have them.
-    earlier : tuple of tuples of names
-        The columns of states of every earlier frame.
-    """
-
-    name: str
+    name: str  # what the names of its tables begin with
     frame: TiltFrame
-    schema: pa.Schema
-    retention: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 0
-    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    earlier: tuple[tuple[str, ...], ...] = ()
+    schema: pa.Schema  # of the states of every level: window_start, keys, states
+    retention: Mapping[str, str] = field(default_factory=dict)  # ``{"10s": "1d"}``; others are kept for ever
+    generation: int = 0  # how often the frame has evolved
+    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))  # states of dropped measures: rows may have them
+    earlier: tuple[tuple[str, ...], ...] = ()  # the columns of states of every earlier frame
 
     @property
     def columns(self) -> pa.Schema:
@@ -77,11 +63,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Read it back.
-
-        Raises `StoreError` for a manifest of a newer release, of newer functions or of functions that are not here, and
-        for a damaged one.
-        """
+        """Read it back; raises `StoreError` for one of a newer release, of functions that are not here, or damaged."""
         try:
             if described["format"] > FORMAT:
                 raise StoreError(
@@ -137,7 +119,6 @@ def _as_text(schema: pa.Schema) -> str:
 
 
 def _checksum(described: Mapping[str, Any]) -> str:
-    """Return the checksum of a manifest, of all but the checksum itself."""
     held = {name: value for name, value in described.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -155,11 +136,39 @@ def check_levels(frame: TiltFrame) -> None:
         text_of(level)
 
 
-def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
-    """Choose what a store keeps of states: window_start, keys, states.
+def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
+    """Check how long levels are to be kept, each at least as long as the one before; a month counts 30 days.
 
-    Raises ``ValueError`` for names that its tables need themselves or cannot tell apart.
+    Levels that are None, and those that are not named, are kept for ever. A level forgets a window only when the next
+    one holds it, so that nothing that was counted is lost. Raises ``ValueError``.
     """
+    durations: dict[str, str | None] = {}
+    for given, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
+        name = frame.level(given).name
+        if name in durations:
+            raise ValueError(f"the retention of {name} is given twice; give it once")
+        durations[name] = duration
+    kept = {name: window(duration).name for name, duration in durations.items() if duration is not None}
+    lengths = {name: window(duration).length for name, duration in kept.items()}
+    for fine, coarse in pairwise(frame.levels):
+        if coarse.name in kept and (fine.name not in kept or lengths[fine.name] > lengths[coarse.name]):
+            raise ValueError(
+                f"{fine.name} would be kept {'for ' + kept[fine.name] if fine.name in kept else 'for ever'}, and "
+                f"{coarse.name}, which is made of it, for {kept[coarse.name]} only; keep coarse levels at least as long"
+            )
+    return kept
+
+
+def horizon_of(manifest: Manifest, name: str, now: int) -> int:
+    """Find the time before which a level's windows may go: never in the middle of a coarser window."""
+    levels = manifest.frame.levels
+    at = [level.name for level in levels].index(name)
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # there are no windows before
+    return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
+
+
+def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
+    """Choose what a store keeps of states: window_start, keys, states; raises ``ValueError`` for names that clash."""
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
     return pa.schema([pa.field(name, states.field(name).type) for name in names])
@@ -195,7 +204,5 @@ def _kind(dtype: pa.DataType) -> str:
     """Name the type that a state or a key is about."""
     if not pa.types.is_struct(dtype):
         return str(dtype)
-    about = [
-        dtype.field(i).type for i in range(dtype.num_fields) if dtype.field(i).name in ("unit", "least", "greatest")
-    ]
+    about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]
     return f"states of {about[0]}" if about else "states"

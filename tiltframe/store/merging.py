@@ -79,5 +79,4 @@ def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[Pa
 
 
 def _rows(part_ranges: PartRanges) -> int:
-    """Count the rows that pieces have at most."""
     return sum(part.rows for part, _ in part_ranges)

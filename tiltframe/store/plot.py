@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -17,53 +17,14 @@ from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
 from aggr.tables.by_key import key_column
-from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
-
-
-class Queryable(Protocol):
-    """What a plot needs of a `tiltframe.FrameStore`."""
-
-    frame: TiltFrame
-
-    @property
-    def query(self) -> Callable[..., pa.Table]:
-        """Read results."""
-
 
 _POINTS = 500  # as many as a screen shows apart
 _MOST_LINES = 40  # that can be told apart, and listed beside a plot
 
 
-def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
-    """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
-
-    Parameters
-    ----------
-    store : FrameStore
-    measure : str
-        Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
-    quantiles : numbers from 0 to 1, optional
-        In place of the measure's own.
-    ax : matplotlib axes, optional
-        To draw on; new ones unless given.
-    asked
-        As for `tiltframe.FrameStore.query`: ``per``, or several of them, ``within``, ``where``, ``points``; ``keys``
-        give a line each. Keys are merged over, and there are at most 500 points, unless something else is asked.
-
-    Returns
-    -------
-    matplotlib axes
-        Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired, are
-        dotted; where there is no window, there is no line.
-
-    Raises
-    ------
-    ValueError
-        For a measure that is not there, or is of no numbers; for more lines than can be told apart.
-    MissingExtra
-        Without matplotlib.
-    """
+def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
+    """Plot a measure of a store as `tiltframe.FrameStore.plot` says."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -72,13 +33,9 @@ def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = Non
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
     if asked.get("per") is None:
         asked.setdefault("points", _POINTS)
-    query = {
-        "keys": [],
-        **asked,
-        "flat": True,
-        "measures": {measure: _reading(store.frame.measures[measure], quantiles)},
-    }
-    results = store.query(**query)
+    shown_measure = _reading(store.frame.measures[measure], quantiles)
+    query = {"keys": [], **asked, "flat": True, "measures": {measure: shown_measure}}
+    results: pa.Table = store.query(**query)
     axes = plt.subplots()[1] if ax is None else ax
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     for number, level in enumerate(levels):
@@ -102,7 +59,6 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
 
 
 def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
-    """Draw a line for each number of each key."""
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
     numbers = [name for name in columns if _is_number(results.schema.field(name).type)]
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]

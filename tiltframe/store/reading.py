@@ -310,20 +310,24 @@ class Reading(ABC):
         Parameters
         ----------
         measure : str
-            Of the frame.
+            Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
         quantiles : numbers from 0 to 1, optional
             In place of the measure's own.
         asked : keyword arguments
-            ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``.
+            ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``;
+            ``keys`` give a line each. Keys are merged over, and there are at most 500 points, unless something else is
+            asked.
 
         Returns
         -------
         matplotlib axes
+            Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired,
+            are dotted; where there is no window, there is no line.
 
         Raises
         ------
         ValueError
-            For a measure that is not there, or is of no numbers.
+            For a measure that is not there, or is of no numbers; for more lines than can be told apart.
         MissingExtra
             Without matplotlib.
         """

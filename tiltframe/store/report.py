@@ -74,12 +74,10 @@ class Report:
     known_from: Mapping[str, int]
 
     def __repr__(self) -> str:
-        """Show how much each level holds, in one line."""
         levels = ", ".join(f"{level.level}: {level.windows:,} windows, {level.rows:,} rows" for level in self.levels)
         return f"Report({self.uri!r}; {levels})"
 
     def _repr_html_(self) -> str:
-        """Show the levels in a notebook."""
         names = ("level", "windows", "rows", "bytes", "parts", "waiting")
         head = "".join(f"<th>{name}</th>" for name in names)
         rows = ("".join(f"<td>{getattr(level, name)}</td>" for name in names) for level in self.levels)
@@ -88,25 +86,16 @@ class Report:
     def to_json(self) -> str:
         """Say it as JSON: times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
-        return json.dumps(
-            {
-                "uri": self.uri,
-                **described,
-                "known_from": self.known_from,
-                "levels": [asdict(level) for level in self.levels],
-            },
-            indent=1,
-        )
+        levels = [asdict(level) for level in self.levels]
+        return json.dumps({"uri": self.uri, **described, "known_from": self.known_from, "levels": levels}, indent=1)
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
-    known = known_from(snapshot_of(backend))
-    columns = {name: manifest.frame.state_of(name) for name in manifest.frame.measures}
-    return Report(
-        backend.display_uri, manifest, levels, {name: known[of] for name, of in columns.items() if of in known}
-    )
+    since, frame = known_from(snapshot_of(backend)), manifest.frame
+    known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
+    return Report(backend.display_uri, manifest, levels, known)
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:

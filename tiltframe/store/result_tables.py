@@ -1,7 +1,5 @@
 """Export: results of levels as plain tables, which other tools read without knowing what a state is.
 
-    <name>_<level>_flat      window_start  window_end  keys…  latency_count  latency_p50  latency_p99  partial
-
 A table notes which parts it was made from. It is brought up to date where there are other parts since, and from the
 first window on that was not over then.
 """
@@ -34,10 +32,7 @@ _FRAME = "frame"  # in place of a part's name: the generation of the frame, wher
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Bring the plain table of a level up to date; returns how many rows were written.
-
-    Raises `StoreError` for a backend that keeps none.
-    """
+    """Bring a level's plain table up to date; return how many rows it wrote. Raises `StoreError` if none is kept."""
     if not isinstance(backend, ResultTables):
         raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
     kept = backend

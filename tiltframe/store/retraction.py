@@ -1,7 +1,7 @@
 """Retraction: rows are taken out of the states of a store again, under a writer's number, as a commit brought them.
 
-The parts of the windows that rows are taken out of are rewritten: a reader sees all levels before or after, and finds
-states as of any rows. What is left is to the bit what a store has that never had the rows.
+The parts of their windows are rewritten at all levels at once. What is left is to the bit what a store has that never
+had the rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import Part, Snapshot
-from tiltframe.store.commit import Commit, by_level
-from tiltframe.store.commit_digest import negated
-from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.commit import Commit, by_level, negated
 from tiltframe.store.merging import by_windows, pieces_of
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import held_from
@@ -32,31 +30,15 @@ def check_retractable(frame: TiltFrame) -> None:
 
 
 def retract(commit: Commit, states: pa.Table) -> bool:
-    """Take states out of a store.
+    """Take states of all levels, which have been checked, out of a store by a commit; say whether it was new.
 
-    Parameters
-    ----------
-    commit : Commit
-        That has been begun.
-    states : table
-        Of all levels, as `tiltframe.store.checked_states.checked` returns it.
-
-    Returns
-    -------
-    bool
-        Whether it was new.
-
-    Raises
-    ------
-    CannotSubtract
-        If they are not in the store, or what is left is not known; what was written is removed.
-    CommitConflict, OtherFrame
-        As `Commit.commit`.
+    Raises `CannotSubtract` if they are not in the store, or what is left is not known, and as `Commit.commit` does;
+    what was written is removed.
     """
     levels = list(by_level(states, commit.frame))
     written: list[Part] = []
 
-    def derive(snapshot: Snapshot) -> tuple[Sequence[Part], Sequence[Part]]:
+    def derive(snapshot: Snapshot) -> list[Part]:
         commit.backend.discard(written)  # those of an attempt before
         written.clear()
         removed: list[Part] = []
@@ -66,20 +48,12 @@ def retract(commit: Commit, states: pa.Table) -> bool:
             touched = [part for part in snapshot.of(level.name) if _has_some(part, starts)]
             _rewrite(commit, level, touched, held, written)
             removed += touched
-        return written, removed
+        return removed
 
-    try:
-        new = commit.once([negated(digest) for digest in commit.digests(levels[0][1])], derive)
-    except (CannotSubtract, CommitConflict, OtherFrame):
-        commit.backend.discard(written)
-        raise
-    if not new:
-        commit.backend.discard(written)
-    return new
+    return commit.once([negated(digest) for digest in commit.digests(levels[0][1])], written, derive)
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
-    """Say whether a part may have one of these windows."""
     first, end = np.searchsorted(starts, part.range)
     return bool(first < end)
 

@@ -1,9 +1,7 @@
-"""Rewriting: compaction, expiry, replacement and evolution, which are one shape.
+"""Rewriting: compaction, expiry, replacement and evolution: of a snapshot parts are derived, written and committed.
 
-    snapshot ──▶ derive, write ──▶ commit what was added and removed       on conflict, once more
-
-All levels change in one commit, so that a reader sees them before or after. Whoever appends meanwhile is not held up:
-merging on read counts rows that came beside what was rewritten.
+All levels change in one commit, so that a reader sees them before or after; on conflict all is done again. Whoever
+appends meanwhile is not held up: merging on read counts rows that came beside what was rewritten.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Sna
 from tiltframe.store.commit import check_frame, check_replacing
 from tiltframe.store.errors import Conflict
 from tiltframe.store.evolution import plan_evolution
-from tiltframe.store.manifest import Manifest
+from tiltframe.store.manifest import Manifest, horizon_of
 from tiltframe.store.merging import merge_into_parts, pieces_of
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus
 from tiltframe.store.recorded import expired_before, held_from, known_from, snapshot_of
-from tiltframe.store.retention import horizon_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
@@ -39,15 +36,7 @@ def compact(
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of windows that end before a moment, one bucket of time after the other.
 
-    Parameters
-    ----------
-    before : int
-        Microseconds UTC: windows that end later stay as they are.
-    progress : called with how many parts are merged, and of how many
-
-    Returns
-    -------
-    level name -> (parts that were merged, parts that they became)
+    Returns by level how many parts were merged, and how many they became.
     """
     done: dict[str, tuple[int, int]] = {}
     for level in manifest.frame.levels:
@@ -97,14 +86,7 @@ def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
 def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
     """Remove the windows of each level that are older than its retention, of all levels at once.
 
-    Parameters
-    ----------
-    now : int
-        Microseconds UTC.
-
-    Returns
-    -------
-    level name -> (the time before which it holds no windows, rows removed)
+    Returns by level the time before which it holds no windows, and how many rows were removed.
     """
 
     def attempt() -> dict[str, tuple[int, int]]:
@@ -127,7 +109,6 @@ def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[in
 
 
 def _without(backend: Backend, manifest: Manifest, level: str, parts: Sequence[Part], gone: Range) -> list[Part]:
-    """Write what is left of parts without a range into others."""
     left = [(part, span) for part in parts for span in minus([part.range], [gone])]
     return merge_into_parts(backend, manifest, manifest.frame.level(level), left)
 
@@ -140,26 +121,11 @@ def replace_range(
     recorded: Mapping[str, str] | None = None,
     replacing: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Replace the windows of a range, in all levels.
+    """Replace the windows of a range, whole ones of the finest level, in all levels.
 
-    Parameters
-    ----------
-    states : table or None
-        Of the finest level: window_start, keys, states, all in the range. None leaves the finest level as it is, and
-        derives the coarser ones anew.
-    span : range
-        Of whole windows of the finest level.
-    recorded : name -> text, optional
-        What is recorded with it.
-    replacing : name -> text, optional
-        What must still be recorded under these names.
-
-    Raises
-    ------
-    ValueError
-        If the range is not of whole windows, or if coarser windows would need finer ones that have expired.
-    CommitConflict
-        If someone else has recorded the same.
+    ``states`` are of the finest level, all in the range; None leaves that as it is, and derives the coarser ones anew.
+    What is ``replacing`` must still be recorded so. Raises ``ValueError`` if the range is not of whole windows, or
+    coarser windows would need finer ones that have expired, `CommitConflict` if someone else has recorded the same.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -224,19 +190,7 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
 def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
     """Have a store be of another frame, and derive levels that are new; return what it says of itself then.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        By which the store was opened.
-    frame, row_schema
-        As `evolution.plan_evolution` takes them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For a frame that it cannot become, naming the difference.
-    OtherFrame
-        If it is of yet another frame by now.
+    Raises as `plan_evolution` does, and `OtherFrame` if the store is of yet another frame than it was opened by.
     """
     derived: dict[frozenset[Part], list[Part]] = {}  # parts of the coarsest level -> what new levels have of them
 
@@ -254,13 +208,11 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         for group in [group for group in derived if not group <= set(parts)]:
             backend.discard(derived.pop(group))
         missing = frozenset(parts).difference(*derived)  # of a second attempt, what has come since the first
-        derived[missing] = [
-            part
-            for level in new
-            for part in merge_into_parts(
-                backend, now, level, pieces_of(missing, [(expired.get(level.name, EVER[0]), EVER[1])])
-            )
-        ]
+        anew: list[Part] = []
+        for level in new:
+            held = pieces_of(missing, [(expired.get(level.name, EVER[0]), EVER[1])])
+            anew += merge_into_parts(backend, now, level, held)
+        derived[missing] = anew
         add = [part for group in derived.values() for part in group]
         texts = {EXPIRED: json.dumps(expired)} if expired != expired_before(snapshot) else {}
         added = [name for name in following.schema.names if name not in now.columns.names]
@@ -300,7 +252,6 @@ def _snapshot(backend: Backend, manifest: Manifest, recorded: Sequence[str] = ()
 def _commit(
     backend: Backend, add: Sequence[Part], remove: Sequence[Part], recorded: Mapping[str, str], snapshot: Snapshot
 ) -> None:
-    """Commit what was written for it, or remove that."""
     try:
         backend.commit(add, remove, recorded, snapshot)
     except Conflict:

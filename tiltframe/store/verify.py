@@ -60,10 +60,7 @@ class VerifyReport:
 
 
 def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, of: None) -> VerifyReport:
-    """Verify a whole store; reads all of it, and changes nothing.
-
-    Where a log is damaged, what it says is not followed further: its problems are all that is reported.
-    """
+    """Read all of a store, and change nothing; where a log is damaged, its problems are all that is reported."""
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
     if not problems:
@@ -78,8 +75,6 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
 
 
 class _Counter:
-    """Counts rows for a progress bar."""
-
     def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress
 
@@ -139,12 +134,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 
 
 def _level_problems(
-    backend: Backend,
-    manifest: Manifest,
-    snapshot: Snapshot,
-    fine: TimeWindow,
-    coarse: TimeWindow,
-    counter: _Counter,
+    backend: Backend, manifest: Manifest, snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow, counter: _Counter
 ) -> Iterator[str]:
     """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
     levels = (fine, coarse)

@@ -1,7 +1,5 @@
 """A store with what a stream still holds: the windows of its saved state beside those that are committed.
 
-    saved state ── open windows, and those on their way that the store does not have ──▶ parts of every level, in memory
-
 What is read is of one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
 that is on its way in the newest state, or nothing; a state that is older than the store is read again.
 """
@@ -23,8 +21,7 @@ from aggr.arguments import because, shown
 from tiltframe.frame import END, INSTANT, finest_frame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
-from tiltframe.store.commit import Commit, last_commits
-from tiltframe.store.commit_digest import fingerprint
+from tiltframe.store.commit import Commit, fingerprint, last_commits
 from tiltframe.store.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.ranges import Range, inside
@@ -42,7 +39,6 @@ class _OpenPart(Part):
 
     @classmethod
     def of(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
-        """Hold states of a level."""
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
         object.__setattr__(part, "states", states)  # no field: what is noted of parts is where they are
@@ -50,8 +46,6 @@ class _OpenPart(Part):
 
 
 class _SavedStream:
-    """A saved state of a stream into a store."""
-
     def __init__(self, data: bytes) -> None:
         """Read whose it is; raises ``ValueError`` for what is no such state."""
         said, self._outgoing = extension(data)
@@ -101,22 +95,13 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
 
 @dataclass
 class WithOpen:
-    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it.
-
-    Parameters
-    ----------
-    store : Backend
-    saved : bytes or path
-        What `tiltframe.store.closed_windows.ClosedWindows.to_ipc` gave, or the file of ``tiltframe stream --state``,
-        which is read again when it has changed.
-    """
+    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it."""
 
     store: Backend
-    saved: bytes | Path
+    saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read anew if changed
     _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what has been read."""
         return type(self), (self.store, self.saved if isinstance(self.saved, bytes) else self.saved.absolute())
 
     @classmethod

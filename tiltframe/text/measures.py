@@ -13,21 +13,10 @@ from aggr.function import column_keywords
 
 
 def measure_from(text: str) -> Measure:
-    """Read a measure from a call.
+    """Read a measure from a call: a function's name and arguments, the column first, as `aggr.call_text` reads them.
 
-    Parameters
-    ----------
-    text : str
-        A function's name and its arguments, the column first, as `aggr.call_text` reads them: ``count()``,
-        ``sum(bytes)``, ``count(where="status >= 500")``, ``sum(price * quantity)``.
+    Raises ``ValueError`` if it is no call, the function is unknown, or an argument is wrong.
 
-    Raises
-    ------
-    ValueError
-        If it is no call, the function is unknown, or an argument is wrong.
-
-    Examples
-    --------
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
     >>> measure_from("per(host, of={n: count(), p: dds(ms)}, max=1000)")

@@ -17,21 +17,11 @@ _EXACT = 2**53  # whole numbers up to it are doubles
 
 
 def json_lines(table: pa.Table) -> str:
-    """Write every row of a table as an object on a line of its own.
+    """Write every row of a table of results, nested ones too, as an object on a line of its own.
 
-    Parameters
-    ----------
-    table : table
-        Of results, nested ones too.
+    Times are ISO 8601, lengths of time too; whole numbers have all of their digits, which readers that take them for
+    doubles round beyond 2^53; decimals, NaN and infinities are text; bytes are hexadecimal digits.
 
-    Returns
-    -------
-    str
-        Times as ISO 8601, lengths of time too; whole numbers with all of their digits, which readers that take them for
-        doubles round beyond 2^53; decimals, NaN and infinities as text; bytes as hexadecimal digits.
-
-    Examples
-    --------
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
     {"n": 9223372036854775807, "x": "NaN"}
     """
@@ -73,20 +63,10 @@ def csv_cells(flat: pa.Table) -> pa.Table:
 
 
 def json_rows(table: pa.Table) -> str:
-    """Write the rows of a table as objects of JSON with commas between them, for readers whose numbers are doubles.
+    """Write rows as objects of JSON with commas between them, for readers whose numbers are doubles.
 
-    Parameters
-    ----------
-    table : table
-        Of results, nested ones too.
+    They are as `json_lines` writes them, but for whole numbers beyond 2^53, which are text.
 
-    Returns
-    -------
-    str
-        As `json_lines` writes them, but for whole numbers beyond 2^53, which are text.
-
-    Examples
-    --------
     >>> print(json_rows(pa.table({"n": [2**53 + 1, 7, None], "x": [0.5, -math.inf, None]})))
     {"n": "9007199254740993", "x": 0.5}, {"n": 7, "x": "-Infinity"}, {"n": null, "x": null}
     """
@@ -120,7 +100,8 @@ def plain(value: Any, exact: int | None = None) -> Any:
     if exact is not None and isinstance(value, int) and abs(value) > exact:
         return str(value)
     if isinstance(value, dt.date):
-        return _iso(value)
+        text = value.isoformat()
+        return f"{text[:-6]}Z" if isinstance(value, dt.datetime) and text.endswith("+00:00") else text
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, bytes):
@@ -138,8 +119,3 @@ def _iso_length(value: dt.timedelta) -> str:
     """
     seconds = Decimal(abs(value) // dt.timedelta(microseconds=1)).scaleb(-6)
     return f"{'-' * (value < dt.timedelta())}PT{f'{seconds:f}'.rstrip('0').rstrip('.') or '0'}S"
-
-
-def _iso(value: dt.date) -> str:
-    text = value.isoformat()
-    return f"{text[:-6]}Z" if isinstance(value, dt.datetime) and text.endswith("+00:00") else text

@@ -6,14 +6,4 @@ from tiltframe.store.backends.protocol import Backend, Part, ResultTables, Snaps
 from tiltframe.store.errors import Conflict
 from tiltframe.store.ranges import Range, inside
 
-__all__ = [
-    "Backend",
-    "Conflict",
-    "Part",
-    "Range",
-    "ResultTables",
-    "Snapshot",
-    "bucket_names",
-    "inside",
-    "instants_of",
-]
+__all__ = ["Backend", "Conflict", "Part", "Range", "ResultTables", "Snapshot", "bucket_names", "inside", "instants_of"]

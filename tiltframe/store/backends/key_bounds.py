@@ -18,44 +18,19 @@ _MOST_VALUES = 100  # each is compared on its own; of more, the least and the gr
 
 @dataclass(frozen=True)
 class KeyBound:
-    """What a stored key can be; it is not null.
-
-    Parameters
-    ----------
-    key : str
-    dtype : pa.DataType
-        The type that it is stored in: whole numbers, decimals, text, dates or times in microseconds.
-    low, high : scalar of the type, optional
-        The least and the greatest, both included.
-    values : array of the type, optional
-        The only ones, at most 100.
-    """
+    """What a stored key can be, in the type that it is stored in; it is not null."""
 
     key: str
-    dtype: pa.DataType
-    low: pa.Scalar | None
+    dtype: pa.DataType  # whole numbers, decimals, text, dates or times in microseconds
+    low: pa.Scalar | None  # the least and the greatest, both included
     high: pa.Scalar | None
-    values: pa.Array | None
+    values: pa.Array | None  # the only ones, at most 100
 
 
 def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Find what a condition lets the keys of a store be.
+    """Find what a condition lets the keys of a store be: a row for which it is true lies within every bound.
 
-    Parameters
-    ----------
-    where : str, optional
-        A condition on keys.
-    schema : schema
-        Of the store, in the types of the frame.
-
-    Returns
-    -------
-    list of KeyBound
-        Of the keys that are bounded; None where no row can be true.
-
-    Guarantee
-    ---------
-    A row for which the condition is true lies within every bound.
+    Given the store's schema, in the types of the frame; returns None where no row can be true.
     """
     if where is None:
         return []

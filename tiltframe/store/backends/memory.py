@@ -24,8 +24,6 @@ from windows import TimeWindow
 
 @dataclass
 class _Tables:
-    """What a store in memory holds."""
-
     version: int = 0
     manifest: str = ""
     schema: pa.Schema | None = None
@@ -67,11 +65,9 @@ class MemoryBackend:
     tables: _Tables = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Find the tables of the name."""
         object.__setattr__(self, "tables", _STORES.setdefault(self.name, _Tables()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name."""
         return type(self), (self.name, self.retains)
 
     @classmethod

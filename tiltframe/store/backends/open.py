@@ -61,10 +61,7 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = False) -> Backend:
-    """Choose what keeps a store by its URI, and whether commits are on the disk first; nothing is read or written.
-
-    Raises `StoreError` if what is needed is not installed.
-    """
+    """Choose what keeps a store by its URI, reading nothing; raises `StoreError` if what it needs is not installed."""
     scheme = scheme_of(uri)
     if scheme and scheme not in _OWN and (kind := _registered(scheme)):
         return kind.at(uri, name, options, durable)

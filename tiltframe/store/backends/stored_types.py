@@ -43,21 +43,16 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def stored(values: pa.Array) -> pa.Array:
     """Give an array in the type that it is stored as."""
-    return _cast(values, stored_type(values.type))
+    return cast(values, stored_type(values.type))
 
 
-def restored(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Give back an array of a type from what was stored of it."""
-    return _cast(values, dtype)
-
-
-def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast as Arrow does, inside structs and lists too; lists by Arrow as a whole."""
+def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Cast as Arrow does, inside structs too, to the type that is stored and back; lists by Arrow as a whole."""
     if values.type == to and not pa.types.is_nested(to):  # nested types are equal whatever their fields are called
         return values
     if pa.types.is_struct(to):
         nulls = pc.is_null(values) if values.null_count else None
-        children = [_cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
+        children = [cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
     if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # casts to 32 bits only
         return values.cast(pa.int32()).cast(to)

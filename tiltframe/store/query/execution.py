@@ -86,10 +86,9 @@ def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: S
     snapshot = snapshot or snapshot_of(backend)
     tables, held = read(backend, manifest, plan, snapshot)
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
+    schema = labelled(nothing, plan.frame, plan.window).schema
     slices = (labelled(states, plan.frame, plan.window) for states in tables)
-    return Answer(
-        labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held), _unknown(plan, snapshot, held)
-    )
+    return Answer(schema, slices, _expired(plan, held), _unknown(plan, snapshot, held))
 
 
 def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> list[QueryPlan]:
@@ -103,10 +102,7 @@ def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> 
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
-    """Return the schema of the results, for which nothing is read.
-
-    Raises ``ValueError`` for conditions, orders and expressions that do not fit the results.
-    """
+    """Return the schema of the results, reading nothing; raises ``ValueError`` for what does not fit them."""
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
     if query.fill:
@@ -129,14 +125,9 @@ def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: in
 def read(
     backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None
 ) -> tuple[Iterator[pa.Table], int]:
-    """Read the states of the windows of a query plan, as of a snapshot or of now.
+    """Read the states of the windows of a query plan, as of a snapshot or of now: at least one table, a window in one.
 
-    They come some windows at a time, so that memory is bounded.
-
-    Returns
-    -------
-    at least one table of states, perhaps without rows, each window in one of them
-    the time from which on the level that is read holds windows
+    They come some windows at a time, so that memory is bounded. Returns also from when on the level holds windows.
     """
     plan = plan.with_edges()
     part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
@@ -171,7 +162,6 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
 
 def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
-    """Find the whole windows of a level that pieces lie in."""
     if not part_ranges:
         return 0, 0
     return align_outward((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)
@@ -192,9 +182,8 @@ def held_range(backend: Backend, manifest: Manifest) -> Range | None:
     parts = snapshot.of(finest.name)
     if not parts:
         return None
-    low, high = align_outward(
-        (min(part.first_start for part in parts), max(part.last_start for part in parts) + 1), coarsest
-    )
+    span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
+    low, high = align_outward(span, coarsest)
     low = first_whole(max(low, held_from(snapshot, finest.name)), coarsest)
     return (low, high) if low < high else None
 

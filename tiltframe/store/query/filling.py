@@ -30,10 +30,7 @@ Marks = NDArray[np.bool_]
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Add the windows without events of every key that has any, up to now; their states are of nothing.
-
-    Raises ``ValueError`` for more rows than anyone can want.
-    """
+    """Add the windows without events of every key that has any, up to now; raises ``ValueError`` for far too many."""
     if plan.whole:
         return states
     starts = instants_of(states)
@@ -47,10 +44,8 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         raise ValueError(
             f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
         )
-    grid = {
-        name: pa.array(np.repeat(at, each)).cast(INSTANT)
-        for name, at in ((START, wanted), (END, plan.window.ends(wanted)))
-    }
+    begins_and_ends = ((START, wanted), (END, plan.window.ends(wanted)))
+    grid = {name: pa.array(np.repeat(at, each)).cast(INSTANT) for name, at in begins_and_ends}
     for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
@@ -62,17 +57,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Mark the windows that have no events, and give them values, each key by itself.
-
-    Parameters
-    ----------
-    results : table
-        Of all windows.
-    with_events : table
-        With the starts and keys of the windows that have events.
-    fill : str
-        As `Query` has it.
-    """
+    """Mark the windows that have no events, by those that have some, and give them values, each key by itself."""
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
     windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
     ids = windows.ids[with_events.num_rows :]

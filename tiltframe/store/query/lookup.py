@@ -39,20 +39,10 @@ class Unmapped(UserWarning):
 
 @dataclass(frozen=True)
 class Lookup:
-    """A key of results that a table gives for a key of the frame; `lookup` makes it.
+    """A key of results that a table gives for a key of the frame; `lookup` makes it."""
 
-    Parameters
-    ----------
-    key : str
-        Of the frame.
-    table : pa.Table
-        With a column of the key, others of what it stands for, and perhaps ``valid_from``.
-    valid : str
-        ``now`` or ``as_of``.
-    """
-
-    key: str
-    table: pa.Table
+    key: str  # of the frame
+    table: pa.Table  # with a column of the key, others of what it stands for, and perhaps ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
@@ -83,17 +73,7 @@ class Lookup:
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Look up a column of the table for rows of states; null for what it does not have.
-
-        Parameters
-        ----------
-        rows : table
-            With window_start and the key.
-        name : str
-            The column.
-        now : int
-            Microseconds UTC.
-        """
+        """Look up a column of the table for rows of states, as of now or of each window; null for what it lacks."""
         mine, theirs = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         wanted = pc.index_in(mine, value_set=theirs).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
@@ -128,7 +108,6 @@ class Lookup:
         return {"lookup": self.key, "table": table.to_pydict(), "valid": self.valid}
 
     def __repr__(self) -> str:
-        """Show how it is called, without the table's rows."""
         return f"lookup({self.key!r}, {self.table.num_rows} rows, valid={self.valid!r})"
 
 

@@ -17,21 +17,7 @@ _YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, if a query names no range
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
-    """Say whether the windows of a query are made of whole windows of a level.
-
-    Parameters
-    ----------
-    target : TimeWindow
-        What results are per.
-    level : TimeWindow
-        Of the store.
-    within : range
-        Of the query, microseconds UTC: clocks were set otherwise at other times.
-
-    Returns
-    -------
-    bool
-    """
+    """Say whether windows are made of whole windows of a level, in a range: clocks are set otherwise at other times."""
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
         return target.is_made_of(level)

@@ -17,15 +17,7 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges
-from tiltframe.store.query.execution import (
-    finished,
-    moment,
-    planned_ranges,
-    plans_of,
-    query_schema,
-    read,
-    states_of,
-)
+from tiltframe.store.query.execution import finished, moment, planned_ranges, plans_of, query_schema, read, states_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import present
@@ -81,10 +73,8 @@ class PlannedQuery:
         if self.is_indivisible:
             return [self.plan.within]
         part_ranges = self._part_ranges()
-        begins, sizes = (
-            np.array(column, np.int64)
-            for column in ([low for _, (low, _) in part_ranges], [part.rows for part, _ in part_ranges])
-        )
+        begins = np.array([low for _, (low, _) in part_ranges], np.int64)
+        sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
         buckets = bucket_of(self.plan.frame.levels[self.plan.level()]).starts(begins)
         low, high = self.plan.within
         cuts = (at for at in _cuts(self.plan.window.starts(buckets), sizes, rows) if low < at < high)

@@ -28,45 +28,19 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What a query reads of a store for one kind of window.
-
-    Parameters
-    ----------
-    frame : TiltFrame
-        The store's.
-    window : TimeWindow
-        What results are per; `windows.AllTime` for one over the whole range.
-    within : range
-        Windows that start in it; an open end is that of `tiltframe.store.ranges.EVER`.
-    keys : names
-        What results are kept apart by.
-    measures : name -> (column of states, measure)
-        Those that are asked for, and those that expressions read.
-    where : str, optional
-        A condition on the frame's keys.
-    timezone : str
-        Of the clock that conditions and orders read times on.
-    results : name -> expression, or None for the measure of this name
-        What is asked for, in its order.
-    lookups : name -> lookup
-        The keys that a table gives.
-    now : int
-        Microseconds UTC, at which they are looked up.
-    edges : int, optional
-        How far apart, in microseconds, points of different windows are for measures to count up to edges between them.
-    """
+    """What a query reads of a store for one kind of window."""
 
     frame: TiltFrame
-    window: TimeWindow
-    within: Range
+    window: TimeWindow  # what results are per; `windows.AllTime` for one over the whole range
+    within: Range  # windows that start in it; an open end is that of `EVER`
     keys: tuple[str, ...]
-    measures: Mapping[str, tuple[str, Measure]]
+    measures: Mapping[str, tuple[str, Measure]]  # asked for, or read by expressions, each with its column of states
     where: str | None
-    timezone: str
-    results: Mapping[str, str | None]
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)
-    now: int = 0
-    edges: int | None = None
+    timezone: str  # of the clock that conditions and orders read times on
+    results: Mapping[str, str | None]  # what is asked for, in its order: an expression, or None for the measure
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table gives
+    now: int = 0  # microseconds UTC, at which they are looked up
+    edges: int | None = None  # microseconds, how far apart points of different windows count up to edges between them
 
     @property
     def per(self) -> str:
@@ -86,12 +60,8 @@ class QueryPlan:
     @property
     def read_to_edges(self) -> tuple[str, ...]:
         """The measures that are read with the points of other windows, whose times are those of the windows."""
-        times = (None, self.frame.time)
-        return tuple(
-            name
-            for name, (_, measure) in self.measures.items()
-            if measure.function.reads_neighbours and measure.others[-1] in times
-        )
+        near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
+        return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
         """Plan what is read: windows outside of the range too if their points count up to its edges."""
@@ -117,7 +87,6 @@ class QueryPlan:
 
     def span(self) -> Range:
         """Return the range of the windows, from the start of the first to the end of the last; open ends stay."""
-        low, high = self.within
         first = self.frame.levels[0] if self.whole else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
         if not self.whole and low < high and high != EVER[1]:
@@ -125,23 +94,16 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Choose the coarsest level that the windows are whole multiples of, counted from the finest.
-
-        The whole range is read from the coarsest level whose windows make it up.
-        """
+        """Choose the coarsest level that makes up the windows, or the whole range, counted from the finest."""
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
         ends = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
         return [i for i in able if bool((levels[i].starts(ends) == ends).all())][-1]
 
 
-def plan_query(frame: TiltFrame, query: Query, now: int | None = None) -> QueryPlan:
-    """Check a query per one kind of window against a frame, and plan it; ``now`` in microseconds UTC.
-
-    Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
-    that are empty.
-    """
-    (plan,) = plan_queries(frame, query, query.sizes, now)
+def plan_query(frame: TiltFrame, query: Query) -> QueryPlan:
+    """Check a query per one kind of window against a frame, and plan it; raises ``ValueError`` if it does not fit."""
+    (plan,) = plan_queries(frame, query, query.sizes)
     return plan
 
 
@@ -228,9 +190,8 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 def _measures(frame: TiltFrame, asked: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
     """Find the states of the measures that are asked for, and of those that expressions read."""
     known = {**frame.measures, **{name: each for name, each in asked.items() if isinstance(each, Measure)}}
-    known |= {
-        name: frame.measures[text] for name, text in asked.items() if isinstance(text, str) and text in frame.measures
-    }
+    texts = {name: each for name, each in asked.items() if isinstance(each, str)}
+    known |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
     needed = {}
     for name, each in asked.items():
         if not _is_expression(each, frame):

@@ -312,7 +312,6 @@ def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Ca
 
 
 def _checked_keys(keys: Any) -> Any:
-    """Check keys: names, or, if some are looked up, a dict."""
     if isinstance(keys, Mapping):
         keys = checked_lookups(keys)
         if any(isinstance(key, Lookup) for key in keys.values()):
@@ -374,7 +373,6 @@ def _read_measure(name: str, described: Any) -> Measure | str:
 
 
 def _is_read_as(window: TimeWindow, timezone: str | None) -> bool:
-    """Say whether the name of a window is read as the window itself."""
     try:
         return read_window(window.name, timezone or "UTC") == window
     except ValueError:

@@ -16,31 +16,11 @@ _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # than any level, as a calenda
 
 
 def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
-    """Choose the finest windows of a zone of which a range has at most so many.
+    """Choose the finest windows of a zone of which a range of starts has at most so many, whatever the keys.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-        Of the store.
-    frame : TiltFrame
-        Of the store.
-    within : range
-        Of starts; where an end is open, the store's first or last window is it.
-    points : int
-        At most so many windows, whatever the keys.
-    timezone : str
-        Whose windows they are.
-
-    Returns
-    -------
-    window
-        Of the size of a level, made of a level that still holds the range from its start on; if the coarsest level has
-        too many, an hour, day, week, month, quarter or year that it makes.
-
-    Raises
-    ------
-    ValueError
-        If even years are too many.
+    They are of the size of a level, and made of one that still holds the range from its start on; if the coarsest level
+    has too many, an hour, day, week, month, quarter or year that it makes. Where an end is open, the store's first or
+    last window is it. Raises ``ValueError`` if even years are too many.
     """
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)

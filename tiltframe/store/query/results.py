@@ -82,11 +82,10 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
     finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
     for name, expression in plan.results.items():
-        column = (
-            finished.column(name)
-            if expression is None
-            else result_values(expression, finished, plan.timezone, f"compute {name}:")
-        )
+        if expression is None:
+            column = finished.column(name)
+        else:
+            column = result_values(expression, finished, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
@@ -94,10 +93,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Give results as a query asks for them: those that meet its condition, in its order, no more than its limit.
-
-    Starts and ends are given in the zone, records as plain columns if it asks for them.
-    """
+    """Give results as a query asks for them: its condition, order, limit and zone, records as plain columns if flat."""
     having = query.having
     if having is not None:
         slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
@@ -110,7 +106,6 @@ def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator
 
 
 def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
-    """Give the windows' starts and ends in a zone; the instants stay the same."""
     for name in (START, END):
         at = results.column_names.index(name)
         results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))
@@ -118,10 +113,7 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Order results by names or expressions, each ``ascending`` or ``descending``; keep the first of them.
-
-    Raises ``ValueError`` for what is no result, and for what has no order.
-    """
+    """Order results by names or expressions, and keep the first; raises ``ValueError`` for what has no order."""
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)

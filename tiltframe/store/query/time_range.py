@@ -1,11 +1,9 @@
 """within: a range of time, as people write it: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
-A query writes its range as text, whatever it was given as: ``START,END``, of which one may be left out.
-
-Local times that a zone's clock shows twice, or never: a time is the *first* instant at which the clock shows it, or
-a later one. So a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is
-the instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them:
-the repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
+Of local times that a zone's clock shows twice, or never, a time is the *first* instant at which the clock shows it, or
+a later one: a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is the
+instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them: the
+repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
 """
 
 from __future__ import annotations
@@ -43,37 +41,20 @@ _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 
 
 
 def read_time_range(within: Within, timezone: str, now: int | None = None, open_ends: bool = False) -> Range:
-    """Read a range of time: start inclusive, end exclusive.
+    """Read a range of time, microseconds UTC: start inclusive, end exclusive; an open end is that of `EVER`.
 
-    Parameters
-    ----------
-    within : pair, str or date
-        - A year, month, day, hour, minute or second by itself, all of it: ``2026``, ``2026-03``, ``2026-03-28``,
-          ``2026-03-28 14``, ``2026-03-28 14:05 +01:00``; a `datetime.date`.
-        - How long ago it begins, until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
-        - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and
-          `numpy.datetime64` too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a
-          whole number or its digits, of which eight are a date; ``now``; a time ago: ``-24h,-1h``.
-        - A pattern, one text of the form ``2018-01-02 03:04:05`` in which stars from some place to the end leave open
-          what follows, ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``.
-    timezone : str
-        An IANA name, for moments and patterns without an offset.
-    now : int, optional
-        Microseconds UTC; the clock's time unless given.
-    open_ends : bool
-        Whether one of two moments may be None or, in text, left out: ``2024-05-01,``.
+    - A year, month, day, hour, minute or second by itself, all of it: ``2026``, ``2026-03``, ``2026-03-28``,
+      ``2026-03-28 14``, ``2026-03-28 14:05 +01:00``; a `datetime.date`.
+    - How long ago it begins, until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
+    - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and `numpy.datetime64`
+      too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a whole number or its digits,
+      of which eight are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them is None or, in
+      text, left out: ``2024-05-01,``.
+    - A pattern, one text of the form ``2018-01-02 03:04:05`` in which stars from some place to the end leave open what
+      follows, ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``.
 
-    Returns
-    -------
-    (start, end) in microseconds UTC; an open end is that of `tiltframe.store.ranges.EVER`
+    Raises ``ValueError`` if the range cannot be read, is empty, or leaves the years 2 to 9998.
 
-    Raises
-    ------
-    ValueError
-        If the range cannot be read, is empty, or leaves the years 2 to 9998.
-
-    Examples
-    --------
     >>> read_time_range("1970-01-01,1970-01-02T00:00Z", "UTC")
     (0, 86400000000)
     >>> start, end = read_time_range("2024-10-27 **:**:**", "Europe/Berlin")  # the clock goes back an hour
@@ -178,7 +159,6 @@ def _ago(count: int, unit: str, now: int, timezone: str) -> int:
 
 
 def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
-    """Read the unit of the calendar that a pattern names."""
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(

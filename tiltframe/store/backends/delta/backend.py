@@ -38,14 +38,7 @@ from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import BUCKET, LEVEL, RECORD
 from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.delta.files import (
-    data_files,
-    read_file,
-    read_files,
-    stored_rows,
-    write_file,
-    write_states,
-)
+from tiltframe.store.backends.delta.files import data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit
 from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head
 from tiltframe.store.backends.delta.log import added, as_store_errors, files_in, manifest_in, one_line, removed
@@ -92,25 +85,14 @@ class _Opened:
 
 @dataclass(frozen=True)
 class DeltaBackend:
-    """A store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`.
+    """A store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
 
-    Parameters
-    ----------
-    uri : str
-        A folder, or what deltalake takes: ``s3://bucket/path``.
-    options : pairs of str
-        Of the object store, as deltalake names them.
-    durable : bool
-        Whether what is committed to a folder is on the disk before the commit is acknowledged.
-    """
-
-    uri: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    durable: bool = False
+    uri: str  # a folder, or what deltalake takes: ``s3://bucket/path``
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the object store, as deltalake names them
+    durable: bool = False  # whether what is committed to a folder is on the disk before the commit is acknowledged
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what is open."""
         return DeltaBackend, (absolute_uri(self.uri), self.options, self.durable)
 
     @classmethod
@@ -182,9 +164,8 @@ class DeltaBackend:
                 folder = data_files(self._path, self.options)
                 for bucket in np.unique(names):
                     rows = states.filter(pa.array(names == bucket))
-                    kept = stored_rows(rows, manifest.columns, manifest.frame.keys, level)
                     place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
-                    name, size = write_states(kept, manifest.frame.keys, folder, place, self.durable)
+                    name, size = write_states(rows, level, manifest, folder, place, self.durable)
                     starts = instants_of(rows)
                     parts.append(Part(level.name, int(starts.min()), int(starts.max()), len(starts), size, name))
         except BaseException:
@@ -192,7 +173,7 @@ class DeltaBackend:
             raise
         return parts
 
-    def discard(self, parts: Sequence[Part]) -> None:
+    def discard(self, parts: Sequence[Part | RecordFile]) -> None:
         """Delete files: their names are of one process alone."""
         for part in parts:
             with suppress(OSError):
@@ -228,9 +209,7 @@ class DeltaBackend:
                     **changes,
                 )
             except CommitFailedError as error:
-                for file in files:
-                    with suppress(OSError):
-                        data_files(self._path, self.options).delete_file(file.name)
+                self.discard(files)
                 raise Conflict(one_line(error)) from None
             self._acknowledge(version)
             return version
@@ -258,10 +237,8 @@ class DeltaBackend:
         if len(now.records) - len(outdated) >= FOLD_AT:
             outdated = list(now.records)
             records = latest([self._load(now, file) for file in outdated] + [records])
-        folder = data_files(self._path, self.options)
-        name, size = write_file(
-            table_of_records(records), [RECORD], folder, f"{LEVEL}={RECORDS}/{BUCKET}=_", self.durable
-        )
+        rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
+        name, size = write_file(rows, [RECORD], data_files(self._path, self.options), place, self.durable)
         now.read[name] = records
         return [RecordFile(name, min(records), max(records), len(records), size)], outdated
 
@@ -376,7 +353,6 @@ class DeltaBackend:
         now.version = table.version()
 
     def _check_files(self, now: _Opened) -> None:
-        """Raise an error where a folder or file should be, and something else is."""
         if now.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
         if problem := log_problem(self._path, None if now.table is None else now.table.version()):
@@ -409,7 +385,6 @@ class DeltaBackend:
         note_head(self._path, version)
 
     def _check_nothing_there(self) -> None:
-        """Raise an error where the folder of a store has anything else in it."""
         if not self._in_folder:
             return
         folder = Path(self.uri)

@@ -28,8 +28,9 @@ from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.backends.stored_types import restored, stored, stored_schema
+from tiltframe.store.backends.stored_types import cast, stored, stored_schema
 from tiltframe.store.errors import DamagedStore
+from tiltframe.store.manifest import Manifest
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
@@ -47,16 +48,13 @@ class _Written:
     """A new file of an object store, which takes bytes; Arrow hands its own buffers over."""
 
     def __init__(self, file: Any) -> None:
-        """Note where it goes."""
         self._file = file
 
     def write(self, data: Any) -> int:
-        """Write what is there so far."""
         written: int = self._file.write(bytes(data))
         return written
 
     def __getattr__(self, name: str) -> Any:
-        """Leave everything else to the store."""
         return getattr(self._file, name)
 
 
@@ -64,7 +62,6 @@ class _Objects(DeltaStorageHandler):
     """The objects under a path."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
-        """Open a new object."""
         return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
@@ -76,10 +73,18 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 
 
 def write_states(
-    rows: pa.Table, keys: Sequence[str], folder: fs.FileSystem, place: str, durable: bool
+    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
 ) -> tuple[str, int]:
-    """Write states to a file of their own, laid out by time and keys; return its name and size."""
-    rows, sizes = laid_out(rows, keys)
+    """Write states to a file of their own, laid out by time and keys, with the ends of their windows, in stored types.
+
+    Columns that the store does not have are left out. Returns the file's name and size.
+    """
+    keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
+    columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
+    for name in manifest.columns.names[1:]:
+        if name in states.column_names or name in keys:
+            columns[name] = stored(one_array(states.column(name)))
+    rows, sizes = laid_out(pa.table(columns), keys)
     return write_file(rows, [START, *keys], folder, place, durable, sizes)  # statistics of states would be too large
 
 
@@ -91,10 +96,7 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size.
-
-    What is written to a folder ``durable`` is on the disk then.
-    """
+    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size."""
     held = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
     options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
@@ -147,10 +149,7 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read the rows of files whose windows start in the ranges, in types of a schema; bounds leave others out.
-
-    Raises ``FileNotFoundError`` where a file is gone, `DamagedStore` where files have lost rows.
-    """
+    """Read the rows whose windows start in ranges; raises ``FileNotFoundError``, or `DamagedStore` for lost rows."""
     whole: list[Part] = []
     cut: dict[Range, list[Part]] = {}
     for part, span in parts:
@@ -161,7 +160,6 @@ def read_files(
 
 
 def _within(bound: KeyBound) -> pc.Expression:
-    """Write a bound so that Arrow leaves out row groups by it."""
     key, ends = pc.field(bound.key), list[pc.Expression]()
     if bound.low is not None:
         ends.append(key >= bound.low)
@@ -178,10 +176,7 @@ def _between(span: Range) -> pc.Expression:
 
 
 def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Open a file, or take it as it was opened before: what describes it, its footer, is read once.
-
-    Raises ``FileNotFoundError`` if it is gone, and what `_check_file` raises; a file that has changed is opened anew.
-    """
+    """Open a file, or take it as it was opened before, unless it has changed: what describes it is read once."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
@@ -202,11 +197,7 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
 
 
 def _read(
-    parts: Sequence[Part],
-    folder: fs.FileSystem,
-    schema: pa.Schema,
-    span: Range | None,
-    bounds: Sequence[KeyBound],
+    parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
     if not parts:
         return schema.empty_table()
@@ -221,17 +212,7 @@ def _read(
     if there != sum(part.rows for part in parts):
         raise DamagedStore("the store is damaged: files have lost rows")
     columns = [
-        pa.chunked_array([restored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
+        pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def stored_rows(states: pa.Table, columns: pa.Schema, keys: Sequence[str], level: TimeWindow) -> pa.Table:
-    """Give states the types that are stored, and the ends of their windows; other columns are left out."""
-    stored_columns = {START: states.column(START).cast(INSTANT)}
-    stored_columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
-    for name in columns.names[1:]:
-        if name in states.column_names or name in keys:
-            stored_columns[name] = stored(one_array(states.column(name)))
-    return pa.table(stored_columns)

@@ -74,15 +74,7 @@ def note_head(table: str, version: int) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Say what of a log is no file, or folder: Delta would wait for it for ever. Of an open one, only what comes next.
-
-    Parameters
-    ----------
-    table : str
-        Its folder.
-    version : int, optional
-        That is open.
-    """
+    """Say what of a log is no file, or folder: Delta would wait for it for ever. Of an open one, only what is next."""
     if version is not None:
         entry = _entry(table, version + 1)
         problem = not_a_file(entry) if os.path.lexists(entry) else None

@@ -51,9 +51,8 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 def added(file: Part | RecordFile) -> AddAction:
     """Describe a file to Delta; what is least and greatest in it are what readers choose files by."""
     if isinstance(file, Part):
-        edges = [
-            {START: np.datetime_as_string(np.datetime64(at, "us")) + "Z"} for at in (file.first_start, file.last_start)
-        ]
+        ends = np.array([file.first_start, file.last_start], "datetime64[us]")
+        edges = [{START: f"{at}Z"} for at in np.datetime_as_string(ends)]
     else:
         edges = [{RECORD: name} for name in (file.first, file.last)]
     stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}
@@ -100,9 +99,7 @@ def one_line(error: BaseException) -> str:
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
     text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # what reads the log calls itself a kernel
-    text = re.sub(
-        r"^Kernel error -> ", "", text
-    )  # and so it does where a place refuses, such as S3 without credentials
+    text = re.sub(r"^Kernel error -> ", "", text)  # and so it does where a place refuses, as S3 without credentials
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
     lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was

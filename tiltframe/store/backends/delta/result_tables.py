@@ -42,9 +42,8 @@ def write_results(
     there = None if table is None else table.to_pyarrow_table()
     same = there is None or there.column_names == fresh.column_names
     if there is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
-        fresh = pa.concat_tables(
-            [there.filter(pa.array(~inside(instants_of(there), ranges))).cast(fresh.schema), fresh]
-        )
+        kept = there.filter(pa.array(~inside(instants_of(there), ranges)))
+        fresh = pa.concat_tables([kept.cast(fresh.schema), fresh])
     told = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
     try:
         write_deltalake(

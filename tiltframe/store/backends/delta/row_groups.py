@@ -26,20 +26,7 @@ _SHARES = 8  # row groups in a slab, where there are as many keys: one key is re
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Order the rows of a file, and choose its row groups.
-
-    Parameters
-    ----------
-    rows : table
-        window_start, keys, and states, which do not matter.
-    keys : names
-
-    Returns
-    -------
-    rows, in the order in which they are written
-    sizes : list of int
-        Rows of each row group, in order; one, of none, where there are no rows.
-    """
+    """Order the rows of a file by window_start and keys, and choose the sizes of its row groups, at least one."""
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST), count // _MOST, 1)
     if groups == 1:
@@ -50,9 +37,8 @@ def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
     slab = _slabs(starts, groups // shares)
     order = np.lexsort((starts, key.ids, slab))
     slab, ids = slab[order], key.ids[order]
-    sizes = list[int]()
-    for first, last in _runs(slab):
-        sizes += _cut(ids[first:last], shares).tolist()
+    edges = [*np.flatnonzero(np.diff(slab, prepend=-1)).tolist(), count]
+    sizes = [size for first, last in pairwise(edges) for size in _cut(ids[first:last], shares).tolist()]
     return rows.take(pa.array(order)), sizes
 
 
@@ -61,12 +47,6 @@ def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
     edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
     found: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
     return found
-
-
-def _runs(values: NDArray[np.intp]) -> list[tuple[int, int]]:
-    """Find where each value begins and ends in an ordered array."""
-    heads = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
-    return list(pairwise(heads))
 
 
 def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:

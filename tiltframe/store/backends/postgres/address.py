@@ -15,14 +15,9 @@ _SECRETS = re.compile("password|secret|^scram_")  # the names of options that li
 def checked_address(uri: str) -> SplitResult:
     """Split a URI; raises ``ValueError``, without a word of what was given, where libpq would read it otherwise.
 
-    Parameters
-    ----------
-    uri : str
-        ``postgresql://user:password@host:port/database?option=value``; all but the scheme may be left out, and there
-        may be several hosts with commas between them.
+    Of ``postgresql://user:password@host:port/database?option=value`` all but the scheme may be left out, and there may
+    be several hosts with commas between them.
 
-    Examples
-    --------
     >>> checked_address("postgresql://bob@db:5433/x?sslmode=require").path
     '/x'
     """

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,46 +21,37 @@ from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.key_bounds import KeyBound, key_bounds
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
 from tiltframe.store.backends.postgres.address import secrets as passwords
 from tiltframe.store.backends.postgres.limits import PART, check_values
-from tiltframe.store.backends.postgres.reading import read_level
 from tiltframe.store.backends.postgres.schema import Found, Layout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
 from tiltframe.store.backends.protocol import Part, Snapshot
-from tiltframe.store.backends.sql.literals import numbers
-from tiltframe.store.backends.sql.state_columns import flatten
-from tiltframe.store.backends.stored_types import stored, stored_schema
-from tiltframe.store.errors import Conflict, MissingStore, OtherFrame, StoreError
+from tiltframe.store.backends.sql.conditions import bound_conditions
+from tiltframe.store.backends.sql.literals import moment, numbers, quoted
+from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
+from tiltframe.store.backends.stored_types import cast, stored, stored_schema
+from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
 from tiltframe.store.manifest import check_name
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
+
+PartRanges: TypeAlias = Sequence[tuple[Part, Range]]
 
 _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, rows bigint, bytes bigint"
 
 
 @dataclass(frozen=True)
 class PostgresBackend:
-    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`.
+    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    Parameters
-    ----------
-    uri : str
-        As libpq takes it: ``postgresql://user:password@host/database``, each of ``@/?#%`` in a name as its code.
-    name : str
-        Of the store; may be left out where the database holds one store only.
-    durable : bool
-        Whether a commit waits for the disk also where the server is set to acknowledge it before.
-    """
-
-    uri: str = field(repr=False)
-    name: str = ""
-    durable: bool = False
+    uri: str = field(repr=False)  # as libpq takes it, each of ``@/?#%`` in a name as its code
+    name: str = ""  # of the store; may be left out where the database holds one store only
+    durable: bool = False  # whether a commit waits for the disk also where the server is set to acknowledge it before
 
     def __post_init__(self) -> None:
-        """Check the URI."""
         checked_address(self.uri)
 
     @classmethod
@@ -101,8 +92,8 @@ class PostgresBackend:
             if store is None:
                 return None
             rows = db.rows(
-                f"SELECT level, first_start, last_start, rows, bytes, part::text AS name FROM {store.layout.parts} "
-                "WHERE unread_since IS NULL ORDER BY first_start, part"
+                "SELECT level, first_start, last_start, rows, bytes, part::text AS name "
+                f"FROM {store.layout.table('parts')} WHERE unread_since IS NULL ORDER BY first_start, part"
             )
             parts = tuple(Part(**row) for row in rows)
             return Snapshot(store.version, store.manifest, parts, _recorded(db, store.layout, recorded))
@@ -125,10 +116,10 @@ class PostgresBackend:
             ]
             columns = columns.append_column(LEVEL, pa.repeat(pa.scalar(level.name), columns.num_rows))
             columns = columns.append_column(END, pa.array(level.ends(starts)).cast(INSTANT))
-            db.fill(store.layout.states_name, columns.append_column(PART, pa.array(ids[bucket])))
+            db.fill(f"{store.name}_states", columns.append_column(PART, pa.array(ids[bucket])))
             described = [{"part": int(part.name), **asdict(part)} for part in parts]
             rows = f"json_to_recordset($1::json) AS p ({_PART_FIELDS})"
-            db.run(f"INSERT INTO {store.layout.parts} SELECT *, now() FROM {rows}", json.dumps(described))
+            db.run(f"INSERT INTO {store.layout.table('parts')} SELECT *, now() FROM {rows}", json.dumps(described))
             return parts
 
     def discard(self, parts: Sequence[Part]) -> None:
@@ -155,16 +146,17 @@ class PostgresBackend:
             for parts, read, change in ((remove, True, "now()"), (add, False, "NULL")):
                 ids = [int(part.name) for part in parts]
                 changed = db.rows(
-                    f"WITH changed AS (UPDATE {store.layout.parts} SET unread_since = {change} "
+                    f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {change} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
-                    "SELECT count(*) AS parts FROM changed",  # the driver does not say how many rows were changed
+                    "SELECT count(*) AS parts FROM changed"  # the driver does not say how many rows were changed
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
             if recorded:
                 db.run(
-                    f"INSERT INTO {store.layout.recorded} SELECT sha256(convert_to(r.key, 'UTF8')), r.key, r.value "
-                    "FROM json_each_text($1::json) AS r ON CONFLICT (digest) DO UPDATE SET text = EXCLUDED.text",
+                    f"INSERT INTO {store.layout.table('recorded')} "
+                    "SELECT sha256(convert_to(r.key, 'UTF8')), r.key, r.value FROM json_each_text($1::json) AS r "
+                    "ON CONFLICT (digest) DO UPDATE SET text = EXCLUDED.text",
                     json.dumps(dict(recorded)),
                 )
             if manifest is not None:
@@ -188,19 +180,19 @@ class PostgresBackend:
             tables = [schema.empty_table()]
             for level in levels:
                 pieces = [piece for piece in parts if piece[0].level == level]
-                tables.append(read_level(db, store.layout, level, pieces, schema, bounds or ()))
+                tables.append(_read_level(db, store.layout, level, pieces, schema, bounds or ()))
         return pa.concat_tables(tables)
 
     def vacuum(self, older_than: float) -> int:
         """Remove the rows of parts that have been unread for so long."""
         with self._store() as (db, store):
             gone = db.rows(
-                f"DELETE FROM {store.layout.parts} WHERE unread_since < now() - $1 * interval '1 second' "
+                f"DELETE FROM {store.layout.table('parts')} WHERE unread_since < now() - $1 * interval '1 second' "
                 "RETURNING part",
                 float(older_than),
             )
             rows = db.rows(
-                f"WITH gone AS (DELETE FROM {store.layout.states} "
+                f"WITH gone AS (DELETE FROM {store.layout.table('states')} "
                 f"WHERE {PART} = ANY({numbers([row['part'] for row in gone])}) RETURNING 1) "
                 "SELECT count(*) AS rows FROM gone"
             )
@@ -210,7 +202,7 @@ class PostgresBackend:
         """Read what a level's plain table was made from."""
         with self._store(snapshot=True) as (db, store):
             layout = store.layout
-            return result_tables.read_parts(db, layout.flat_parts, level) if layout.has_results(db) else {}
+            return result_tables.read_parts(db, layout.table("flat"), level) if layout.has_results(db) else {}
 
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
@@ -223,7 +215,7 @@ class PostgresBackend:
                 if not layout.has_results(db):
                     layout.make_results(db)
             db.lock(layout.name, level, "flat", 0)
-            result_tables.replace(db, layout.flat(level), layout.flat_parts, level, ranges, results, sources)
+            result_tables.replace(db, layout.flat(level), layout.table("flat"), level, ranges, results, sources)
 
     def verify(self) -> list[str]:
         """Return nothing: the database looks after its tables, and parts that have lost rows are noticed when read."""
@@ -241,24 +233,21 @@ class PostgresBackend:
             yield db, store
 
     def __repr__(self) -> str:
-        """Show where it is, without the password."""
         return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
 
 
 def _recorded(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, str]:
     """Read the texts of those names that are recorded; None for all."""
-    every, wanted = f"SELECT name, text FROM {layout.recorded}", names if names is None else list(names)
+    every, wanted = f"SELECT name, text FROM {layout.table('recorded')}", names if names is None else list(names)
     if wanted == []:
         return {}
-    chosen = (
-        f"{every} WHERE digest IN (SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n)"
-    )
+    digests = "SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n"
+    chosen = f"{every} WHERE digest IN ({digests})"
     rows = db.rows(every) if wanted is None else db.rows(chosen, json.dumps(wanted))
     return {row["name"]: row["text"] for row in rows}
 
 
 def _describe(db: Session, store: Found, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-    """Replace the description of a store, and add columns and views."""
     before, after = store.layout, Layout.of(store.name, manifest, schema)
     if (before.schema, before.frame) != (after.schema, after.frame):
         after.alter(db, before)
@@ -278,3 +267,48 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
             raise OtherFrame(f"the store {layout.name} keeps {kept.type} in {kept.name!r}, and this is {values.type}")
         arrays.append(stored(values))
     return flatten(pa.table(arrays, schema=stored_schema(layout.schema)))
+
+
+def _read_level(
+    db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
+) -> pa.Table:
+    """Read parts of a level, in a range each, in types of the frame; bounds leave rows out where the database can tell.
+
+    Raises `Conflict` if the rows of a part have been removed, `DamagedStore` if a part that is read whole has lost
+    some.
+    """
+    wanted = [(part, both) for part, span in parts if (both := part.within(span))]
+    if not wanted:
+        return schema.empty_table()
+    ids = sorted({int(part.name) for part, _ in wanted})
+    there = db.rows(f"SELECT count(*) AS parts FROM {layout.table('parts')} WHERE part = ANY({numbers(ids)})")
+    if there[0]["parts"] < len(ids):
+        raise Conflict(f"parts of {level} of {layout.name} have been removed")
+    conditions = [text for bound in bounds for text in bound_conditions(f"t.{quoted(column_name(bound.key))}", bound)]
+    kept = stored_schema(schema)
+    flat = flat_schema(kept)
+    rows = db.ask(_query(layout.table("states"), flat, wanted, conditions), level)
+    if not conditions:
+        _check_rows(rows, wanted, f"the store {layout.name} is damaged: the level {level}")
+    nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), kept)
+    arrays = [cast(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def _query(table: str, flat: pa.Schema, wanted: PartRanges, conditions: Sequence[str]) -> str:
+    ids, lows, highs = zip(*((int(part.name), *span) for part, span in wanted), strict=True)
+    names = [f"t.{quoted(f.name)}" + "::text" * pa.types.is_decimal(f.type) for f in flat]
+    ends = [f"t.{START} >= {moment(str(min(lows)))}", f"t.{START} < {moment(str(max(highs)))}"]
+    return (
+        f"SELECT t.{PART} AS {quoted(PART)}, {', '.join(names)} FROM {table} AS t "
+        f"JOIN unnest({numbers(ids)}, {numbers(lows)}, {numbers(highs)}) AS w (part, low, high) "
+        f"ON t.{PART} = w.part AND t.{START} >= {moment('w.low')} AND t.{START} < {moment('w.high')} "
+        f"WHERE t.{LEVEL} = $1 AND {' AND '.join([*ends, *conditions])}"
+    )
+
+
+def _check_rows(rows: pa.Table, wanted: PartRanges, where: str) -> None:
+    counts = dict(zip(*(c.tolist() for c in np.unique(rows.column(PART).to_numpy(), return_counts=True)), strict=True))
+    for part, span in wanted:
+        if span == part.range and counts.get(int(part.name), 0) != part.rows:
+            raise DamagedStore(f"{where} has lost rows")

@@ -24,13 +24,7 @@ _LAST_DAY = 2_145_031_948  # 5874897-12-31
 
 
 def check_columns(columns: pa.Schema) -> None:
-    """Raise `StoreError` for columns that a table cannot have.
-
-    Parameters
-    ----------
-    columns : schema
-        The flat columns of keys and states, as they are called in the table.
-    """
+    """Raise `StoreError` for flat columns of keys and states that a table cannot have."""
     for name in columns.names:
         if name in _TAKEN:
             raise StoreError(f"in PostgreSQL no key can be called {name!r}: every table has such a column; rename it")
@@ -53,19 +47,12 @@ def check_columns(columns: pa.Schema) -> None:
 
 
 def check_values(columns: pa.Table) -> None:
-    """Raise `StoreError` for values that PostgreSQL cannot hold: NUL in text, times before 4714 BC.
-
-    Parameters
-    ----------
-    columns : table
-        Of keys and states; structs are looked into.
-    """
+    """Raise `StoreError` for keys and states that PostgreSQL cannot hold: NUL in text, times before 4714 BC."""
     for field, column in zip(columns.schema, columns.columns, strict=True):
         for values in _leaves(one_array(column)):
             dtype = values.type
-            if (pa.types.is_string(dtype) or pa.types.is_large_string(dtype)) and _any(
-                pc.match_substring(values, "\0")
-            ):
+            is_text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+            if is_text and _any(pc.match_substring(values, "\0")):
                 raise StoreError(
                     f"PostgreSQL cannot keep text with a NUL character, and {field.name!r} has one; "
                     "remove it, or use a Delta store (a folder)"
@@ -77,7 +64,7 @@ def check_values(columns: pa.Table) -> None:
                 _check_range(field.name, values.cast(pa.int32()).cast(pa.int64()), _FIRST_DAY, _LAST_DAY)
 
 
-def _check_range(name: str, values: pa.Array, first: int, last: int = 2**63 - 1) -> None:
+def _check_range(name: str, values: pa.Array, first: int, last: int) -> None:
     if _any(pc.less(values, first)) or _any(pc.greater(values, last)):
         raise StoreError(
             f"PostgreSQL keeps dates from 4714 BC on, and {name!r} has others; use a Delta store (a folder)"

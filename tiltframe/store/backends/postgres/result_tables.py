@@ -1,8 +1,4 @@
-"""Plain tables of results in PostgreSQL: one a level, as old as the last export, and what each was made from.
-
-<name>_<level>_flat     window_start, window_end, keys, results as plain columns, partial
-<name>_flat             the parts that each of them was made from
-"""
+"""Plain tables of results in PostgreSQL: one a level, as old as the last export, and what each was made from."""
 
 from __future__ import annotations
 

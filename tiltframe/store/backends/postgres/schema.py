@@ -24,7 +24,7 @@ from tiltframe.names import LEVEL
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.limits import PART, check_columns
 from tiltframe.store.backends.postgres.session import Session
-from tiltframe.store.backends.postgres.sql_view import Relations, sql_view
+from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.sql.literals import quoted
 from tiltframe.store.backends.sql.state_columns import flat_schema, sql_type
 from tiltframe.store.backends.stored_types import stored_schema
@@ -64,41 +64,15 @@ class Layout:
         """The flat columns, window_start first."""
         return flat_schema(stored_schema(self.schema))
 
-    @property
-    def parts(self) -> str:
-        """The table of parts, quoted."""
-        return quoted(f"{self.name}_parts")
-
-    @property
-    def recorded(self) -> str:
-        """The table of what is recorded, quoted."""
-        return quoted(f"{self.name}_recorded")
-
-    @property
-    def states_name(self) -> str:
-        """What the table of states is called."""
-        return f"{self.name}_states"
-
-    @property
-    def states(self) -> str:
-        """The table of states, quoted."""
-        return quoted(self.states_name)
-
-    @property
-    def flat_parts(self) -> str:
-        """The table of what plain tables were made from, quoted."""
-        return quoted(f"{self.name}_flat")
+    def table(self, what: str) -> str:
+        """Name a table or view, quoted: ``states``, ``parts``, ``recorded``, ``flat`` or ``1h_current``."""
+        return quoted(f"{self.name}_{what}")
 
     def flat(self, level: str) -> str:
         """Return the plain table of a level, quoted."""
         if level not in self.levels:
             raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
-        return quoted(f"{self.name}_{level}_flat")
-
-    def relations(self, level: str) -> Relations:
-        """Name what the view of a level reads, and the view."""
-        view = quoted(f"{self.name}_{level}_current")
-        return Relations(self.states, self.parts, self.recorded, self.flat(level), self.flat_parts, view)
+        return self.table(f"{level}_flat")
 
     def create(self, session: Session) -> None:
         """Make the tables and the views."""
@@ -108,15 +82,18 @@ class Layout:
         check_columns(pa.schema(list(self.columns)[1:]))
         states = "".join(f"{name} {dtype}, " for name, dtype in self._types())
         session.run(
-            f'CREATE TABLE {self.states} ({LEVEL} text COLLATE "C" NOT NULL, {START} timestamptz NOT NULL, '
+            f'CREATE TABLE {self.table("states")} ({LEVEL} text COLLATE "C" NOT NULL, {START} timestamptz NOT NULL, '
             f"{END} timestamptz NOT NULL, {states}{PART} bigint NOT NULL)"
         )
-        session.run(f"CREATE INDEX ON {self.states} ({LEVEL}, {START})")
+        session.run(f"CREATE INDEX ON {self.table('states')} ({LEVEL}, {START})")
         session.run(
-            f"CREATE TABLE {self.parts} (part bigint PRIMARY KEY, level text NOT NULL, first_start bigint NOT NULL, "
-            "last_start bigint NOT NULL, rows bigint NOT NULL, bytes bigint NOT NULL, unread_since timestamptz)"
+            f"CREATE TABLE {self.table('parts')} (part bigint PRIMARY KEY, level text NOT NULL, "
+            "first_start bigint NOT NULL, last_start bigint NOT NULL, rows bigint NOT NULL, bytes bigint NOT NULL, "
+            "unread_since timestamptz)"
         )
-        session.run(f"CREATE TABLE {self.recorded} (digest bytea PRIMARY KEY, name text NOT NULL, text text NOT NULL)")
+        session.run(
+            f"CREATE TABLE {self.table('recorded')} (digest bytea PRIMARY KEY, name text NOT NULL, text text NOT NULL)"
+        )
         self.make_results(session)
 
     def alter(self, session: Session, before: Layout) -> None:
@@ -125,7 +102,7 @@ class Layout:
         there = before.columns.names
         new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in there}]
         if new:
-            session.run(f"ALTER TABLE {self.states} {', '.join(new)}")
+            session.run(f"ALTER TABLE {self.table('states')} {', '.join(new)}")
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
@@ -133,26 +110,25 @@ class Layout:
 
         Plain tables that are there go; who may read them, and the views, may still.
         """
-        names = [name for level in self.levels for name in (self.flat(level), self.relations(level).view)]
+        names = [name for level in self.levels for name in (self.flat(level), self.table(f"{level}_current"))]
         grants = [statement for name in names for statement in _grants(session, name)]
         for level in self.levels:
-            session.run(f"DROP VIEW IF EXISTS {self.relations(level).view}")
+            session.run(f"DROP VIEW IF EXISTS {self.table(f'{level}_current')}")
             session.run(f"DROP TABLE IF EXISTS {self.flat(level)}")
-        session.run(f"DROP TABLE IF EXISTS {self.flat_parts}")
-        session.run(result_tables.create_parts(self.flat_parts))
+        session.run(f"DROP TABLE IF EXISTS {self.table('flat')}")
+        session.run(result_tables.create_parts(self.table("flat")))
         for level in self.levels:
             session.run(result_tables.create(self.frame, self.schema, self.flat(level)))
-            for statement in sql_view(self.frame, self.schema, self.relations(level), level, self.evolved):
+            for statement in sql_view(self.frame, self.schema, self.table, level, self.evolved):
                 session.run(statement)
         for statement in grants:
             session.run(statement)
 
     def has_results(self, session: Session) -> bool:
         """Say whether there are plain tables; stores made by earlier releases have none."""
-        return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.flat_parts)[0]["missing"]
+        return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.table("flat"))[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:
-        """Name the columns of a level, quoted, but for its start, and their types."""
         return [(quoted(f.name), sql_type(f.type, f.name)) for f in self.columns if f.name != START]
 
 
@@ -164,7 +140,6 @@ _GRANTED = (
 
 
 def _grants(session: Session, table: str) -> list[str]:
-    """Write the statements that give others what they may do with a table or view."""
     return [f"GRANT {row['what']} ON {table} TO {row['who']}" for row in session.rows(_GRANTED, table)]
 
 

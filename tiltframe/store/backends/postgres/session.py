@@ -48,10 +48,9 @@ class Session:
         """Append a table to one of the database."""
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
-    def lock(self, *about: Any, shared: bool = False) -> None:
+    def lock(self, *about: Any) -> None:
         """Wait until nobody else holds the lock about something, and hold it until the transaction ends."""
-        function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
-        self.run(f"SELECT {function}(hashtextextended($1, 0))", repr(("tiltframe", *about)))
+        self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
 
 
 @contextmanager
@@ -81,11 +80,9 @@ class _Kept:
     """A connection that a thread keeps, for one address and one process."""
 
     def __init__(self, uri: str, connection: Any) -> None:
-        """Note whose it is."""
         self.uri, self.connection, self.process, self.given_back = uri, connection, os.getpid(), False
 
     def works(self) -> bool:
-        """Say whether the server still answers."""
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
@@ -99,7 +96,6 @@ class _Kept:
         self.given_back, _threads.kept = True, self
 
     def close(self) -> None:
-        """Close it, unless it is kept."""
         if not self.given_back and self.process == os.getpid():
             with suppress(self.connection.Error):
                 self.connection.close()

@@ -7,64 +7,26 @@ also for functions of other packages.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 import aggr
-from tiltframe.store.backends.postgres.sql_terms import (
-    Merged,
-    in_order,
-    nearest,
-    of,
-    quotient,
-    quotient_of_sums,
-    rounded,
-    with_special,
-)
+from tiltframe.store.backends.postgres.sql_terms import Merged, in_order, nearest, of, quotient, rounded, with_special
 from tiltframe.store.backends.sql.literals import moment
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-
-@dataclass(frozen=True)
-class SqlResult:
-    """What a view shows of a measure.
-
-    Parameters
-    ----------
-    columns : suffix -> SQL
-        Expressions over the aggregates of `Merged`. The suffix is added to the measure's name; empty where the result
-        is one number.
-    left_out : str
-        What of the result has no column, such as ``quantiles``; empty if nothing.
-    """
-
-    columns: dict[str, str]
-    left_out: str = ""
-
-
-# function, the aggregates of the view, the column of its state, the state's type -> what the view shows
-Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], SqlResult]
+# function, the aggregates of the view, the column of its state, the state's type -> the columns of the view: what is
+# added to the measure's name, nothing for one number -> an expression over the aggregates of `Merged`
+Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register how the results of functions are read in SQL.
-
-    Parameters
-    ----------
-    functions : classes
-        Of these very classes, not of classes derived from them.
-
-    Returns
-    -------
-    decorator of a function (function, merged, state, dtype) -> SqlResult
-        Where ``merged`` is a `Merged`, ``state`` the name of the state's column and ``dtype`` its type.
-    """
+    """Register how results of functions are read in SQL: of these very classes, not of classes derived from them."""
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -73,51 +35,48 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     return registered
 
 
-def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     """Return what a view shows of a function's result; of functions that are not registered, nothing."""
     reader = _READERS.get(type(function))
-    return SqlResult({}, "all of it") if reader is None else reader(function, merged, state, dtype)
+    return {} if reader is None else reader(function, merged, state, dtype)
 
 
 @register_sql(aggr.Count)
-def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
-    return SqlResult({"": f"{merged.add(state, 'count')}::bigint"})
+def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+    return {"": f"{merged.add(state, 'count')}::bigint"}
 
 
 @register_sql(aggr.Min, aggr.Max, aggr.BoolAnd, aggr.BoolOr)
-def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     ((field, extreme),) = function.state_fields.items()
-    return SqlResult({"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)})
+    return {"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)}
 
 
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
-def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     (field,) = function.state_fields
-    return SqlResult({"": _chosen(function, merged, state, field, dtype, "value")})
+    return {"": _chosen(function, merged, state, field, dtype, "value")}
 
 
 @register_sql(aggr.M4)
-def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"first": "earliest", "min": "lowest", "max": "highest", "last": "latest"}
-    return SqlResult(_points(function, merged, state, dtype, points))
+    return _points(function, merged, state, dtype, points)
 
 
 @register_sql(aggr.Candlestick)
-def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"open": "earliest", "high": "highest", "low": "lowest", "close": "latest"}
     volume = rounded(f"{merged.add_exactly(state, 'weights')} * {_size(dtype.field('weight_unit').type)}")
     volume = with_special(volume, _flags(merged, state, "weight_special"))
-    return SqlResult(
-        {
-            **_points(function, merged, state, dtype, points),
-            "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
-            "_vwap": _weighted_avg(function, merged, state, dtype).columns[""],
-        }
-    )
+    return {
+        **_points(function, merged, state, dtype, points),
+        "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
+        "_vwap": _weighted_avg(function, merged, state, dtype)[""],
+    }
 
 
 def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
-    """Read chosen events as columns of their values, and of their times."""
     return {
         f"_{name}{suffix}": _chosen(function, merged, state, field, dtype, part)
         for name, field in points.items()
@@ -136,17 +95,17 @@ def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.Dat
 
 
 @register_sql(aggr.Sum)
-def _sum(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _sum(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
     count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
     value = f"round({total} * {_size(unit)}, {unit.scale if pa.types.is_decimal(unit) else 0})"
     if pa.types.is_floating(unit):
         value = with_special(rounded(total), _flags(merged, state))
-    return SqlResult({"": f"CASE WHEN {count} > 0 THEN {value} END"})
+    return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
 @register_sql(aggr.Avg)
-def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
     count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
     if not pa.types.is_timestamp(unit):
@@ -155,87 +114,80 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlRe
         micros = moment(f"({nearest(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        return SqlResult({}, "a mean in nanoseconds")
-    return SqlResult({"": f"CASE WHEN {count} > 0 THEN {value} END"})
+        return {}  # a mean in nanoseconds
+    return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
 @register_sql(aggr.Var, aggr.Stdev)
-def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     count, total, squares = merged.add(state, "count"), *(merged.add_exactly(state, f) for f in ("sum", "squares"))
     size = _size(dtype.field("unit").type)
     off = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
     value = rounded(quotient(off, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev)))
     value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
-    return SqlResult({"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"})
+    return {"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"}
 
 
 @register_sql(aggr.SumOfSquares, aggr.Rms)
-def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     count, squares, flags = merged.add(state, "count"), merged.add_exactly(state, "squares"), _flags(merged, state)
     size = _size(dtype.field("unit").type)
     total = f"{squares} * {size} * {size}"
     value = rounded(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
     special = f"WHEN ({flags} & 1) <> 0 THEN 'NaN'::float8 WHEN {flags} <> 0 THEN 'Infinity'::float8"
-    return SqlResult({"": f"CASE WHEN {count} = 0 THEN NULL {special} ELSE {value} END"})
+    return {"": f"CASE WHEN {count} = 0 THEN NULL {special} ELSE {value} END"}
 
 
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
-def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
-        return SqlResult({}, "bits of unsigned numbers of 64 bits")
-    return SqlResult({"": merged(f"{function.name}({of(state, 'bits')})")})
+        return {}  # bits of unsigned numbers of 64 bits
+    return {"": merged(f"{function.name}({of(state, 'bits')})")}
 
 
 @register_sql(aggr.WeightedAvg)
-def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
-    count, products, weights = (
-        merged.add(state, "count"),
-        *(merged.add_exactly(state, f) for f in ("products", "weights")),
-    )
+def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+    count = merged.add(state, "count")
+    products, weights = (merged.add_exactly(state, field) for field in ("products", "weights"))
     flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
-    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights))
+    mean = rounded(quotient(f"{products} * {_size(dtype.field('unit').type)}", weights, any_size=True))
     infinite = f"CASE WHEN ({flags} & 2) <> 0 THEN 1 ELSE -1 END * sign({weights})::float8 * 'Infinity'::float8"
     poisoned = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
-    return SqlResult(
-        {
-            "": f"CASE WHEN {count} = 0 THEN NULL WHEN {poisoned} THEN 'NaN'::float8 WHEN {weights} = 0 THEN NULL "
-            f"WHEN {flags} <> 0 THEN {infinite} ELSE {mean} END"
-        }
-    )
+    return {
+        "": f"CASE WHEN {count} = 0 THEN NULL WHEN {poisoned} THEN 'NaN'::float8 WHEN {weights} = 0 THEN NULL "
+        f"WHEN {flags} <> 0 THEN {infinite} ELSE {mean} END"
+    }
 
 
 @register_sql(aggr.Dds)
-def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     high, low = merged.add(state, "positive_infinity"), merged.add(state, "negative_infinity")
     finite = [merged.add(state, "zero"), *(merged.add(state, sign, "total") for sign in ("positive", "negative"))]
     count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum")
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     mean = with_special(rounded(quotient(total, count)), flags)
-    columns = {
+    return {
         "_count": f"nullif({count}, 0)::bigint",
         **{f"_{end}": _extreme(merged, (state, end), pa.float64(), end == "max") for end in ("min", "max")},
         "_sum": f"CASE WHEN {count} > 0 THEN {with_special(rounded(total), flags)} END",
         "_mean": f"CASE WHEN {count} > 0 THEN {mean} END",
     }
-    return SqlResult(columns, "quantiles")
 
 
 @register_sql(aggr.Hdr)
-def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
     if function.unit is not None:  # 3 units of 0.1 are 0.3, as in `aggr.hdr`
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
-    columns = {
+    return {
         "_count": f"nullif({merged.add(state, 'buckets', 'total')}, 0)::bigint",
         **{f"_{end}": merged(f"{end}({of(state, end)})") + scaled for end in ("min", "max")},
     }
-    return SqlResult(columns, "mean, standard deviation and quantiles")
 
 
 def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
-    """Choose the least or the greatest value of a field."""
     return merged.pick(of(*path), in_order(of(*path), dtype, greatest), of(*path))
 
 

@@ -29,7 +29,6 @@ class Merged:
     names: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, aggregate: str) -> str:
-        """Name the column of an aggregate, in the subquery ``m`` that has them all."""
         return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
 
     def add(self, *path: str) -> str:
@@ -61,18 +60,13 @@ def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
     return value + (" DESC" if down else "") + sign
 
 
-def quotient(value: str, by: str, root: bool = False) -> str:
-    """Divide, and take the square root if asked, to many more places than a double has; by zero gives null."""
-    return _divided(value, by, f"scale({value}) + 60", root)
+def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
+    """Divide, and take the square root if asked, to many more places than a double has; by zero gives null.
 
-
-def quotient_of_sums(value: str, by: str) -> str:
-    """Divide by a number of any size, to 1000 places; by zero gives null."""
-    return _divided(value, by, f"greatest(scale({value}), {_PLACES})")
-
-
-def _divided(value: str, by: str, places: str, root: bool = False) -> str:
-    """Divide; of small quotients 2^2200 times the value, for halves of the least doubles have more than 1000 places."""
+    By a number of any size to 1000 places. Of small quotients 2^2200 times the value is divided: halves of the least
+    doubles have more places than that.
+    """
+    places = f"greatest(scale({value}), {_PLACES})" if any_size else f"scale({value}) + 60"
     function, small, power = ("sqrt", "1e-560", 1100) if root else ("", "1e-280", 2200)
     enlarged = f"{function}(round({value} * 2::numeric ^ 2200, {_PLACES}) / nullif({by}, 0))"
     return (

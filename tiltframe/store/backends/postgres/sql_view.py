@@ -1,17 +1,13 @@
 """The current view: results of a level in plain SQL, merged over all readable rows, for tools that know nothing else.
 
-    window_start  window_end  keys…  requests  latency_count  latency_mean  latency_p50  latency_p99  partial
-
-Its columns are those of ``query(…, flat=True)``. What `sql_results` can read, function by function, is always new. The
-rest, such as quantiles, is of the level's plain table, which `FrameStore.compact` and
-`FrameStore.export` bring up to date; it is null for windows that have been written to since. The view's comment names
-these columns. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
-Whole sums are numeric: they cannot overflow.
+Its columns are those of ``query(…, flat=True)``. What `sql_results` reads, function by function, is always new. The
+rest, such as quantiles, is of the level's plain table, and null for windows that have been written to since; the view's
+comment names these. Values of types that PostgreSQL does not know appear as they are stored; whole sums are numeric.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -27,68 +23,45 @@ from tiltframe.store.backends.sql.state_columns import column_name, flat_schema
 from tiltframe.store.backends.stored_types import stored_schema
 
 
-class Relations(NamedTuple):
-    """What the view of a level reads, and the view, quoted."""
+def sql_view(
+    frame: TiltFrame, schema: pa.Schema, table: Callable[[str], str], level: str, evolved: bool = False
+) -> list[str]:
+    """Write the statements that make the view of a level, and its comment; ``table`` names the tables of a store.
 
-    table: str
-    parts: str
-    recorded: str
-    flat: str
-    flat_parts: str
-    view: str
-
-
-class _Columns(NamedTuple):
-    """The columns of measures: always new, or kept; and what has none."""
-
-    columns: dict[str, str]
-    kept: list[str]
-    left_out: list[str]
-
-
-def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str, evolved: bool = False) -> list[str]:
-    """Write the statements that make the view of a level, and its comment.
-
-    Parameters
-    ----------
-    frame : TiltFrame
-    schema : schema
-        Of the states of every level.
-    names : Relations
-    level : str
-    evolved : bool
-        Whether rows may lack states of measures that were added since; results that they are part of are null.
+    Rows of a frame that has ``evolved`` may lack states of measures: results that they are part of are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
-    found = _columns(frame, schema, merged, {START, END, PARTIAL, *keys}, evolved)
+    columns, said = _columns(frame, schema, merged, {START, END, PARTIAL, *keys}, evolved)
     own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
     by = ", ".join(f"s.{quoted(column)}" for column in own.values())
     named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
     outside = ", ".join(f"m.{alias} AS {quoted(column)}" for alias, column in own.items())
     inner = "".join(f", {sql} AS {alias}" for sql, alias in merged.names.items())
-    outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in found.columns.items())
+    outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in columns.items())
     same = "".join(
         f" AND coalesce(f.{quoted(column)}::text, '') = coalesce(m.{alias}::text, '') "
         f"AND f.{quoted(column)} IS NOT DISTINCT FROM m.{alias}"
         for alias, column in list(own.items())[2:]
     )
     micros = f"(r.text::json->>{_text(level)})::bigint"
-    expired = f"(SELECT {moment(micros)} FROM {names.recorded} AS r WHERE r.name = {_text(EXPIRED)})"
-    partial = f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
+    expired = f"(SELECT {moment(micros)} FROM {table('recorded')} AS r WHERE r.name = {_text(EXPIRED)})"
+    view, partial = table(f"{level}_current"), f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
     return [
-        f"CREATE VIEW {names.view} AS SELECT {outside}{outer}, {partial} AS {PARTIAL} "
-        f"FROM (SELECT {named}{inner}, bool_and(e.part IS NOT NULL) AS fresh FROM {names.table} AS s "
-        f"JOIN {names.parts} AS p ON p.part = s._part AND p.unread_since IS NULL "
-        f"LEFT JOIN {names.flat_parts} AS e ON e.level = {_text(level)} AND e.part = p.part::text "
+        f"CREATE VIEW {view} AS SELECT {outside}{outer}, {partial} AS {PARTIAL} "
+        f"FROM (SELECT {named}{inner}, bool_and(e.part IS NOT NULL) AS fresh FROM {table('states')} AS s "
+        f"JOIN {table('parts')} AS p ON p.part = s._part AND p.unread_since IS NULL "
+        f"LEFT JOIN {table('flat')} AS e ON e.level = {_text(level)} AND e.part = p.part::text "
         f"WHERE s.level = {_text(level)} GROUP BY {by}) AS m "
-        f"LEFT JOIN {names.flat} AS f ON m.fresh AND f.{START} = m.k0{same}",
-        f"COMMENT ON VIEW {names.view} IS {_text(_comment(found))}",
+        f"LEFT JOIN {table(f'{level}_flat')} AS f ON m.fresh AND f.{START} = m.k0{same}",
+        f"COMMENT ON VIEW {view} IS {_text(said)}",
     ]
 
 
-def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool) -> _Columns:
-    """Choose the columns of measures, and say which are kept, and which parts of which measures have none."""
+def _columns(
+    frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool
+) -> tuple[dict[str, str], str]:
+    """Choose the columns of measures, always new or kept, and say which are kept, and which parts have none."""
     columns: dict[str, str] = {}
     kept: list[str] = []
     left_out: list[str] = []
@@ -96,7 +69,7 @@ def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str
     for measure_name, measure in frame.measures.items():
         state = frame.state_of(measure_name)
         result = sql_result(measure.function, merged, state, schema.field(state).type)
-        live = {column_name(measure_name + suffix): sql for suffix, sql in result.columns.items()}
+        live = {column_name(measure_name + suffix): sql for suffix, sql in result.items()}
         if evolved:
             lacking = merged(f"bool_or({of(state, FUNCTION)} IS NULL)")
             live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
@@ -112,15 +85,11 @@ def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str
                 left_out.append(f"{measure_name} ({measure.function.name}): {name}")
         if not flat and not live:
             left_out.append(f"{measure_name} ({measure.function.name}): all of it")
-    return _Columns(columns, kept, left_out)
-
-
-def _comment(found: _Columns) -> str:
-    said = [f"Not in this view: {'; '.join(found.left_out)}"] if found.left_out else ["All measures are in this view"]
-    if found.kept:
-        names = ", ".join(found.kept)
+    said = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
+    if kept:
+        names = ", ".join(kept)
         said.append(f"As of the last compact or export, and null where a window was written to since: {names}")
-    return ". ".join(said)
+    return columns, ". ".join(said)
 
 
 def _text(text: str) -> str:

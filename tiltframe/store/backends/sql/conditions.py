@@ -20,12 +20,6 @@ _DAY = 86_400_000_000  # microseconds
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
     """Write what a key can be as conditions that all must hold; none where PostgreSQL may take it otherwise.
 
-    Parameters
-    ----------
-    column : str
-        The key's, quoted.
-    bound : KeyBound
-
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
     ['t.port >= 3', 't.port <= 5']
