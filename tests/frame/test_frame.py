@@ -21,7 +21,16 @@ from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import climb, joined, labelled, merge_level, partial_states, reduce_rows, rollup_batches
+from tiltframe.level_chain import (
+    climb,
+    joined,
+    labelled,
+    merge_level,
+    merge_panes,
+    partial_states,
+    reduce_rows,
+    rollup_batches,
+)
 
 COUNT = {"n": aggr.count()}
 
@@ -387,9 +396,9 @@ def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
     frame = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()})
     apart = [pa.RecordBatch.from_pydict({"ts": [n * 1000 + 1]}) for n in (0, 1, 2, 2)]
     parts = pa.concat_tables([next(partial_states([batch], frame)) for batch in apart])
-    assert merge_level(parts, frame, frame.levels[0], max_ratio=0.7) is parts
-    assert merge_level(parts, frame, frame.levels[0], max_ratio=0.8).num_rows == 3
-    assert merge_level(parts, frame, frame.levels[0]).num_rows == 3
+    assert merge_panes(parts, frame, max_ratio=0.7) is parts
+    assert merge_panes(parts, frame, max_ratio=0.8).num_rows == 3
+    assert merge_panes(parts, frame).num_rows == 3
 
 
 def test_rows_of_several_keys_keep_the_times_that_are_given_for_them():
