@@ -32,7 +32,7 @@ from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore
 from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
+from tiltframe.store.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.store.rewrite import check_whole
 from tiltframe.store.types_from_store import settled
 
@@ -202,8 +202,8 @@ def replace_in(
     inside = _within(finest, span)
     if not inside.num_rows:
         raise ValueError(
-            f"the inputs have no rows in {_text(span)}, which would be emptied; give files that have, or, to empty it, "
-            "FrameStore.replace in Python"
+            f"the inputs have no rows in {range_text(span)}, which would be emptied; give files that have, or, to "
+            "empty it, FrameStore.replace in Python"
         )
     came = [one for one in once if seen.inside.get(one.file)]
     fresh = [one for one in came if not one.held]
@@ -271,8 +271,8 @@ def _check_addable(one: KnownFile, store: FrameStore) -> None:
     if one.changed and one.before_range is not None:
         raise ValueError(
             f"{one.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
-            f"{_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the range "
-            f"of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
+            f"{range_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the "
+            f"range of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
         )
     if one.record is not None and not one.held:
         raise ValueError(
@@ -290,9 +290,9 @@ def _check_outside(
         if not _same(_within(finest, part), store, part):
             low, high = min(low for low, _ in [*theirs, span]), max(high for _, high in [*theirs, span])
             raise ValueError(
-                f"{', '.join(str(one.file) for one in fresh)}: in {_text(part)}, outside the range that is to be "
+                f"{', '.join(str(one.file) for one in fresh)}: in {range_text(part)}, outside the range that is to be "
                 f"replaced, {store.display_uri} holds something else than the inputs; give a range that holds all of "
-                f"it, --replace-within {_text((low, high))}, {_WHOLE_FILES}"
+                f"it, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
 
 
@@ -307,7 +307,3 @@ def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
 def _within(states: pa.Table, span: Range) -> pa.Table:
     starts = states.column(START).cast(pa.int64())
     return states.filter(pc.and_(pc.greater_equal(starts, span[0]), pc.less(starts, span[1])))
-
-
-def _text(span: Range) -> str:
-    return ",".join(as_text(at) for at in span)

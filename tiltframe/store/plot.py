@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from aggr import Measure
 from aggr.arguments import nearest, shown
+from aggr.arrow.normalize import is_number
 from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
@@ -60,7 +61,7 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
 
 def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
-    numbers = [name for name in columns if _is_number(results.schema.field(name).type)]
+    numbers = [name for name in columns if is_number(results.schema.field(name).type)]
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     if not numbers:
         raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
@@ -100,7 +101,3 @@ def _label_times(axes: Any, timezone: str) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
     axes.set_xlabel(timezone)
-
-
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))

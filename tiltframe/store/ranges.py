@@ -65,6 +65,11 @@ def as_text(at: int) -> str:
     return (_EPOCH + dt.timedelta(microseconds=at)).isoformat() + "Z"
 
 
+def range_text(span: Range) -> str:
+    """Write a range as the command line reads it: start and end, parted by a comma."""
+    return ",".join(as_text(at) for at in span)
+
+
 def align_outward(span: Range, level: TimeWindow) -> Range:
     """Widen a range to whole windows of a level.
 

@@ -23,7 +23,7 @@ from tiltframe.store.errors import Conflict
 from tiltframe.store.evolution import plan_evolution
 from tiltframe.store.manifest import Manifest, horizon_of
 from tiltframe.store.merging import merge_into_parts, pieces_of
-from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus
+from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus, range_text
 from tiltframe.store.recorded import expired_before, held_from, known_from, snapshot_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
@@ -169,7 +169,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
     """Return a range to replace; raise ``ValueError`` unless it is of whole windows of the finest level."""
     whole = align_outward(span, frame.levels[0])
     if whole != span:
-        raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {_text(whole)}")
+        raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(whole)}")
     return span
 
 
@@ -181,7 +181,7 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
         if wide[0] < held and (wide != span or not anew):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
-                f"replace whole windows of {coarse.name}: {_text(wide)}"
+                f"replace whole windows of {coarse.name}: {range_text(wide)}"
                 if anew
                 else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived anew"
             )
@@ -257,7 +257,3 @@ def _commit(
     except Conflict:
         backend.discard(add)
         raise
-
-
-def _text(span: Range) -> str:
-    return ",".join(as_text(at) for at in span)
