@@ -56,6 +56,21 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def half_a_minute():
+    """End what serves although it should not."""
+
+    def end(*_):
+        raise TimeoutError("it serves")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("half_a_minute")
 @pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, capfd, words):
     monkeypatch.chdir(folder)
@@ -65,6 +80,7 @@ def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, 
     assert "serving" not in err
 
 
+@pytest.mark.usefixtures("half_a_minute")
 def test_a_store_of_a_name_that_is_taken_is_told_how_to_be_called(folder, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     _, _, err = call(capfd, "serve", "web", "web=./web")
