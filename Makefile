@@ -39,7 +39,7 @@ test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spa
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
-fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (a minute)
+fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store and not long" --few 3 \
 	  --ignore tests/cli/test_bad_inputs.py -x tests aggr windows tiltframe
 
