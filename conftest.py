@@ -34,3 +34,10 @@ def pytest_collection_modifyitems(config, items):
         chosen = {item for same in by_function.values() for item in same[:: -(-len(same) // most)]}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+
+
+@pytest.fixture(autouse=True)
+def readme_folder(request, tmp_path, monkeypatch):
+    """Run the README's example in an empty folder, because it creates a store there."""
+    if request.node.path.name == "README.md":
+        monkeypatch.chdir(tmp_path)

@@ -11,6 +11,6 @@ SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 
 readme = (ROOT / "README.md").read_text(encoding="utf-8")
 setup(
-    long_description=re.sub(r"\]\(([\w./-]+\.md)\)", rf"]({SOURCE}/\1)", readme),
+    long_description=re.sub(r"\]\(([\w./-]+\.(?:md|svg))\)", rf"]({SOURCE}/\1)", readme),
     long_description_content_type="text/markdown",
 )
