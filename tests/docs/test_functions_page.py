@@ -47,15 +47,17 @@ This page is written by `python -m tests.docs.test_functions_page` from the decl
 - Null is skipped. NaN compares and poisons as in Spark; sketches count it separately.
 - Other quantiles can be read from old states, because a state does not contain them.
 - Every call takes `where="…"`, [a condition in SQL](conditions.md). `sum`, `avg` and `count` take `distinct=True`.
-- A column may be an expression: `aggr.sum("price * quantity")`. `aggr.each_column(["a", "b"], aggr.avg)` makes one call for many columns.
+- A column may be an expression: `aggr.sum("price * quantity")`.
+- `aggr.each_column(["a", "b"], aggr.avg)` makes one call for many columns.
 - Functions marked *weights* take [`weight="n"`](weights.md): one row then stands for `n` rows.
 - `aggr.subtract` removes rows from states, bit for bit, for the functions marked *subtracts*. `dds` and `hdr` refuse to
   subtract a minimum or a maximum.
 - `mean`, `variance` and `stddev` are other names of `avg`, `var` and `stdev`.
 - [A function of your own](how-to/your-own-function.md) works like these once it is registered.
 
-The bytes are those of one state in Arrow's memory after 1, 100 and 1,000,000 rows, which are whole milliseconds with a lognormal
-distribution, one a second. Functions in the same row of the table share a state if column, condition and parameters are equal.
+The bytes are those of one state in Arrow's memory after 1, 100 and 1,000,000 rows, which are whole milliseconds with
+a lognormal distribution, one a second. Functions in the same row of the table share a state if column, condition and
+parameters are equal.
 
 """
 EXAMPLE = """
