@@ -24,13 +24,12 @@ collect_ignore = (
     [] if importlib.util.find_spec("cosmic_ray") else ["mutants.py", "mutation.py"]
 )  # of the extra mutation
 
-CONFORMANCE = Path(__file__).parent.parent.parent / "shared" / "conformance"
+CONFORMANCE = Path(__file__).parent / "conformance"
 
 
 def cases_of(file: str) -> list[dict]:
-    """Read conformance cases; none where the folder is absent."""
-    path = CONFORMANCE / file
-    return json.loads(path.read_text())["cases"] if path.exists() else []
+    """Return the conformance cases of a file; `tests/conformance/README.md` describes the format."""
+    return json.loads((CONFORMANCE / file).read_text())["cases"]
 
 
 def needs_a_buffer(case: dict) -> bool:
@@ -46,10 +45,10 @@ def needs_a_buffer(case: dict) -> bool:
 
 
 def conformance(file: str, choose=lambda case: True):
-    """Parametrize a test by the cases of a file; skip, and say so, where the folder is absent."""
+    """Parametrize a test by the cases of a file for which `choose` returns true."""
     chosen = [pytest.param(case, id=case.get("name", case.get("id"))) for case in cases_of(file) if choose(case)]
-    absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(f"no {CONFORMANCE / file}"))]
-    return pytest.mark.parametrize("case", chosen or absent)
+    assert chosen, f"no case of {file} was chosen"
+    return pytest.mark.parametrize("case", chosen)
 
 
 def pytest_sessionfinish(session):

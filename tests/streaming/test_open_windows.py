@@ -1,4 +1,4 @@
-"""Open windows against what other engines emit, step by step: shared/conformance/streams.json and siddhi.json."""
+"""Open windows against the results of other engines, step by step: `streams.json` and `siddhi.json`."""
 
 from __future__ import annotations
 
