@@ -76,7 +76,7 @@ extras: java $(READY) ## Install each extra alone into an empty environment, and
 pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
 	@$(PYTHON) tests/docs/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))
 
-bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
+bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for some minutes, without a judgement)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 $(VENV)/.bench: $(READY)

@@ -15,7 +15,9 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller data, fewer rounds: about two minutes, noisier ratios.")
+@click.option(
+    "--quick", is_flag=True, help="Smaller data and fewer rounds: some minutes; figures are shown and not judged."
+)
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmarks.timing import circumstances
+from aggr.bench.timing import circumstances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

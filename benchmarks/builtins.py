@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
+from aggr.bench.timing import alternate, circumstances
 from benchmarks.jobs import session, throw_away
 from benchmarks.musthold import MustHold, show_must_hold
-from benchmarks.timing import alternate, circumstances
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -21,11 +21,11 @@ import click
 from pyspark import cloudpickle
 
 import benchmarks.conservation as this
+from aggr.bench.timing import circumstances
 from benchmarks import growth
 from benchmarks.jobs import LEVELS, frame, many_keys, session, throw_away, write_rows
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.shapes import TEXTS
-from benchmarks.timing import circumstances
 from spark_udaf.plan import conservation, two_phase
 from spark_udaf.plan.scan import scan_parquet
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 import aggr
 from aggr import Groups
+from aggr.bench.timing import circumstances
 from benchmarks.by_fractions import of_one, of_two
 from benchmarks.costs import heading, show
 from benchmarks.nist import SETS
-from benchmarks.timing import circumstances
 
 OF_TWO = ("covar", "corr", "slope", "intercept", "r2")
 OF_ONE = ("skewness", "kurtosis")

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
+from aggr.bench.timing import alternate, one_core
 from aggr.groups.groups import Groups, group_by
 from benchmarks.costs import Cost, show_grid
 from benchmarks.musthold import MustHold, show_must_hold
-from benchmarks.timing import alternate, one_core
 
 GROUPS = 36_000
 ONE, MANY = "one group", f"{GROUPS:,} groups"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import aggr
-from benchmarks.timing import alternate
+from aggr.bench.timing import alternate
 from tiltframe import FrameStore, TiltFrame, rollup
 
 FRAME = TiltFrame(["10s", "1m", "1h"], "ts", {"n": aggr.count(), "x": aggr.dds("x")}, ["k"])

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from aggr.bench.timing import Call, alternate
 from benchmarks.costs import Cost
 from benchmarks.samples import QUANTILES, draw
 from benchmarks.shapes import TEXTS, WHOLE, Shape
-from benchmarks.timing import Call, alternate
 from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # seconds

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
+from aggr.bench.timing import alternate, one_core
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import made_here
 from benchmarks.costs import Cost, show_grid
-from benchmarks.timing import alternate, one_core
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 ROWS_A_STATE = 500

@@ -24,11 +24,11 @@ from rich.table import Table
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
+from aggr.bench.timing import alternate, circumstances
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
 from benchmarks.finishing import finishing
-from benchmarks.timing import alternate, circumstances
 
 ROWS, GROUPS = 1_000_000, 1_800
 STATES, MERGED = 100_000, 10_000

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from benchmarks.timing import one_core
+from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
 KEYS, LAG = 50, 120  # seconds: how late rows come at most, and how far the watermark stays behind

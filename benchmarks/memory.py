@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.timing import circumstances
+from aggr.bench.timing import circumstances
 
 HOSTS, MINUTES, DAY = 200, 1440, 86_400_000
 MEASURES = ("n=count()", "bytes=sum(bytes)", "size=avg(bytes)", "ms=dds(ms, [0.5, 0.99])", "worst=max(ms)")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
+from aggr.bench.timing import Call, alternate
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
@@ -18,7 +19,6 @@ from benchmarks.costs import Cost
 from benchmarks.engines import SEVEN
 from benchmarks.samples import Floats
 from benchmarks.sketches import Sketch
-from benchmarks.timing import Call, alternate
 
 FAN_IN = 10  # states merged into one
 ROWS_A_STATE = 800

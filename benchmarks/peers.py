@@ -19,9 +19,9 @@ from typing import Any
 import click
 from rich.console import Console
 
+from aggr.bench.timing import circumstances, one_core
 from benchmarks import accuracy, files, merging, musthold, reducing, sizes
 from benchmarks.costs import Cost, show_costs, show_grid
-from benchmarks.timing import circumstances, one_core
 
 PACKAGES = (
     *("numpy", "pyarrow", "duckdb", "polars", "chdb", "chdb-core"),
@@ -75,6 +75,8 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
             Cost(files.EIGHT, "DuckDB", "", 0.0),
         )
     lines = musthold.must_hold(sketched, merged, stored, read)
+    if extent == QUICK:
+        lines = musthold.unjudged(lines)
     musthold.show_must_hold(lines)
     took = time.perf_counter() - begin
     Console().print(f"took {took:.0f} s")
@@ -124,7 +126,7 @@ def draw(
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots into this folder.")
 def command(quick: bool, out: Path | None, plots: Path | None) -> None:
-    """Compare with peers on one core; exit status 1 if something that must hold does not."""
+    """Compare with peers on one core; exit status 1 if a full run exceeds a bound."""
     one_core()
     lines = main(QUICK if quick else FULL, out, plots)
     if any(line.verdict == "FAIL" for line in lines):

@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from aggr.bench.timing import Call, alternate
 from aggr.groups.groups import Groups
 from benchmarks import checks, engines, samples, sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import ALL_SEVEN, SEVEN
 from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
-from benchmarks.timing import Call, alternate
 
 ROWS_A_GROUP = 555
 SLOW_SHARE = 20  # packages that take one Python call a row get every so many-th part of the rows

@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.progress import track
 
 import aggr
+from aggr.bench.timing import circumstances, one_round
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
 from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.narrowing import month_of_hours, share_of_a_key
-from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import plan_query

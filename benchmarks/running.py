@@ -9,7 +9,7 @@ import time
 
 import click
 
-from benchmarks.timing import one_core
+from aggr.bench.timing import one_core
 
 KEYS = 1000
 LIMITS = {"count … stdev": 5.0, "dds": 60.0}  # seconds for a million rows

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import aggr
+from aggr.bench.timing import circumstances
 from benchmarks.account import account
-from benchmarks.timing import circumstances
 from tiltframe import FrameStore, TiltFrame, explain
 
 if TYPE_CHECKING:

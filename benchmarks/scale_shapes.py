@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from aggr.bench.timing import circumstances
 from benchmarks.scale import FRAME, KEYS, rolled_up, write_hours
-from benchmarks.timing import circumstances
 from tiltframe import FrameStore, TiltFrame
 
 BUSY = 12  # which hour of a day is

@@ -36,10 +36,10 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
+from aggr.bench.timing import circumstances
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
 from benchmarks.musthold import MustHold, show_must_hold
-from benchmarks.timing import circumstances
 from tiltframe import FrameStore, TiltFrame
 
 HOUR = 3_600_000  # milliseconds

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from aggr.bench.timing import circumstances
 from benchmarks.musthold import MustHold, show_must_hold
-from benchmarks.timing import circumstances
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

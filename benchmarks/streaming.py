@@ -9,7 +9,7 @@ import time
 
 import click
 
-from benchmarks.timing import one_core
+from aggr.bench.timing import one_core
 
 KEYS, OPEN = 100, 100_000
 LEAST = 1_000_000  # rows a second, of count, sum and dds over 100 keys

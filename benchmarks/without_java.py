@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aggr.bench.timing import circumstances
 from benchmarks.jobs import LEVELS, frame, session, write_rows
 from benchmarks.shapes import WHOLE, X
-from benchmarks.timing import circumstances
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

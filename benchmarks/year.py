@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import aggr
-from benchmarks.timing import circumstances
+from aggr.bench.timing import circumstances
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.commit import by_level
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from benchmarks.timing import circumstances
+from aggr.bench.timing import circumstances
 from tests.docs.pages import ROOT, copy_source
 from tests.mutants import Mutant, drawn, found_again
 

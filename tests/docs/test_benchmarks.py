@@ -23,8 +23,8 @@ def test_a_quick_run_writes_figures_and_plots(part, options, tmp_path):
     figures = json.loads(out.read_text())
     assert figures["commit"]
     assert figures["machine"]
-    assert {line["verdict"] for line in figures["must_hold"]} <= {"pass", "FAIL", "not installed"}
-    assert (done.returncode == 1) == any(line["verdict"] == "FAIL" for line in figures["must_hold"])
+    assert {line["verdict"] for line in figures["must_hold"]} <= {"not judged", "not installed"}
+    assert done.returncode == 0, done.stderr[-2000:]
     assert options or list(plots.glob("*.png"))
 
 

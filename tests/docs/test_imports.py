@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 STANDARD = sys.stdlib_module_names
 
 MAY_IMPORT = {
-    "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google", "opentelemetry", "prometheus_client"},
+    "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google", "opentelemetry", "prometheus_client", "matplotlib"},
     "windows": {"pyarrow", "numpy", "aggr"},
     "tiltframe": {
         "pyarrow",
@@ -68,6 +68,10 @@ LAYERS = [
     ["aggr.interchange"],
     ["aggr.testing"],
     ["aggr"],
+    ["aggr.bench.timing", "aggr.bench.distributions", "aggr.bench.exact", "aggr.bench.report", "aggr.bench.costs"],
+    ["aggr.bench.sizes", "aggr.bench.memory", "aggr.bench.text_tables", "aggr.bench.plots"],
+    ["aggr.bench.peers"],
+    ["aggr.bench"],
     ["windows.timezone", "windows.period", "windows.contract"],
     ["windows.kinds"],
     ["windows"],

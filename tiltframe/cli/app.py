@@ -21,6 +21,7 @@ from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.backfill import backfill
+from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
@@ -102,7 +103,7 @@ def cli() -> None:
 
 
 _OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, explain, warm)
-for _command in (*_OWN, doctor):
+for _command in (*_OWN, doctor, bench_command):
     cli.add_command(_command)
 
 

@@ -1,0 +1,103 @@
+"""The operations of a measure as calls to be timed: reduce, merge, finish, and rows to results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow.bit_equality import same_bits
+from aggr.bench.distributions import event_times
+from aggr.bench.timing import Call
+from aggr.function import EVENT_TIME
+from aggr.groups.groups import Groups, group_by
+from aggr.measure import Measure
+
+GROUP = "bench_group"  # the column with the group of each row
+PARTS = 8  # states of each group that are merged
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation to be timed.
+
+    Parameters
+    ----------
+    stage : str
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for all from rows to results.
+    unit : str
+        ``row`` or ``state``: the unit of which ``count`` says how many one call processes.
+    count : int
+    call : callable without parameters
+    """
+
+    stage: str
+    unit: str
+    count: int
+    call: Call
+
+
+@dataclass(frozen=True)
+class MeasureCase:
+    """A measure with rows, their groups and the states of these, ready to be timed.
+
+    Parameters
+    ----------
+    measure : Measure
+    rows : pa.Table
+        With the columns of the measure and the column `GROUP`, whole numbers from 0.
+    group_count : int
+    """
+
+    measure: Measure
+    rows: pa.Table
+    group_count: int
+
+    def operations(self) -> list[Operation]:
+        """List the operations; the states that merge and finish need are computed now."""
+        function = self.measure.function
+        states = self.reduced()
+        parts = self.partial_states()
+        owners = self._part_owners(len(parts))
+        return [
+            Operation(stage="reduce", unit="row", count=len(self.rows), call=self.reduced),
+            Operation(
+                stage="merge",
+                unit="state",
+                count=len(parts),
+                call=lambda: function.merge(parts, Groups(owners, self.group_count)),
+            ),
+            Operation(stage="finish", unit="state", count=len(states), call=lambda: function.finish(states)),
+            Operation(stage="answers", unit="row", count=len(self.rows), call=self.answers),
+        ]
+
+    def reduced(self) -> pa.StructArray:
+        """Reduce the rows to one state per group; the groups are made anew, so that they remember nothing."""
+        return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
+
+    def partial_states(self) -> pa.StructArray:
+        """Reduce the rows of each group in `PARTS` parts, to one state per group and part."""
+        part = np.arange(len(self.rows)) % PARTS
+        groups = Groups(self._ids() * PARTS + part, self.group_count * PARTS)
+        return self.measure.reduce(self.rows, groups, self._times())
+
+    def answers(self) -> pa.Array:
+        """Find the groups by their column, reduce and finish, as a user would from a table."""
+        groups, _ = group_by([self.rows.column(GROUP).chunk(0)], len(self.rows))
+        return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times()))
+
+    def merges_keep_bits(self) -> bool:
+        """Whether the merged partial states equal the states of all rows, bit for bit."""
+        parts = self.partial_states()
+        merged = self.measure.function.merge(parts, Groups(self._part_owners(len(parts)), self.group_count))
+        return same_bits(merged, self.reduced())
+
+    def _ids(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        return np.asarray(self.rows.column(GROUP).to_numpy(), np.intp)
+
+    def _part_owners(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        return np.arange(count, dtype=np.intp) // PARTS
+
+    def _times(self) -> pa.Array | None:
+        return event_times(len(self.rows)) if EVENT_TIME in self.measure.function.inputs else None

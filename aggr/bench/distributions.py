@@ -1,0 +1,142 @@
+"""Random values of chosen distributions, and tables of them for the columns of measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import nearest, shown
+from aggr.function import EVENT_TIME
+from aggr.measure import Measure
+
+Floats = NDArray[np.float64]
+
+_DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "pareto": lambda rng, n: rng.pareto(1.1, n) + 1.0,
+    "exponential": lambda rng, n: rng.exponential(10.0, n),
+    "lognormal": lambda rng, n: rng.lognormal(3.0, 1.0, n),
+    "normal": lambda rng, n: rng.normal(100.0, 15.0, n),
+    "uniform": lambda rng, n: rng.uniform(0.0, 100.0, n),
+    "bimodal": lambda rng, n: np.where(rng.random(n) < 0.9, rng.normal(10.0, 1.0, n), rng.normal(1000.0, 50.0, n)),
+    "constant": lambda rng, n: np.full(n, 42.0),
+}
+DISTRIBUTIONS = tuple(_DRAW)
+_FIRST_TIME = 1_704_067_200_000_000  # microseconds of 2024-01-01T00:00:00Z
+_WEIGHTS = 5  # weights are drawn from 1 to this number
+
+
+def draw(distribution: str, count: int, seed: int = 1) -> Floats:
+    """Draw random values.
+
+    Parameters
+    ----------
+    distribution : str
+        One of `DISTRIBUTIONS`.
+    count : int
+    seed : int
+
+    Returns
+    -------
+    array of float64, shape (count,)
+
+    Raises
+    ------
+    ValueError
+        For an unknown distribution.
+
+    Examples
+    --------
+    >>> draw("constant", 2).tolist()
+    [42.0, 42.0]
+    """
+    if distribution not in _DRAW:
+        raise ValueError(f"unknown distribution {shown(distribution)}; {nearest(distribution, DISTRIBUTIONS)}")
+    return _DRAW[distribution](np.random.default_rng(seed), count)
+
+
+def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: int = 1) -> pa.Table:
+    """Make a table that has the columns of measures, with random values of the types that they accept.
+
+    Parameters
+    ----------
+    measures : sequence of Measure
+    rows : int
+    distribution : str
+        Of the values; weights are whole numbers from 1 to 5, and event times are one second apart.
+    seed : int
+
+    Returns
+    -------
+    pa.Table
+        Its columns are float64 where a function accepts them, otherwise int64, boolean or text.
+
+    Raises
+    ------
+    ValueError
+        If a measure accepts none of these types, for example because it needs a list.
+    """
+    values = draw(distribution, rows, seed)
+    rng = np.random.default_rng(seed)
+    weights = {measure.weight for measure in measures if measure.weight is not None}
+    weights |= {
+        text for measure in measures for role, text in measure.named_inputs().items() if role == "weight" and text
+    }
+    times = {text for measure in measures for role, text in measure.named_inputs().items() if role == "by" and text}
+    names = dict.fromkeys(name for measure in measures for name in measure.columns())
+    candidates = _candidates(values)
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        if name in weights:
+            columns[name] = pa.array(rng.integers(1, _WEIGHTS + 1, rows))
+        elif name in times and EVENT_TIME in _roles_of(name, measures):
+            columns[name] = event_times(rows)
+        else:
+            columns[name] = candidates[0]
+    for name in names:
+        if name not in weights and name not in times:
+            columns[name] = _first_accepted(name, candidates, columns, measures)
+    return pa.table(columns) if columns else pa.table({"x": values})
+
+
+def event_times(rows: int) -> pa.Array:
+    """Make event times that are one second apart."""
+    return pa.array(_FIRST_TIME + 1_000_000 * np.arange(rows), pa.timestamp("us", "UTC"))
+
+
+def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
+    """Collect the roles that a column has in the inputs of the measures."""
+    roles: set[str] = set()
+    for measure in measures:
+        inputs = type(measure.function).inputs
+        roles |= {role for role, text in zip(inputs, (measure.column, *measure.others), strict=False) if text == name}
+    return roles
+
+
+def _candidates(values: Floats) -> list[pa.Array]:
+    """List the columns to try, from the most common type of measurements on."""
+    whole = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
+    middle = np.median(values) if len(values) else 0.0
+    return [pa.array(values), pa.array(whole), pa.array(values > middle), pa.array(np.char.mod("v%d", whole % 1000))]
+
+
+def _first_accepted(
+    name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
+) -> pa.Array:
+    """Return the first candidate with which all measures that read the column accept their input types."""
+    refusal: Exception = ValueError("")
+    for candidate in candidates:
+        schema = pa.schema([(n, (candidate if n == name else column).type) for n, column in columns.items()])
+        try:
+            for measure in measures:
+                if name in measure.columns():
+                    measure.function.zero(0, measure.input_type(schema, pa.timestamp("us", "UTC")))
+        except (TypeError, ValueError) as error:
+            refusal = error
+            continue
+        return candidate
+    raise ValueError(
+        f"no random values for the column {shown(name)}: {refusal}; pass data of your own with this column"
+    )

@@ -1,0 +1,224 @@
+"""Exact results to compare with, and the errors of results against them.
+
+An exact result is a range of acceptable numbers for each part of a result. The range of a quantile goes from the value
+at the next lower rank to the one at the next higher rank, so that no rule for ranks has an advantage. All other ranges
+are single numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.function import Function
+from aggr.measure import Measure
+
+Ranges = Mapping[str, tuple[float, float]]
+Exact = Callable[[Function, pa.Array], Ranges]
+
+
+@dataclass(frozen=True)
+class PartErrors:
+    """The errors of one part of a result, such as one quantile, over several groups of rows.
+
+    Parameters
+    ----------
+    part : str
+        A quantile, the name of a field, or empty for a single number.
+    worst_relative, mean_relative : float
+        Relative errors of the value.
+    worst_rank : float or None
+        For quantiles: the worst error of the rank, as a share of all ranks.
+    """
+
+    part: str
+    worst_relative: float
+    mean_relative: float
+    worst_rank: float | None
+
+
+def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
+    """Find the exact computation that a function declares as ``exact(rows)``, or the one of a built-in function.
+
+    Parameters
+    ----------
+    function : Function
+        ``function.exact``, if it exists, receives the values of one group without nulls (a struct array for several
+        inputs) and returns a number, a sequence of numbers or a mapping from names to numbers.
+
+    Returns
+    -------
+    callable or None
+        From the values of one group to a range for each part of the result. None if the function declares nothing
+        and is not one of the built-in functions with a known exact result.
+    """
+    declared = getattr(function, "exact", None)
+    if declared is not None:
+        return lambda values: {part: (number, number) for part, number in numbers_of(declared(values)).items()}
+    builtin = _BUILTIN.get(function.name)
+    if builtin is None:
+        return None
+    return lambda values: builtin(function, values)
+
+
+def values_of(measure: Measure, table: pa.Table) -> pa.Array:
+    """Evaluate the inputs of a measure for one group of rows, without null values."""
+    from aggr.groups.groups import Groups
+
+    times = None
+    if measure.function.inputs[-1:] == ("time",):
+        from aggr.bench.distributions import event_times
+
+        times = event_times(len(table))
+    taken = measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
+    return taken.array
+
+
+def numbers_of(result: Any) -> dict[str, float]:
+    """List the numbers of a result by the names of its parts; a sketch's record is reduced to its quantiles.
+
+    Parameters
+    ----------
+    result : number, sequence, mapping or None
+        As ``to_pylist`` of Arrow or a peer returns it.
+
+    Returns
+    -------
+    dict of str to float
+        Parts that are not numbers are left out.
+
+    Examples
+    --------
+    >>> numbers_of({"count": 2, "quantiles": {"0.5": 1.0}}), numbers_of([1, 2]), numbers_of(3)
+    ({'0.5': 1.0}, {'0': 1.0, '1': 2.0}, {'': 3.0})
+    """
+    if isinstance(result, Mapping):
+        parts = result.get("quantiles", result)
+        return {str(name): float(value) for name, value in parts.items() if _is_number(value)}
+    if isinstance(result, Sequence | np.ndarray) and not isinstance(result, str | bytes):
+        return {str(place): float(value) for place, value in enumerate(result) if _is_number(value)}
+    return {"": float(result)} if _is_number(result) else {}
+
+
+def errors_of(
+    results: Sequence[Any], ranges: Sequence[Ranges], ordered: Sequence[np.ndarray[Any, Any] | None]
+) -> list[PartErrors]:
+    """Compare the results of several groups with the exact ranges.
+
+    Parameters
+    ----------
+    results : sequence, one per group
+        With as many numbers each as the ranges, by the same names or in the same order.
+    ranges : sequence of mappings, one per group
+    ordered : sequence of arrays or None, one per group
+        The sorted values, for errors of rank.
+
+    Returns
+    -------
+    list of PartErrors
+        One for each part; empty if the results have other parts than the ranges.
+    """
+    relative: dict[str, list[float]] = {}
+    ranks: dict[str, list[float]] = {}
+    for result, expected, values in zip(results, ranges, ordered, strict=True):
+        numbers = numbers_of(result)
+        if set(numbers) != set(expected):
+            if len(numbers) != len(expected):
+                return []
+            numbers = dict(zip(expected, numbers.values(), strict=True))
+        for part, (low, high) in expected.items():
+            relative.setdefault(part, []).append(_relative_error(numbers[part], low, high))
+            if values is not None:
+                ranks.setdefault(part, []).append(_rank_error(numbers[part], float(part), values))
+    return [
+        PartErrors(
+            part=part,
+            worst_relative=max(errors),
+            mean_relative=sum(errors) / len(errors),
+            worst_rank=max(ranks[part]) if part in ranks else None,
+        )
+        for part, errors in relative.items()
+    ]
+
+
+def is_quantile_function(function: Function) -> bool:
+    """Whether the parts of a function's exact result are quantiles."""
+    return _BUILTIN.get(function.name) is _exact_quantiles and getattr(function, "exact", None) is None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) or hasattr(value, "as_integer_ratio")
+
+
+def _relative_error(number: float, low: float, high: float) -> float:
+    if math.isnan(number) or math.isnan(low):
+        return 0.0 if math.isnan(number) and math.isnan(low) else math.inf
+    if low <= number <= high:
+        return 0.0
+    nearest_edge = low if number < low else high
+    return abs(number - nearest_edge) / abs(nearest_edge) if nearest_edge else math.inf
+
+
+def _rank_error(number: float, quantile: float, ordered: np.ndarray[Any, Any]) -> float:
+    """Return the distance of the number's rank from the quantile, as a share of all ranks."""
+    low = np.searchsorted(ordered, number, side="left") / len(ordered)
+    high = np.searchsorted(ordered, number, side="right") / len(ordered)
+    return float(max(low - quantile, quantile - high, 0.0))
+
+
+def _exact_quantiles(function: Function, values: pa.Array) -> Ranges:
+    ordered = np.sort(values.to_numpy(zero_copy_only=False))
+    quantiles: Sequence[float] = getattr(function, "quantiles", ())
+    ranges = {}
+    for quantile in quantiles:
+        place = quantile * (len(ordered) - 1)
+        ranges[f"{quantile:g}"] = float(ordered[math.floor(place)]), float(ordered[math.ceil(place)])
+    return ranges
+
+
+def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
+    """Make an exact computation of one that returns a single number from a list of values."""
+
+    def ranges(function: Function, values: pa.Array) -> Ranges:
+        number = compute(function, values.to_pylist())
+        return {"": (number, number)}
+
+    return ranges
+
+
+def _root(fraction: Fraction) -> float:
+    """Round the square root of a fraction correctly, by 60 decimal digits on the way."""
+    with localcontext(prec=60):
+        return float((Decimal(fraction.numerator) / Decimal(fraction.denominator)).sqrt())
+
+
+def _variance(function: Function, values: list[Any]) -> Fraction:
+    """Compute the variance exactly, with the function's degrees of freedom."""
+    fractions = [Fraction(value) for value in values]
+    mean = sum(fractions) / len(fractions)
+    squares = sum((value - mean) ** 2 for value in fractions)
+    return Fraction(squares) / (len(fractions) - int(getattr(function, "ddof", 1)))
+
+
+_BUILTIN: Mapping[str, Exact] = {
+    **dict.fromkeys(("dds", "exponential", "hdr", "exact_quantiles"), _exact_quantiles),
+    "count": _single(lambda _, values: float(len(values))),
+    "min": _single(lambda _, values: float(min(values))),
+    "max": _single(lambda _, values: float(max(values))),
+    "sum": _single(lambda _, values: float(sum(map(Fraction, values)))),
+    "avg": _single(lambda _, values: float(sum(map(Fraction, values)) / len(values))),
+    "var": _single(lambda function, values: float(_variance(function, values))),
+    "stdev": _single(lambda function, values: _root(_variance(function, values))),
+    **dict.fromkeys(
+        ("approx_count_distinct", "hll", "count_distinct"),
+        lambda _, values: {"": (float(len(pc.unique(values))), float(len(pc.unique(values))))},
+    ),
+}

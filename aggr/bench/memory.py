@@ -1,0 +1,69 @@
+"""Peak memory of reducing and finishing a measure, measured in a process of its own.
+
+    python -m aggr.bench.memory ROWS.arrow DESCRIPTION GROUPS
+
+prints the bytes by which the resident memory of the process grows at its peak. Only Linux can reset that peak.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from aggr.bench.costs import MeasureCase
+from aggr.measure import from_description
+
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_WARM_UP_ROWS = 1000
+
+
+def peak_bytes(case: MeasureCase) -> int | None:
+    """Measure the growth of resident memory while a measure is computed.
+
+    Parameters
+    ----------
+    case : MeasureCase
+
+    Returns
+    -------
+    int or None
+        Bytes beyond those of the loaded rows. None if the system is not Linux, or if a new process does not know the
+        function, because it is registered in this process only.
+    """
+    if not _RESET.exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, case.rows.schema) as writer:
+            writer.write_table(case.rows)
+        description = json.dumps(case.measure.describe())
+        command = [sys.executable, "-m", "aggr.bench.memory", str(file), description, str(case.group_count)]
+        environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}  # the warm-up compiles, not the measured call
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def _kilobytes(field: str) -> int:
+    lines = _STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def _main(file: str, description: str, group_count: int) -> None:
+    with pa.OSFile(file, "rb") as source:
+        rows = pa.ipc.open_file(source).read_all().combine_chunks()
+    measure = from_description(json.loads(description))
+    MeasureCase(measure, rows.slice(0, _WARM_UP_ROWS), group_count).reduced()
+    before = _kilobytes("VmRSS")
+    _RESET.write_text("5")  # the peak starts again from the present size
+    MeasureCase(measure, rows, group_count).answers()
+    print(max(0, _kilobytes("VmHWM") - before) * 1024)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,62 @@
+"""Apache DataSketches: KLL, REQ and t-digest for quantiles, Theta and HLL for distinct counts."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from aggr.arguments import nearest, shown
+from aggr.bench.peers.sketch import Array, SketchPeer
+
+_QUANTILES = {"kll": ("kll_doubles_sketch", 200), "req": ("req_doubles_sketch", 12), "tdigest": ("tdigest_double", 200)}
+_DISTINCT = {"theta": ("update_theta_sketch", 12), "hll": ("hll_sketch", 12)}
+_SIZES = {"kll": "k", "req": "k", "tdigest": "k", "theta": "lg_k", "hll": "lg_k"}
+
+
+class DataSketches(SketchPeer):
+    """A sketch of Apache DataSketches: ``kll``, ``req``, ``tdigest``, ``theta`` or ``hll``, with its size."""
+
+    name = "datasketches"
+    package = "datasketches"
+
+    def check(self) -> None:
+        """Refuse unknown sketches and parameters, and quantiles of a measure without any."""
+        name = self.sketch_name()
+        if name not in _SIZES:
+            raise ValueError(f"datasketches has no sketch {shown(name)} here; {nearest(name, _SIZES)}")
+        self.parameters({_SIZES[name]: self._default_size()})
+        if name in _QUANTILES:
+            self.quantiles()
+
+    def build(self, values: Array) -> Any:
+        """Update a new sketch with the array."""
+        name = self.sketch_name()
+        class_name, default = (_QUANTILES | _DISTINCT)[name]
+        size = self.parameters({_SIZES[name]: default})[_SIZES[name]]
+        sketch = getattr(importlib.import_module("datasketches"), class_name)(size)
+        if name in _QUANTILES:
+            sketch.update(values.astype(np.float64, copy=False))
+            if name == "tdigest":
+                sketch.compress()  # it has buffered the values only, and would sort them while it is read
+            return sketch
+        for value in values.tolist():
+            sketch.update(value)
+        return sketch
+
+    def read(self, sketch: Any) -> Any:
+        """Read the quantiles of the measure, or the estimate."""
+        if self.sketch_name() in _DISTINCT:
+            return sketch.get_estimate()
+        return [float(sketch.get_quantile(quantile)) for quantile in self.quantiles()]
+
+    def serialized_bytes(self, sketch: Any) -> int:
+        """Serialize in the package's compact form."""
+        name = self.sketch_name()
+        if name == "theta":
+            return len(sketch.compact().serialize())
+        return len(sketch.serialize_compact() if name == "hll" else sketch.serialize())
+
+    def _default_size(self) -> int:
+        return (_QUANTILES | _DISTINCT)[self.sketch_name()][1]

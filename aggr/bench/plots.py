@@ -1,0 +1,72 @@
+"""Plots of a report: errors by bytes of the state, and speed by the number of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aggr.bench.report import OURS, Report
+from aggr.extras import MissingExtra
+
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_EXACT = 1e-17  # errors of zero are drawn here, because the axis is logarithmic
+
+
+def plot(report: Report, file: str | Path) -> None:
+    """Draw a report into a file: rows to results by groups, and errors by bytes if there are any.
+
+    Parameters
+    ----------
+    report : Report
+    file : str or Path
+        Its ending chooses the format, such as ``.png`` or ``.svg``.
+
+    Raises
+    ------
+    MissingExtra
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("a plot", "plot", error) from None
+    panels = [_draw_speed, *([_draw_errors] if report.errors else [])]
+    figure = Figure(figsize=(7 * len(panels), 5), layout="constrained")
+    for place, draw in enumerate(panels):
+        draw(report, figure.add_subplot(1, len(panels), place + 1))
+    versions = ", ".join(f"{name} {value}" for name, value in report.about.items() if value and name != "rounds")
+    figure.supxlabel(versions, fontsize=7)
+    figure.savefig(file, dpi=150)
+
+
+def _draw_speed(report: Report, axes: Any) -> None:
+    """Draw nanoseconds per row from rows to results, one line per measure and peer."""
+    lines = dict.fromkeys((t.measure, t.by) for t in report.timings if t.stage == "answers")
+    for place, (measure, by) in enumerate(lines):
+        points = sorted(
+            (t.groups, t.ns) for t in report.timings if (t.measure, t.by, t.stage) == (measure, by, "answers")
+        )
+        style = "-" if by == OURS else "--"
+        color = _COLORS[place % len(_COLORS)]
+        axes.plot(*zip(*points, strict=True), style, marker="o", color=color, label=_label(measure, by))
+    axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="ns per row, from rows to results")
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
+
+
+def _draw_errors(report: Report, axes: Any) -> None:
+    """Draw the worst relative error against the bytes of the largest measured state."""
+    sizes = {(s.measure, s.by): s.bytes for s in report.sizes if s.bytes is not None}
+    worst: dict[tuple[str, str], float] = {}
+    for error in report.errors:
+        key = error.measure, error.by
+        worst[key] = max(worst.get(key, _EXACT), error.worst_relative)
+    for place, (key, worst_error) in enumerate(worst.items()):
+        if key in sizes:
+            marker = "o" if key[1] == OURS else "x"
+            axes.plot(sizes[key], worst_error, marker, color=_COLORS[place % len(_COLORS)], label=_label(*key))
+    axes.set(xscale="log", yscale="log", xlabel="bytes of one state", ylabel="worst relative error")
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
+
+
+def _label(measure: str, by: str) -> str:
+    return measure if by == OURS else by

@@ -1,0 +1,160 @@
+"""The figures of a benchmark as plain data: written as JSON, read back, and compared with earlier ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from aggr.arguments import shown
+
+OURS = "tiltframe"
+FORMAT = 1  # of the JSON
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one operation.
+
+    Parameters
+    ----------
+    measure : str
+        The call of the measure.
+    by : str
+        ``tiltframe``, or a peer with its expression.
+    stage : str
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for all from rows to results.
+    groups, rows : int
+    unit : str
+        ``row`` or ``state``.
+    ns : float
+        Nanoseconds per unit, the median of the rounds.
+    """
+
+    measure: str
+    by: str
+    stage: str
+    groups: int
+    rows: int
+    unit: str
+    ns: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """The bytes of one state, or of one serialized sketch of a peer, after a number of rows; None if it was refused."""
+
+    measure: str
+    by: str
+    rows: int
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Error:
+    """The errors of one part of a result, such as a quantile, over several groups of values of one distribution."""
+
+    measure: str
+    by: str
+    distribution: str
+    part: str
+    worst_relative: float
+    mean_relative: float
+    worst_rank: float | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The growth of resident memory while a measure is computed, in bytes; None if it could not be measured."""
+
+    measure: str
+    groups: int
+    rows: int
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of a benchmark.
+
+    Parameters
+    ----------
+    about : mapping
+        Commit, machine, versions and settings.
+    keeps_bits : mapping of str to bool
+        By the call of a measure: whether merged states equal the states of all rows, bit for bit.
+    timings, sizes, errors, memory : sequences
+    is_complete : bool
+        False if the benchmark was interrupted.
+
+    Examples
+    --------
+    >>> report = Report({"seed": 1}, timings=[Timing("sum('x')", "tiltframe", "reduce", 1, 1000, "row", 2.5)])
+    >>> Report.from_json(report.to_json()) == report
+    True
+    """
+
+    about: Mapping[str, Any]
+    keeps_bits: Mapping[str, bool] = field(default_factory=dict)
+    timings: Sequence[Timing] = field(default_factory=list)
+    sizes: Sequence[Size] = field(default_factory=list)
+    errors: Sequence[Error] = field(default_factory=list)
+    memory: Sequence[Memory] = field(default_factory=list)
+    is_complete: bool = True
+
+    def to_json(self) -> str:
+        """Write the figures as a JSON object."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Read figures that `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the text is not JSON of this form.
+        """
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ValueError(f"its format is not {FORMAT}")
+            return cls(
+                timings=[Timing(**row) for row in data.pop("timings")],
+                sizes=[Size(**row) for row in data.pop("sizes")],
+                errors=[Error(**row) for row in data.pop("errors")],
+                memory=[Memory(**row) for row in data.pop("memory")],
+                **data,
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            start = shown(text[:40])
+            raise ValueError(
+                f"not a report of tiltframe bench ({error}): {start}; pass a file written by --out"
+            ) from None
+
+    def changes_since(self, earlier: Report, threshold: float = 0.1) -> list[tuple[Timing, float]]:
+        """List the timings that differ from an earlier report.
+
+        Parameters
+        ----------
+        earlier : Report
+        threshold : float
+            The smallest relative difference to list.
+
+        Returns
+        -------
+        list of (Timing, float)
+            Timings of this report with the ratio of the new time to the earlier one.
+        """
+        before = {_key(timing): timing.ns for timing in earlier.timings}
+        changed = []
+        for timing in self.timings:
+            ns = before.get(_key(timing))
+            if ns and abs(timing.ns / ns - 1) >= threshold:
+                changed.append((timing, timing.ns / ns))
+        return changed
+
+
+def _key(timing: Timing) -> tuple[Any, ...]:
+    return tuple(getattr(timing, column.name) for column in fields(timing) if column.name != "ns")

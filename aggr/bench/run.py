@@ -1,0 +1,307 @@
+"""The benchmark of any measures: speed, bytes, errors and memory, with peers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_whole, shown
+from aggr.bench.costs import GROUP, MeasureCase
+from aggr.bench.distributions import DISTRIBUTIONS, draw, table_for
+from aggr.bench.exact import errors_of, exact_of, is_quantile_function, values_of
+from aggr.bench.memory import peak_bytes
+from aggr.bench.peers import Peer, counterparts, read_peer
+from aggr.bench.report import OURS, Error, Memory, Report, Size, Timing
+from aggr.bench.sizes import state_sizes
+from aggr.bench.timing import Call, alternate, circumstances
+from aggr.measure import Measure
+
+ERROR_GROUPS = 5  # groups of values whose errors are compared, for each distribution
+ERROR_ROWS = 20_000  # of each such group
+FEWEST_ERROR_ROWS = 100  # of each such group, for small data of the user
+AUTO = "auto"
+
+
+@dataclass
+class _Figures:
+    """The figures collected so far; a benchmark that is interrupted reports these."""
+
+    keeps_bits: dict[str, bool] = field(default_factory=dict)
+    timings: list[Timing] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A validated request."""
+
+    measures: Sequence[Measure]
+    peers: Sequence[Sequence[Peer]]  # for each measure
+    rows: pa.Table
+    data: str
+    groups: Sequence[int]
+    distributions: Sequence[str]
+    rounds: int
+    seed: int
+    has_memory: bool
+
+    def steps(self) -> list[tuple[str, Callable[[_Figures], None]]]:
+        """List the steps with a description each."""
+        steps: list[tuple[str, Callable[[_Figures], None]]] = []
+        for measure, peers in zip(self.measures, self.peers, strict=True):
+            times = [
+                (f"{measure}: {count:,} groups", partial(self._measure_times, measure, peers, count))
+                for count in self.groups
+            ]
+            names = (self.distributions or ("",)) if exact_of(measure.function) is not None else ()
+            errors = [
+                (f"{measure}: errors {name}", partial(self._measure_errors, measure, peers, name)) for name in names
+            ]
+            memory = [(f"{measure}: memory", partial(self._measure_memory, measure))] if self.has_memory else []
+            steps += [(f"{measure}: bytes", partial(self._measure_sizes, measure, peers)), *times, *memory, *errors]
+        return steps
+
+    def _measure_times(self, measure: Measure, peers: Sequence[Peer], count: int, figures: _Figures) -> None:
+        """Time our operations and the peers in turn, in one process."""
+        rows = _with_groups(self.rows, count, self.seed)
+        case = MeasureCase(measure, rows, count)
+        figures.keeps_bits[repr(measure)] = figures.keeps_bits.get(repr(measure), True) and case.merges_keep_bits()
+        timings: list[tuple[Timing, Call, int]] = []
+        for operation in case.operations():
+            timing = Timing(
+                measure=repr(measure),
+                by=OURS,
+                stage=operation.stage,
+                groups=count,
+                rows=len(rows),
+                unit=operation.unit,
+                ns=math.nan,
+            )
+            timings.append((timing, operation.call, operation.count))
+        for peer in peers:
+            fewer = _limited(rows, peer.row_limit)
+            call = peer.prepare(fewer, count)
+            timing = Timing(
+                repr(measure), str(peer), stage="answers", groups=count, rows=len(fewer), unit="row", ns=math.nan
+            )
+            timings.append((timing, call, len(fewer)))
+        seconds = alternate([call for _, call, _ in timings], self.rounds)
+        for (timing, _, units), median in zip(timings, seconds, strict=True):
+            figures.timings.append(replace(timing, ns=median / max(1, units) * 1e9))
+
+    def _measure_sizes(self, measure: Measure, peers: Sequence[Peer], figures: _Figures) -> None:
+        for count, size in state_sizes(measure, self.rows):
+            figures.sizes.append(Size(repr(measure), OURS, count, size))
+            for peer in peers:
+                if peer.row_limit is not None and count > peer.row_limit:
+                    continue
+                size_of_peer = peer.state_bytes(values_of(measure, self.rows.slice(0, count)))
+                if size_of_peer is not None:
+                    figures.sizes.append(Size(repr(measure), str(peer), count, size_of_peer))
+
+    def _measure_memory(self, measure: Measure, figures: _Figures) -> None:
+        count = max(self.groups)
+        case = MeasureCase(measure, _with_groups(self.rows, count, self.seed), count)
+        figures.memory.append(Memory(repr(measure), count, len(self.rows), peak_bytes(case)))
+
+    def _measure_errors(self, measure: Measure, peers: Sequence[Peer], distribution: str, figures: _Figures) -> None:
+        """Compare the results for several groups of values with the exact ones."""
+        exact = exact_of(measure.function)
+        if exact is None:
+            return
+        if distribution:
+            rows = table_for([measure], ERROR_GROUPS * ERROR_ROWS, distribution, self.seed)
+        else:
+            rows = self.rows.slice(0, ERROR_GROUPS * ERROR_ROWS)
+        count = max(1, min(ERROR_GROUPS, len(rows) // FEWEST_ERROR_ROWS))
+        ids = np.arange(len(rows)) * count // len(rows)
+        grouped = rows.append_column(GROUP, pa.array(ids)).combine_chunks()
+        parts = [values_of(measure, grouped.filter(pa.array(ids == group))) for group in range(count)]
+        if not all(map(len, parts)):  # a group without values has no exact result
+            return
+        ranges = [exact(part) for part in parts]
+        has_ranks = is_quantile_function(measure.function)
+        ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts]
+        try:
+            ours = MeasureCase(measure, grouped, count).answers().to_pylist()
+        except (ValueError, OverflowError):  # more values than a bounded function accepts
+            return
+        theirs = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
+        for by, results in [(OURS, ours), *theirs]:
+            for part in errors_of(results, ranges, ordered):
+                figures.errors.append(
+                    Error(
+                        measure=repr(measure),
+                        by=by,
+                        distribution=distribution or self.data,
+                        part=part.part,
+                        worst_relative=part.worst_relative,
+                        mean_relative=part.mean_relative,
+                        worst_rank=part.worst_rank,
+                    )
+                )
+
+
+def bench(
+    measures: Measure | Sequence[Measure],
+    *,
+    against: str | Sequence[str] = AUTO,
+    data: pa.Table | None = None,
+    rows: int = 1_000_000,
+    groups: Sequence[int] = (1, 1000),
+    distributions: Sequence[str] = ("lognormal",),
+    rounds: int = 5,
+    seed: int = 1,
+    memory: bool = True,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Report:
+    """Measure speed, bytes, errors and memory of measures, and of other packages on the same rows.
+
+    Parameters
+    ----------
+    measures : Measure or sequence of Measure
+        Of built-in functions or your own, such as ``aggr.dds("x", [0.5, 0.99])``.
+    against : str or sequence of str
+        Peers as ``NAME:EXPRESSION``, such as ``"duckdb:quantile_cont(x, [0.5, 0.99])"`` or ``"datasketches:kll"``.
+        ``"auto"`` takes the known counterparts of built-in functions whose packages are installed. An empty sequence
+        means none.
+    data : pa.Table, optional
+        Your own rows; by default random values of the first of ``distributions``.
+    rows : int
+        The number of random rows, at least 1. Ignored if ``data`` is passed.
+    groups : sequence of int
+        Numbers of groups; rows are assigned to them at random.
+    distributions : sequence of str
+        Of `DISTRIBUTIONS`; errors are measured on each. Ignored if ``data`` is passed.
+    rounds : int
+        The number of timed runs of each operation, from 1; medians are reported.
+    seed : int
+        Of random values and groups.
+    memory : bool
+        Whether to measure peak memory, in a process of its own.
+    progress : callable, optional
+        Called as ``progress(done, total, step)`` before each step.
+
+    Returns
+    -------
+    Report
+        An interrupted benchmark (Ctrl-C) returns the figures measured until then, with ``is_complete`` False.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For wrong arguments, unknown peers, missing packages, and measures that do not fit the rows; before anything
+        is measured.
+
+    Notes
+    -----
+    All operations alternate within one process, and medians are compared, because machines are noisy. The engines run
+    with one thread. Errors are relative to the exact result: of quantiles, to the nearest value between the two
+    neighbouring ranks.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> report = aggr.bench.bench(aggr.sum("x"), against=(), rows=1000, groups=(1,), rounds=1, memory=False)
+    >>> [timing.stage for timing in report.timings], report.keeps_bits
+    (['reduce', 'merge', 'finish', 'answers'], {"sum('x')": True})
+    """
+    plan = _checked_plan(
+        [measures] if isinstance(measures, Measure) else list(measures),
+        against=against,
+        data=data,
+        rows=rows,
+        groups=groups,
+        distributions=distributions,
+        rounds=rounds,
+        seed=seed,
+        has_memory=memory,
+    )
+    figures = _Figures()
+    is_complete = True
+    steps = plan.steps()
+    try:
+        for place, (description, step) in enumerate(steps):
+            if progress is not None:
+                progress(place, len(steps), description)
+            step(figures)
+        if progress is not None:
+            progress(len(steps), len(steps), "")
+    except KeyboardInterrupt:
+        is_complete = False
+    packages = sorted({peer.package for peers in plan.peers for peer in peers})
+    about = {
+        **circumstances(("tiltframe", "numpy", "pyarrow", "numba", *packages)),
+        "seed": plan.seed,
+        "rounds": plan.rounds,
+        "data": plan.data,
+    }
+    return Report(about=about, is_complete=is_complete, **vars(figures))
+
+
+def _checked_plan(
+    measures: Sequence[Measure],
+    *,
+    against: str | Sequence[str],
+    data: pa.Table | None,
+    rows: int,
+    groups: Sequence[int],
+    distributions: Sequence[str],
+    rounds: int,
+    seed: int,
+    has_memory: bool,
+) -> _Plan:
+    """Validate the whole request, and evaluate every measure on a few rows."""
+    if not measures:
+        raise ValueError("there is no measure to benchmark; pass one such as aggr.dds('x', [0.5, 0.99])")
+    checked_whole(rounds, "rounds", low=1)
+    checked_whole(rows, "rows", low=1)
+    counts = [checked_whole(count, "a number of groups", low=1) for count in groups]
+    for name in distributions:
+        draw(name, 0)
+    if data is None and not distributions:
+        raise ValueError(f"pass data, or one of the distributions {', '.join(DISTRIBUTIONS)}")
+    table = table_for(measures, rows, distributions[0], seed) if data is None else data.combine_chunks()
+    if not len(table):
+        raise ValueError("the data has no rows; pass at least one")
+    counts = [count for count in counts if count <= len(table)]
+    if not counts:
+        raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")
+    peers: list[list[Peer]] = []
+    for measure in measures:
+        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()  # refuses what does not fit
+        if against == AUTO:
+            peers.append(counterparts(measure))
+        else:
+            texts = [against] if isinstance(against, str) else list(against)
+            peers.append([read_peer(text, measure) for text in texts])
+        for peer in peers[-1]:
+            peer.prepare(_with_groups(table.slice(0, 10), 1, seed), 1)
+    return _Plan(
+        measures=measures,
+        peers=peers,
+        rows=table,
+        data=f"{len(table):,} rows, {'own data' if data is not None else distributions[0]}",
+        groups=counts,
+        distributions=() if data is not None else tuple(distributions),
+        rounds=rounds,
+        seed=seed,
+        has_memory=has_memory,
+    )
+
+
+def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
+    """Assign each row to a random group; with one group, or as many as rows, no group stays empty."""
+    ids = np.random.default_rng(seed).integers(0, count, len(rows)) if count > 1 else np.zeros(len(rows), np.int64)
+    return rows.append_column(GROUP, pa.array(ids)).combine_chunks()
+
+
+def _limited(rows: pa.Table, limit: int | None) -> pa.Table:
+    return rows if limit is None else rows.slice(0, limit)

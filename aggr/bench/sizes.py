@@ -1,0 +1,41 @@
+"""Bytes of one state after different numbers of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from aggr.bench.distributions import event_times
+from aggr.function import EVENT_TIME
+from aggr.groups.groups import Groups
+from aggr.measure import Measure
+
+ROW_COUNTS = (1, 100, 10_000, 1_000_000)
+
+
+def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
+    """Yield pairs of a number of rows and the bytes of one state of so many rows in Arrow's memory.
+
+    Parameters
+    ----------
+    measure : Measure
+    rows : pa.Table
+        Numbers of rows beyond those of the table are left out.
+
+    Yields
+    ------
+    (int, int or None)
+        None if the function refuses so many rows, as bounded lists do.
+    """
+    for count in ROW_COUNTS:
+        if count > len(rows):
+            return
+        first = rows.slice(0, count)
+        times = event_times(count) if EVENT_TIME in measure.function.inputs else None
+        try:
+            states = measure.reduce(first, Groups.single(count), times)
+        except (ValueError, OverflowError):
+            yield count, None
+        else:
+            yield count, states.nbytes

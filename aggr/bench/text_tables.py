@@ -1,0 +1,109 @@
+"""The figures of a report as tables of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aggr.bench.report import OURS, Report
+
+STAGES = ("reduce", "merge", "finish", "answers")
+
+
+def as_text(report: Report, earlier: Report | None = None) -> str:
+    """Write the tables of speed, bytes, errors and memory, and the changes since an earlier report.
+
+    Parameters
+    ----------
+    report : Report
+    earlier : Report, optional
+
+    Returns
+    -------
+    str
+        Tables without figures are left out.
+    """
+    parts = [_timings(report), _sizes(report), _errors(report), _memory(report)]
+    parts += [
+        f"merged states of {call} have the bits of all rows: {'yes' if same else 'NO'}"
+        for call, same in report.keeps_bits.items()
+    ]
+    if earlier is not None:
+        parts.append(_changes(report, earlier))
+    if not report.is_complete:
+        parts.append("interrupted: the figures are not complete")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _timings(report: Report) -> str:
+    lines = [["measure", "by", "groups", "reduce", "merge", "finish", "rows to results", "ratio"]]
+    by_row = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
+    for measure, by, groups in dict.fromkeys((t.measure, t.by, t.groups) for t in report.timings):
+        figures = [by_row.get((measure, by, groups, stage)) for stage in STAGES]
+        ours, answers = by_row.get((measure, OURS, groups, "answers")), figures[-1]
+        ratio = f"{answers / ours:.2f} ×" if ours and answers and by != OURS else ""
+        cells = ["" if ns is None else f"{ns:,.1f}" for ns in figures]
+        lines.append([measure if by == OURS else "", by, f"{groups:,}", *cells, ratio])
+    title = "nanoseconds: reduce and rows to results per row, merge and finish per state; ratio to tiltframe"
+    return _table(title, lines)
+
+
+def _sizes(report: Report) -> str:
+    counts = list(dict.fromkeys(size.rows for size in report.sizes))
+    lines = [["measure", "by", *(f"{count:,} rows" for count in counts)]]
+    by_row = {(s.measure, s.by, s.rows): s.bytes for s in report.sizes}
+    for measure, by in dict.fromkeys((s.measure, s.by) for s in report.sizes):
+        cells = [_bytes(by_row.get((measure, by, count))) for count in counts]
+        lines.append([measure if by == OURS else "", by, *cells])
+    return _table("bytes of one state", lines)
+
+
+def _errors(report: Report) -> str:
+    lines = [["measure", "by", "distribution", "part", "worst relative", "mean relative", "worst rank"]]
+    for error in report.errors:
+        rank = "" if error.worst_rank is None else f"{error.worst_rank:.2%}"
+        first = error.measure if error.by == OURS else ""
+        figures = [_share(error.worst_relative), _share(error.mean_relative), rank]
+        lines.append([first, error.by, error.distribution, error.part, *figures])
+    return _table("errors of the value, relative to the exact result, and of the rank", lines)
+
+
+def _memory(report: Report) -> str:
+    lines = [["measure", "groups", "rows", "peak memory"]]
+    for memory in report.memory:
+        size = "not measured" if memory.bytes is None else f"{memory.bytes / 2**20:,.1f} MiB"
+        lines.append([memory.measure, f"{memory.groups:,}", f"{memory.rows:,}", size])
+    return _table("peak memory beyond the rows", lines)
+
+
+def _changes(report: Report, earlier: Report) -> str:
+    lines = [["measure", "by", "stage", "groups", "ns", "new / earlier"]]
+    for timing, ratio in report.changes_since(earlier):
+        figures = [f"{timing.groups:,}", f"{timing.ns:,.1f}", f"{ratio:.2f}"]
+        lines.append([timing.measure, timing.by, timing.stage, *figures])
+    if len(lines) == 1:
+        return "no time differs from the earlier report by 10 % or more"
+    return _table("times that differ from the earlier report by 10 % or more", lines)
+
+
+def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
+    """Align the columns: text to the left, figures, which begin after the names, to the right."""
+    if len(lines) == 1:
+        return ""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    left = {"measure", "by", "distribution", "part", "stage"}
+    aligned = [
+        "  ".join(
+            cell.ljust(width) if name in left else cell.rjust(width)
+            for name, cell, width in zip(lines[0], line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([title, "", aligned[0], "-" * len(aligned[0]), *aligned[1:]])
+
+
+def _bytes(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _share(error: float) -> str:
+    return "exact" if error == 0 else f"{error:.2g}"

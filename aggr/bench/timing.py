@@ -1,0 +1,126 @@
+"""Timing of several calls within one process, and the description of the machine and the versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from aggr.compiling.jit import compile_at_once
+
+Call = Callable[[], object]
+
+
+def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None] | None = None) -> list[float]:
+    """Run all calls once per round, each round in a new random order, and return the median time of each.
+
+    Every call therefore runs with the caches, the freed memory and the clock speed that different other calls leave
+    behind. Ratios of the medians can be compared even if the machine is noisy.
+
+    Parameters
+    ----------
+    calls : sequence of callables without parameters
+    rounds : int
+        The number of runs of each call.
+    after_round : callable without parameters, optional
+        Called after each round, for example to advance a progress bar.
+
+    Returns
+    -------
+    list of float, shape (len(calls),)
+        Seconds.
+
+    Examples
+    --------
+    >>> fast, slow = alternate([lambda: None, lambda: sum(range(100_000))], rounds=3)
+    >>> fast < slow
+    True
+    """
+    seconds: list[list[float]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    rng = random.Random(1)
+    with compile_at_once():  # the time of compilation is measured elsewhere, by benchmarks.cold
+        for _ in range(rounds):
+            rng.shuffle(order)
+            for i in order:
+                begin = time.perf_counter()
+                calls[i]()
+                seconds[i].append(time.perf_counter() - begin)
+            if after_round is not None:
+                after_round()
+    return [statistics.median(times) for times in seconds]
+
+
+def one_round(calls: Mapping[str, Call], seed: int) -> dict[str, float]:
+    """Run all calls once in a random order, and return the seconds of each."""
+    seconds = {}
+    for name in random.Random(seed).sample(list(calls), len(calls)):
+        begin = time.perf_counter()
+        calls[name]()
+        seconds[name] = time.perf_counter() - begin
+    return seconds
+
+
+def one_core() -> None:
+    """Restrict this process to one core.
+
+    Call it before the first import of an engine such as Polars, because the engine's threads inherit the restriction.
+    """
+    os.environ["POLARS_MAX_THREADS"] = "1"  # Polars reads it when it is imported
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    if hasattr(os, "sched_setaffinity"):  # Linux only
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def circumstances(packages: Iterable[str] = ("numpy", "pyarrow")) -> dict[str, object]:
+    """Describe the commit, the machine and the versions of Python and of packages.
+
+    Parameters
+    ----------
+    packages : iterable of str
+        Names of distributions.
+
+    Returns
+    -------
+    dict
+        ``commit`` is empty outside a repository. A package that is not installed has the version None.
+    """
+    return {
+        "commit": _commit(),
+        "machine": _processor(),
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+        **{package: _version(package) for package in packages},
+    }
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        described = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    except OSError:  # git is not installed
+        return ""
+    return described.stdout.strip()
+
+
+def _processor() -> str:
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.processor())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,228 @@
+"""`aggr.bench`: what it measures, against independent computations, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import bench
+from aggr.bench.exact import errors_of, exact_of
+from aggr.bench.peers import counterparts, read_peer
+from aggr.extend import COUNT, ExactSums
+
+SMALL = {"rows": 2000, "groups": (1, 7), "rounds": 1, "memory": False}
+
+
+@dataclass(frozen=True)
+class MeanCube(ExactSums):
+    """Take the mean of the cubes of a column."""
+
+    name = "mean_cube"
+    keeps = "exact sum of cubes, count"
+    returns = "float64"
+    sums = {"cubes": "value·value·value"}  # noqa: RUF012
+
+    def result(self, sums):
+        return sums["cubes"].over(sums.n)
+
+    def exact(self, rows):
+        return float(sum(Fraction(x) ** 3 for x in rows.to_pylist()) / len(rows))
+
+
+@dataclass(frozen=True)
+class RowsSeen(aggr.Function):
+    """Count rows, and wrongly add one for each state that is merged."""
+
+    name = "rows_seen"
+    keeps = "count"
+    returns = "int64"
+    guarantee = "none"
+
+    @property
+    def state_fields(self):
+        return {"count": COUNT}
+
+    def reduce_values(self, values):
+        return {"count": pa.array(np.bincount(values.groups.ids, minlength=values.groups.n) + 1)}
+
+    def finish_states(self, states):
+        return states.field("count")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        aggr.dds("x", [0.5, 0.99]),
+        aggr.sum("x", weight="n"),
+        aggr.corr("y", x="x"),
+        aggr.count(),
+        aggr.count(where="x > 20"),
+        aggr.first("x"),
+        aggr.bool_and("ok"),
+        aggr.mode("word"),
+        aggr.collect("x", max=10_000),
+        aggr.arg_max("x", by="y"),
+    ],
+    ids=str,
+)
+def test_any_function_is_measured_in_all_stages(call):
+    report = bench.bench(call, against=(), **SMALL)
+    stages = [(timing.stage, timing.groups) for timing in report.timings]
+    assert stages == [(stage, n) for n in (1, 7) for stage in ("reduce", "merge", "finish", "answers")]
+    assert all(timing.ns > 0 for timing in report.timings)
+    assert report.keeps_bits == {repr(call): True}
+    assert [size.rows for size in report.sizes] == [1, 100]
+    assert all(size.bytes for size in report.sizes)
+
+
+def test_a_function_of_ones_own_is_compared_with_the_exact_result_that_it_declares():
+    measure = aggr.Measure(MeanCube(), "x")
+    (error,) = bench.bench(measure, against=(), **SMALL).errors
+    assert (error.by, error.worst_relative, error.worst_rank) == ("tiltframe", 0.0, None)
+
+
+def test_states_that_change_when_they_are_merged_are_reported():
+    report = bench.bench(aggr.Measure(RowsSeen(), "x"), against=(), **SMALL)
+    assert report.keeps_bits == {"rows_seen('x')": False}
+    assert "NO" in bench.as_text(report)
+
+
+def test_errors_of_quantiles_are_those_of_a_naive_computation():
+    values = bench.draw("lognormal", 500, seed=3)
+    exact = exact_of(aggr.Hdr((0.5, 0.9)))(pa.array(values))
+    ordered = sorted(values)
+    assert exact == {"0.5": (ordered[249], ordered[250]), "0.9": (ordered[449], ordered[450])}
+    high = exact["0.9"][1]
+    result = {"quantiles": {"0.5": exact["0.5"][0], "0.9": high * 1.25}}
+    half, tail = errors_of([result], [exact], [np.sort(values)])
+    assert (half.worst_relative, half.worst_rank) == (0.0, 0.0)
+    assert math.isclose(tail.worst_relative, 0.25)
+    assert math.isclose(tail.worst_rank, sum(value < high * 1.25 for value in values) / 500 - 0.9)
+
+
+@pytest.mark.parametrize("name", ["sum", "avg", "var", "stdev", "min", "max", "count"])
+def test_exact_functions_have_no_error_on_any_distribution(name):
+    report = bench.bench(getattr(aggr, name)("x"), against=(), distributions=bench.DISTRIBUTIONS[:3], **SMALL)
+    assert {error.distribution for error in report.errors} == set(bench.DISTRIBUTIONS[:3])
+    assert all(error.worst_relative == 0 for error in report.errors), report.errors
+
+
+def test_a_function_that_refuses_the_rows_has_no_errors_and_no_bytes_there():
+    report = bench.bench(aggr.count_distinct("x", max=50), against=(), rows=100, groups=(10,), rounds=1, memory=False)
+    assert [(size.rows, size.bytes is None) for size in report.sizes] == [(1, False), (100, True)]
+    assert report.errors == []
+
+
+@pytest.mark.parametrize(
+    ("measure", "peers"),
+    [
+        (
+            aggr.dds("x", [0.5, 0.9]),
+            ["duckdb:quantile_cont(x, [0.5, 0.9])", "datasketches:kll(k=400)", "ddsketch:ddsketch"],
+        ),
+        (aggr.avg("x"), ["duckdb:avg(x)", "polars:avg(x)"]),
+        (aggr.approx_count_distinct("x"), ["datasketches:theta(lg_k=14)", "datasketches:hll"]),
+    ],
+    ids=str,
+)
+def test_peers_give_results_of_the_same_rows(measure, peers):
+    data = pa.table({"x": bench.draw("normal", 1000)})
+    report = bench.bench(measure, against=peers, data=data, groups=(3,), rounds=1, memory=False)
+    assert [timing.by for timing in report.timings if timing.stage == "answers"] == ["tiltframe", *peers]
+    worst = {error.by: error.worst_relative for error in report.errors}
+    assert set(worst) == {"tiltframe", *peers}
+    assert max(worst.values()) < 0.1
+
+
+def test_counterparts_of_built_in_functions_are_found():
+    assert "duckdb:approx_quantile(ms, [0.5])" in map(str, counterparts(aggr.dds("ms", [0.5])))
+    assert counterparts(aggr.dds("ms", [0.5], where="ms > 1")) == []
+    assert counterparts(aggr.funnel("page", ["view"])) == []
+
+
+def test_data_of_ones_own_and_seeds():
+    data = pa.table({"x": [1.0, 2.0, 4.0], "unused": ["a", "b", "c"]})
+    first, second = (
+        bench.bench(aggr.max("x"), against=(), data=data, groups=(1, 5), rounds=1, memory=False) for _ in "ab"
+    )
+    assert [t.groups for t in first.timings] == [1] * 4  # five groups of three rows are left out
+    assert [s.bytes for s in first.sizes] == [s.bytes for s in second.sizes]
+    assert bench.draw("bimodal", 9, seed=2).tolist() == bench.draw("bimodal", 9, seed=2).tolist()
+
+
+def test_a_report_is_read_back_and_compared():
+    report = bench.bench(aggr.max("x"), against=(), **SMALL)
+    again = bench.Report.from_json(report.to_json())
+    assert again == report
+    slower = json.loads(report.to_json())
+    slower["timings"][0]["ns"] *= 2
+    changes = bench.Report.from_json(json.dumps(slower)).changes_since(report)
+    assert [(timing.stage, round(ratio, 6)) for timing, ratio in changes] == [("reduce", 2.0)]
+    assert "new / earlier" in bench.as_text(again, bench.Report.from_json(json.dumps(slower)))
+
+
+def test_an_interrupt_keeps_the_figures_so_far():
+    def interrupt(done, total, step):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    report = bench.bench(aggr.max("x"), against=(), progress=interrupt, **SMALL)
+    assert not report.is_complete
+    assert report.sizes
+    assert not report.timings
+    assert "not complete" in bench.as_text(report)
+
+
+@pytest.mark.slow
+def test_memory_is_measured_in_a_process_of_its_own():
+    report = bench.bench(aggr.collect("x", max=500_000), against=(), rows=200_000, groups=(1,), rounds=1)
+    (memory,) = report.memory
+    assert memory.bytes is None or memory.bytes > 200_000 * 8  # the state contains all values
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"against": ["duckdb"]}, "write NAME:EXPRESSION"),
+        ({"against": ["duck:avg(x)"]}, "unknown peer 'duck'"),
+        ({"against": ["duckdb:nothing(x)"]}, "DuckDB cannot evaluate"),
+        ({"against": ["polars:nothing(x)"]}, "Polars cannot evaluate"),
+        ({"against": ["datasketches:kll"]}, "compare it with a measure that has some"),
+        ({"against": ["datasketches:klm"]}, "no sketch 'klm'"),
+        ({"distributions": ["gauss"]}, "unknown distribution 'gauss'"),
+        ({"groups": [0]}, "a number of groups"),
+        ({"groups": [10_000]}, "more groups than rows"),
+        ({"rounds": 0}, "rounds"),
+        ({"data": pa.table({"y": [1]})}, "x"),
+        ({"data": pa.table({"x": pa.array([], pa.float64())})}, "no rows"),
+        ({"data": pa.table({"x": ["a"]})}, "avg"),
+    ],
+    ids=str,
+)
+def test_wrong_requests_are_refused_before_anything_is_measured(change, message):
+    steps = []
+    with pytest.raises((ValueError, TypeError), match=message):
+        bench.bench(aggr.avg("x"), **{**SMALL, "against": (), "progress": lambda *step: steps.append(step), **change})
+    assert steps == []
+
+
+def test_text_that_is_not_a_report_is_refused():
+    for text in ("", "[]", "{}", '{"format": 0}', '{"format": 1, "timings": [{"ns": 1}]}'):
+        with pytest.raises(ValueError, match="pass a file written by --out"):
+            bench.Report.from_json(text)
+
+
+def test_a_peer_says_which_package_is_missing(monkeypatch):
+    from aggr.bench.peers.duckdb import DuckDB
+
+    monkeypatch.setattr(DuckDB, "package", "not_there")
+    with pytest.raises(ValueError, match=r"pip install 'tiltframe\[bench\]'"):
+        read_peer("duckdb:avg(x)", aggr.avg("x"))
+    assert all(peer.name != "duckdb" for peer in counterparts(aggr.avg("x")))
