@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
+PYTHONS ?= 3.12 3.13
+INSTALL := -m pip install -qq --disable-pip-version-check --constraint
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oldest fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help demo test test-all test-oldest test-pythons fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,27 +23,34 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	@echo "there is no Java: setting up .venv-sail, with Sail in Spark's place …"
 	@$(PYTHON) -m venv .venv-sail
 	@grep -v '^pyspark==' constraints.txt >.venv-sail/constraints.txt
-	@.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-sail/constraints.txt \
-	  --editable '.[demo-sail]'
+	@.venv-sail/bin/python $(INSTALL) .venv-sail/constraints.txt --editable '.[demo-sail]'
 	@touch $@
 
-test: java $(READY) ## Run the tests but for the long ones, in two processes (twelve minutes; JOBS=1 for one)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 -m "not long"
+test: java $(READY) ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
+	@$(PYTEST) -m "not long" --few 4
 
-test-long: java $(READY) ## Run the tests that take seconds to minutes each: kills, several engines, pages, more random trials (25 minutes)
-	@$(BIN)/python -m pytest -n $(JOBS) --durations=25 -m long
+test-all: java $(VENV)/.docs ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
+	@$(PYTEST) --durations=25
 
-test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
-	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
+test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
+	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe
 	@.venv-oldest/bin/python -m pytest tests/spark/test_udaf.py
+
+test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is installed (pyenv, or on the PATH)
+	@for version in $(PYTHONS); do \
+	  if python=$$(.ci/find_python $$version); then \
+	    echo "Python $$version:"; \
+	    $(MAKE) --no-print-directory fast PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	  else echo "Python $$version is not installed."; fi; \
+	done
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	@$(PYTHON) -m venv .venv-oldest
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
+	@.venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store and not long" --few 3 \
+	@$(PYTEST) -m "not spark and not slow and not store and not long" --few 3 \
 	  --ignore tests/cli/test_bad_inputs.py -x tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
@@ -51,7 +61,7 @@ mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and the rea
 	@$(BIN)/python -m tests.mutation $(if $(AGAIN),--again)
 
 $(VENV)/.mutation: $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[mutation]'
 	@touch $@
 
 prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events and histograms, and write it down
@@ -67,7 +77,7 @@ docs: $(VENV)/.docs ## Make the documentation site, build/site/index.html (warni
 	@$(BIN)/python -m sphinx -b html -q -W --keep-going -d build/docs docs build/site && echo build/site/index.html
 
 $(VENV)/.docs: $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[docs]'
 	@touch $@
 
 extras: java $(READY) ## Install each extra alone into an empty environment, and follow its section of docs/installing.md
@@ -80,7 +90,7 @@ bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (so
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 $(VENV)/.bench: $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[bench]'
 	@touch $@
 
 report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all that docs/report.md says, and write it anew (two hours)
@@ -90,7 +100,7 @@ dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) .venv-oldest .venv-sail demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-sail $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \
@@ -101,5 +111,5 @@ $(READY): pyproject.toml constraints.txt
 	  echo "tiltframe needs Python 3.11 or newer: install it, and name it, say make PYTHON=python3.11." >&2; exit 1; }
 	@echo "setting up $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[dev]'
 	@touch $(READY)

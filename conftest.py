@@ -1,5 +1,6 @@
-"""Spark's workers run the ``python3`` of the PATH unless told otherwise: let the tests use the one they run on."""
+"""What all tests share: environment variables, marks, `--few`, and failures for skipped tests with CI=true."""
 
+import gc
 import os
 import sys
 from collections import defaultdict
@@ -8,6 +9,17 @@ import pytest
 
 LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # of docs, whose examples start streams on Spark
 
+# A test may be skipped in CI for these reasons alone: an installation would not help.
+ALLOWED_SKIPS = (
+    "root may write everywhere",
+    "needs root, to act as another user",
+    "needs glibc",
+    "datasketches has no wheels for Python 3.14 and newer",
+    "this pyarrow has no remainder",
+    "this PySpark has no TwsTester",
+)
+
+# Spark's workers run the ``python3`` of the PATH by default: let them use the interpreter of the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code
@@ -36,8 +48,33 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item in chosen]
 
 
-@pytest.fixture(autouse=True)
-def readme_folder(request, tmp_path, monkeypatch):
-    """Run the README's example in an empty folder, because it creates a store there."""
-    if request.node.path.name == "README.md":
-        monkeypatch.chdir(tmp_path)
+def fail_if_skipped(report):
+    """With CI=true, let a test or file that is skipped fail, unless its reason is among `ALLOWED_SKIPS`."""
+    if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if any(allowed in reason for allowed in ALLOWED_SKIPS):
+        return
+    report.outcome = "failed"
+    report.longrepr = f"{reason}\nWith CI=true, tools and packages must be installed: run `.ci/install_tools`."
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Apply `fail_if_skipped` to each test."""
+    report = yield
+    fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    """Apply `fail_if_skipped` to each file."""
+    report = yield
+    fail_if_skipped(report)
+    return report
+
+
+def pytest_unconfigure():
+    """Let the interpreter free what `spark_udaf.plan.worker` froze; DuckDB reports frozen objects as leaks at exit."""
+    gc.unfreeze()

@@ -71,6 +71,7 @@ def test_a_handler_that_is_set_while_ctrl_c_waits_stays():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_while_a_loop_is_compiled(tmp_path):
     """LLVM calls back into Python, where an interrupt would be lost."""
     text = "import numpy as np\nfrom aggr.compiling.jit import compiled\n"
@@ -127,6 +128,7 @@ def test_where_nothing_can_be_written_each_process_compiles():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_without_the_compiler_the_loops_give_the_same():
     """The loops are plain Python: run as such, every kernel gives the same bits."""
     script = """

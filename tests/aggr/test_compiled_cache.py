@@ -65,6 +65,7 @@ def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_code_that_checks_indices_is_kept_apart(tmp_path):
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
@@ -72,6 +73,7 @@ def test_code_that_checks_indices_is_kept_apart(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_workers_are_tuned_unless_that_is_turned_off():
     script = """
 import gc, os, pyarrow as pa
@@ -166,6 +168,7 @@ def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_warm_is_not_compiled_again(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
 

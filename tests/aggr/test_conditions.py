@@ -191,7 +191,7 @@ CHOSEN = {
 @pytest.mark.parametrize("condition", CHOSEN)
 def test_a_condition_chooses_its_rows(condition):
     if " % " in condition and not hasattr(pc, "remainder"):
-        pytest.skip("this pyarrow has no remainder, which the condition says")
+        pytest.skip("this pyarrow has no remainder")
     assert rows_where(condition, TABLE).nonzero()[0].tolist() == CHOSEN[condition]
     rows = TABLE.append_column("row", pa.array(range(5)))
     filtered = ds.dataset(rows).to_table(columns=["row"], filter=to_expression(condition, rows.schema))
@@ -296,6 +296,7 @@ def test_long_chains(terms, term, joint, rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terms", [500, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_long_sums_lists_and_choices(terms):
     rows = pa.table({"x": [1, 2], "f": [0.1, 1e16], "s": ["a", "b"]})
     assert evaluate(" + ".join(["x"] * terms), rows).to_pylist() == [terms, 2 * terms]

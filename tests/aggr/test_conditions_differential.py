@@ -75,6 +75,7 @@ def chosen_by_us(text, rows):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
     """``TRIALS`` says how many conditions, ``TILTFRAME_SEED`` which.
 

@@ -30,7 +30,7 @@ print(before, faults())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_pages_are_touched_once():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())

@@ -235,7 +235,11 @@ def test_oracle_stdev():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 3), pa.decimal128(38, 20)], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int64(), pytest.param(pa.decimal128(20, 3), marks=pytest.mark.long), pa.decimal128(38, 20)],
+    ids=str,
+)
 def test_oracle_whole_numbers(kind):
     source = source_of(aggr.Sum(), kind)
     with localcontext(prec=60):

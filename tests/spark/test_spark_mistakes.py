@@ -327,6 +327,7 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
         spark.read.format("tiltframe").schema("n string").option("per", "1h").load(uri).collect()
 
 
+@pytest.mark.long
 def test_moments_travel_as_they_are_given(spark, names):
     import spark_udaf as su
 

@@ -86,6 +86,7 @@ def test_a_query_that_fails_and_goes_on_emits_what_the_batch_job_computes(spark,
     assert len(found) > 20
 
 
+@pytest.mark.long
 def test_the_command_prints_the_results_of_ordered_windows(spark, folder, capfd):
     command = ["stream", str(folder / "in"), "--spark", "--format", "parquet", "--once", "--time", "ts", "--key", "k"]
     command += ["--measure", "n=count()", "--measure", "total=sum(x)", "--disorder", f"{DELAY}s", "--shards", "2"]

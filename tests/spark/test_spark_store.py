@@ -180,6 +180,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     df = spark.createDataFrame(rows.slice(0, 50))
     store = FrameStore(tmp_path / "s", KEPT)

@@ -41,6 +41,7 @@ def made_and_read(spark, statement: str) -> None:
         spark.sql("DROP TABLE IF EXISTS refused")
 
 
+@pytest.mark.long
 def test_a_view_takes_the_same_options(spark, store):
     spark.sql(f"CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path '{store.uri}', per '1h', keys '')")
     assert spark.sql("SELECT sum(n) FROM hours").first()[0] == len(ROWS)

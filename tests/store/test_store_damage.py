@@ -259,7 +259,7 @@ def attempt(work):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to act as another user")
 @pytest.mark.long
 def test_no_permission():
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users

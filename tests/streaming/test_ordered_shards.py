@@ -16,7 +16,7 @@ from tests.streaming.test_ordered_stream import MINUTE, without
 from tests.streaming.test_stream_shards import BothClocks, Shards
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, finish_ordered, ordered_rollup
 
-pytest.importorskip("pyspark.sql.streaming.tws_tester")
+pytest.importorskip("pyspark.sql.streaming.tws_tester", reason="this PySpark has no TwsTester")
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shards import EVENT
 

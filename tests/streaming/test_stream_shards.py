@@ -18,7 +18,7 @@ from tests.streaming.test_stream_laws import frame_of as law_frame
 from tiltframe import TiltFrame, rollup
 from tiltframe.streaming import read_emit, read_late
 
-pytest.importorskip("pyspark.sql.streaming.tws_tester")
+pytest.importorskip("pyspark.sql.streaming.tws_tester", reason="this PySpark has no TwsTester")
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import TimerValues
 from pyspark.sql.streaming.tws_tester import TwsTester
