@@ -19,7 +19,7 @@ from packaging.metadata import Metadata
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggr", "windows", "tiltframe", "spark_udaf")
-FOLDERS = (*PACKAGES, "benchmarks", "docs", "examples", "tests")
+FOLDERS = (*PACKAGES, ".ci", "benchmarks", "docs", "examples", "tests")
 MADE = ("__pycache__", "*.egg-info", "build", "_build", ".*", "spark-warehouse", "artifacts", "metastore_db", "*.log")
 LINK = re.compile(r"\]\(([^)\s\"']+)\)")  # of Markdown; in code a bracket is followed by quotes, if at all
 
