@@ -68,7 +68,10 @@ class Oracle:
         return {_labels(row, keys): v for row in found.to_pylist() if (v := _at(row["x"], path)) is not None}
 
     def newest(self, level, at, where, measure, path, reach=300):
-        """Map the labels of each series to the value of its newest window that ended at a moment or before."""
+        """Map the labels of each series to its newest value in a window that ended at a moment or before.
+
+        A deviation of one row is null, and no value.
+        """
         reach = max(reach, LEVELS[level])
         low, high = (math.floor(t / LEVELS[level]) * LEVELS[level] for t in (at - reach, at))
         if high <= low:
@@ -76,9 +79,10 @@ class Oracle:
         found = self.store.query(level, within=f"{_iso(low)},{_iso(high)}", where=where, measures={"x": measure})
         latest = {}
         for row in found.to_pylist():  # in order of time
-            if at - reach < row["window_end"].timestamp() <= at:
-                latest[_labels(row, ["host", "code"])] = _at(row["x"], path)
-        return {labels: value for labels, value in latest.items() if value is not None}  # a deviation of one row
+            value = _at(row["x"], path)
+            if value is not None and at - reach < row["window_end"].timestamp() <= at:
+                latest[_labels(row, ["host", "code"])] = value
+        return latest
 
 
 def _iso(at):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,12 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tiltframe.serve.cost import Limits
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 
 _WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
-_KEPT = 64 << 20  # bytes of answers that are kept
+_KEPT = 64 << 20  # bytes of memory for answers that are kept
+_ENTRY = 320  # bytes of an entry beside its body and headers: objects, the tag, a place in the dict
 _CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
 _LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
 P = ParamSpec("P")
@@ -36,7 +38,8 @@ class Question:
 
     words: str  # equal ones have equal answers: the store's name and version, and what is asked of it
     form: str  # the media type
-    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]  # of its packing: headers, pieces
+    compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
+    # of its packing and the deadline of its beginning: headers, pieces
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class _Begun:
     form: str
     body: bytes
     rest: Iterator[bytes] | None = None
+    deadline: Deadline | None = None  # of the next piece
 
 
 class Answers:
@@ -70,13 +74,17 @@ class Answers:
             status, body = (200, begun.body) if begun else (304, b"")
             headers = begun.headers if begun else {"etag": known, "cache-control": _LIVES}
             return Response(body, status, dict(headers), begun.form if begun else None)
-        return StreamingResponse(self._sent(begun.body, begun.rest), 200, dict(begun.headers), begun.form)
+        return StreamingResponse(self._sent(begun), 200, dict(begun.headers), begun.form)
 
-    async def _sent(self, body: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _sent(self, begun: _Begun) -> AsyncIterator[bytes]:
+        assert begun.rest is not None
+        assert begun.deadline is not None
+        body = begun.body
         while body:
             for at in range(0, len(body), _CHUNK):
                 yield body[at : at + _CHUNK]
-            body = await self._pool.run(next, rest, b"")
+            begun.deadline.restart()
+            body = await self._pool.run(next, begun.rest, b"")
 
     def _known(
         self, ask: Callable[[], Question], packing: str | None, known: str
@@ -95,38 +103,42 @@ class Answers:
         return kept or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None) -> _Begun:
-        deadline = time.monotonic() + self._limits.seconds
-        more, pieces = question.compute(packing)
+        deadline = Deadline(self._limits.seconds)
+        more, pieces = question.compute(packing, deadline)
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
         if packing:
             headers["content-encoding"] = packing
         body = bytearray()
-        for piece in pieces:
+        for piece in deadline.checked(pieces):
             body += piece
             if len(body) > _WHOLE:
-                return _Begun(headers, question.form, bytes(body), pieces)
-            if time.monotonic() > deadline:
-                raise Refused(503, "this was given up, for it took too long")  # to nobody: the pool has said so
+                return _Begun(headers, question.form, bytes(body), pieces, deadline)
         begun = _Begun(headers, question.form, bytes(body))
         with self._lock:
-            others = self._kept.pop(tag, None)  # of a thread that was asked the same meanwhile
+            replaced = self._kept.pop(tag, None)  # another thread has computed the same answer meanwhile
             self._kept[tag] = begun
-            self._bytes += len(body) - (len(others.body) if others else 0)
+            self._bytes += _kept_bytes(begun) - (_kept_bytes(replaced) if replaced else 0)
             while self._bytes > _KEPT:
-                self._bytes -= len(self._kept.popitem(last=False)[1].body)
+                self._bytes -= _kept_bytes(self._kept.popitem(last=False)[1])
         return begun
+
+
+def _kept_bytes(begun: _Begun) -> int:
+    """Return the memory that a kept answer takes, its tag and headers included."""
+    headers = sum(sys.getsizeof(text) for text in begun.headers.values())
+    return sys.getsizeof(begun.body) + sys.getsizeof(begun.headers) + headers + _ENTRY
 
 
 def described(words: str, describe: Callable[[], object]) -> Question:
     """Ask for plain data as JSON."""
-    return written(words, lambda: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
+    return written(words, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
-def written(words: str, write: Callable[[], str]) -> Question:
+def written(words: str, write: Callable[[Deadline], str]) -> Question:
     """Ask for a text of JSON."""
 
-    def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-        text = write().encode()
+    def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
+        text = write(deadline).encode()
         return {}, iter([_packed(text, packing) if packing else text])
 
     return Question(words, JSON, compute)

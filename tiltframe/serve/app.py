@@ -40,7 +40,7 @@ _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
 _FILES = {"/": "index.html", **{f"/{name}": name for name in _BESIDE}}
-PATHS = frozenset(_FILES)
+PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # hold nothing of the stores: open without the token
 _GRACE = 5  # seconds that answers have to end in
 
 

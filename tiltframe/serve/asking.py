@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import nearest, shown
+from aggr.arrow import compute as pc
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.serve.answers import Answers, Question, described
 from tiltframe.serve.cost import QUERY_BYTES, Budget, at_a_moment
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.forms import form_of, pieces_of
+from tiltframe.serve.forms import form_of, pieces_of, warning_header
+from tiltframe.serve.http import read_body
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.query.execution import ask as ask_as_of
+from tiltframe.store.query.execution import moment, plans_of, read
 from tiltframe.store.ranges import as_text
 from tiltframe.store.recorded import expired_before, known_from
 from tiltframe.text.measures import asked_measures
@@ -124,13 +129,13 @@ class Asking:
             store, snapshot = self.served.now(name)
             query = at_a_moment(query, store.frame)
 
-            def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
+            def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 self.budget.spend_on_query(name, store, snapshot, query)
-                answer = store.ask(query)
-                told = [*answer.expired, *answer.unknown]
-                head = {"store": name, "version": snapshot.version, "warnings": told}
-                warned = {"warning": ", ".join(f'299 - "{said}"' for said in told)} if told else {}
-                return warned, pieces_of(answer, form, packing, head)
+                answer = ask_as_of(store.backend, store.manifest, query, snapshot)
+                answer = replace(answer, slices=deadline.checked(answer.slices))
+                warnings = [*answer.expired, *answer.unknown]
+                head = {"store": name, "version": snapshot.version, "warnings": warnings}
+                return warning_header(warnings), pieces_of(answer, form, packing, head)
 
             return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
 
@@ -158,15 +163,22 @@ class Asking:
         if others := set(request.query_params) - {"within"}:
             raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(others))}")
 
-        def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
+        def ask() -> Question:
+            name = request.path_params["name"]
+            store, snapshot = self.served.now(name)
             if key not in store.frame.keys:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            self.budget.spend_on_query(name, store, snapshot, Query(within=within, keys=[key]))
-            values = store.key_values(key, within)
-            most = values.slice(0, _KEY_VALUES).to_pylist()
-            return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
+            query = at_a_moment(Query(within=within, keys=[key]), store.frame)
 
-        return await self._about(request, json.dumps(["key", key, within]), values)
+            def describe() -> object:
+                self.budget.spend_on_query(name, store, snapshot, query)
+                values = _key_values(key, query, store, snapshot)
+                most = values.slice(0, _KEY_VALUES).to_pylist()
+                return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
+
+            return described(f"{name} {snapshot.version} key {query.to_json()}", describe)
+
+        return await self.answers.to(request, ask)
 
     async def _about(
         self, request: Request, words: str, describe: Callable[[str, FrameStore, Snapshot], object]
@@ -180,20 +192,12 @@ class Asking:
         return await self.answers.to(request, ask)
 
 
-async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
-    """Read the body of a request; raises `Refused` for too much, and for one that does not come."""
-    if request.headers.get("content-encoding", "identity") not in packings:
-        raise Refused(415, "the body is packed; send it as it is, without Content-Encoding")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > most:
-                    raise Refused(413, f"the body has more than {most:,} bytes, the server's limit; send less at once")
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {seconds} s; send it anew") from None
-    return bytes(body)
+def _key_values(key: str, query: Query, store: FrameStore, snapshot: Snapshot) -> pa.Array:
+    """List the values of a key as of a snapshot, ascending."""
+    (plan,) = plans_of(store.manifest, query, snapshot, moment(query.now, store.frame.timezone))
+    slices, _ = read(store.backend, store.manifest, replace(plan, measures={}), snapshot)
+    values = pa.concat_tables(slices).column(key).combine_chunks()
+    return values.take(pc.sort_indices(values))
 
 
 def _outline(name: str, store: FrameStore) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Errors as answers: a status and one sentence; of PromQL as Prometheus has them, with a kind."""
+"""Errors as answers: one table of statuses, and two forms of the answer, this server's and Prometheus'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,43 @@ from aggr.extras import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
 _LONGEST = 300  # letters of a sentence
+
+
+class Refused(HTTPException):
+    """A request that is not answered: its status, a sentence, and headers."""
+
+
+class PromQLError(ValueError):
+    """A request of Prometheus' API that is not answered."""
+
+    kind: ClassVar[str]
+    status: ClassVar[int]
+
+
+class BadData(PromQLError):
+    """The request cannot be read."""
+
+    kind = "bad_data"
+    status = 400
+
+
+class Unanswerable(PromQLError):
+    """The request can be read, but is not a merge of states, or is too much."""
+
+    kind = "execution"
+    status = 422
+
+
+class OutOfTime(PromQLError):
+    """The request took longer than it may."""
+
+    kind = "timeout"
+    status = 503
+
+
 _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
+    (OutOfTime, 503),
+    (Unanswerable, 422),
     (MissingStore, 404),
     (CommitConflict, 409),
     (DamagedStore, 500),
@@ -23,21 +59,18 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((StoreError, MissingExtra), 422),
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
-
-
-class Refused(HTTPException):
-    """A request that is not answered: its status, a sentence, and headers."""
+_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}  # Prometheus' words
 
 
 def status_of(error: BaseException) -> int:
-    """Say which status an error is answered with; one that nobody foresaw is the server's own."""
+    """Return the status of an error; one that is not in the table is the server's own."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
 def sentence_of(error: BaseException) -> str:
-    """Say in one line what is wrong, without the inside of an error that nobody foresaw."""
+    """Return one line that says what is wrong, without the details of an error that is not in the table."""
     if isinstance(error, HTTPException):
         return error.detail
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):
@@ -47,41 +80,32 @@ def sentence_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Say for the log what happened where."""
+    """Return where an error was raised, for the log."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({at.filename}:{at.lineno})" for at in last)
 
 
 def failure(error: BaseException) -> Response:
     """Answer with an error's status and sentence."""
+    return _response({"error": sentence_of(error)}, status_of(error), error)
+
+
+def prometheus_failure(error: BaseException) -> Response:
+    """Answer with an error as Prometheus does: status, kind and sentence."""
+    status = status_of(error)
+    kind = _KINDS.get(status, "internal" if status >= 500 else BadData.kind)
+    if isinstance(error, PromQLError):
+        kind = error.kind
+    elif isinstance(error, HTTPException):
+        if status == 413:  # Prometheus has no word for it
+            status = BadData.status
+        kind = OutOfTime.kind if status == 503 else kind
+    elif status == 400:  # the expression was read, and the store cannot be asked it
+        status, kind = Unanswerable.status, Unanswerable.kind
+    return _response({"status": "error", "errorType": kind, "error": sentence_of(error)}, status, error)
+
+
+def _response(body: dict[str, str], status: int, error: BaseException) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    body = json.dumps({"error": sentence_of(error)}, ensure_ascii=False).encode(errors="backslashreplace")
-    return Response(body, status_of(error), headers | {"cache-control": "no-store"}, "application/json")
-
-
-class PromQLError(ValueError):
-    """A request that is not answered."""
-
-    kind: ClassVar[str]
-    status: ClassVar[int]
-
-
-class BadData(PromQLError):
-    """What was given cannot be read."""
-
-    kind = "bad_data"
-    status = 400
-
-
-class Unanswerable(PromQLError):
-    """What was given can be read, but is no merge of states, or too much."""
-
-    kind = "execution"
-    status = 422
-
-
-class OutOfTime(PromQLError):
-    """It took longer than it may."""
-
-    kind = "timeout"
-    status = 503
+    text = json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
+    return Response(text, status, headers | {"cache-control": "no-store"}, "application/json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -76,6 +77,17 @@ def _as_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> It
 
 _Writer: TypeAlias = Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]
 _WRITERS: dict[str, _Writer] = {JSON: _as_json, CSV: _as_csv, ARROW: _as_arrow}
+
+
+def warning_header(sentences: Sequence[str]) -> dict[str, str]:
+    r"""Write sentences as the header ``Warning``; names in them may have any letters, and a header has those of ASCII.
+
+    >>> warning_header(['the measure "名" is not known'])
+    {'warning': '299 - "the measure \\\"\\u540d\\\" is not known"'}
+    """
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in sentences)
+    ascii_only = (json.dumps(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\") for text in quoted)
+    return {"warning": ", ".join(f'299 - "{text}"' for text in ascii_only)} if sentences else {}
 
 
 def form_of(accept: str) -> str:

@@ -21,10 +21,10 @@ from aggr.arguments import shown
 from aggr.tables.keys import columns_keys_may_read
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.answers import WorkerPool
-from tiltframe.serve.asking import read_body
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
+from tiltframe.serve.http import read_body
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 from tiltframe.store.commit import check_writer

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from promql_parser import VectorSelector
 
 from aggr.arguments import shown
+from aggr.arrow.normalize import one_array
 from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
+from tiltframe.frame import TiltFrame
 from tiltframe.serve.cost import Budget
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.metrics import (
     AVG,
@@ -38,7 +42,6 @@ from tiltframe.store.query.plan import plan_query
 from tiltframe.store.ranges import as_text
 
 Metrics = dict[str, list[Metric]]
-Within = tuple[int | None, int | None]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
 # kind of metric -> the function of a range, and the aggregation, that both merge its states
@@ -46,44 +49,55 @@ _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
 _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
-def series_of(metrics: Metrics, matches: Iterable[str], within: Within, budget: Budget) -> list[dict[str, str]]:
-    """List the labels of the series that any of some selectors choose."""
-    read_already: dict[tuple[str, tuple[Matcher, ...]], list[dict[str, str]]] = {}
+@dataclass(frozen=True)
+class Listing:
+    """In which range series are looked for, both ends within, and what that may cost."""
+
+    start: int | None  # microseconds UTC; None is an open end
+    end: int | None
+    budget: Budget
+    deadline: Deadline
+
+
+def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
+    """List the labels of the series that any of some selectors choose, and that have a value in the range."""
     series = []
-    for metric, matchers in _selected(metrics, matches):
-        place = metric.store_name, matchers
-        if place not in read_already:
-            read_already[place] = _keys(metric, matchers, tuple(metric.labels), within, budget)
-        own = {NAME: metric.name, STORE: metric.store_name}
-        series += [own | labels for labels in read_already[place]]
+    for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
+        labels = tuple(metrics_of_store[0].labels)
+        for metric, found in _labels(metrics_of_store, matchers, labels, listing):
+            own = {NAME: metric.name, STORE: metric.store_name}
+            series += [own | each for each in found]
     return [dict(labels) for labels in dict.fromkeys(tuple(each.items()) for each in series)]
 
 
-def label_names(metrics: Metrics, matches: list[str], within: Within, budget: Budget) -> list[str]:
-    """List the names of labels: of what selectors choose, or all."""
+def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
+    """List the names of labels: of the series that selectors choose, or all."""
     if matches:
-        return sorted({label for labels in series_of(metrics, matches, within, budget) for label in labels})
+        return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     every = [metric for each in metrics.values() for metric in each]
     summaries = {QUANTILE for metric in every if metric.kind == HISTOGRAM}
     return sorted({NAME, STORE, *summaries, *(label for metric in every for label in metric.labels)})
 
 
-def label_values(metrics: Metrics, label: str, matches: list[str], within: Within, budget: Budget) -> list[str]:
-    """List the values of a label: in what selectors choose, or in all."""
+def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
+    """List the values of a label: of the series that selectors choose, or of all rows."""
     every: list[Selected] = [(metric, ()) for each in metrics.values() for metric in each]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
         return sorted({metric.name if label == NAME else metric.store_name for metric, _ in selected})
     if label in (NAME, STORE):
-        return sorted({labels[label] for labels in series_of(metrics, matches, within, budget)})
+        return sorted({labels[label] for labels in series_of(metrics, matches, listing)})
     if label == QUANTILE:
         histograms = [metric.reader.parameters()["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
         return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
-    places = {(m.store_name, matchers): m for m, matchers in selected if label in m.labels}
-    keys = [
-        each for (_, matchers), metric in places.items() for each in _keys(metric, matchers, (label,), within, budget)
+    with_label = [(metric, matchers) for metric, matchers in selected if label in metric.labels]
+    found = [
+        labels
+        for metrics_of_store, matchers in _by_store(with_label)
+        for _, of_metric in _labels(metrics_of_store, matchers, (label,), listing, of_rows=not matches)
+        for labels in of_metric
     ]
-    return sorted({labels[label] for labels in keys if label in labels})
+    return sorted({labels[label] for labels in found if label in labels})
 
 
 def columns_in_promql(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> dict[str, dict[str, Any]]:
@@ -124,25 +138,71 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
         yield from ((m, on_keys) for each in metrics.values() for m in each if m.is_chosen(matchers))
 
 
-def _keys(
-    metric: Metric, matchers: tuple[Matcher, ...], labels: tuple[str, ...], within: Within, budget: Budget
-) -> list[dict[str, str]]:
-    """List what the keys of a store are together, of windows of the coarsest level that overlap a range."""
-    frame, (start, end) = metric.store.frame, within
-    level = frame.levels[-1]
-    if start is not None:
-        start = int(level.starts(np.array([start]))[0])  # of the window that it lies in
-    ends = ",".join("" if at is None else as_text(at) for at in (start, None if end is None else end + 1))
+def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
+    """Put together the metrics of a store that are chosen by the same matchers: they are read at once."""
+    by_store: dict[tuple[str, tuple[Matcher, ...]], list[Metric]] = {}
+    for metric, matchers in selected:
+        by_store.setdefault((metric.store_name, matchers), []).append(metric)
+    return [(metrics, matchers) for (_, matchers), metrics in by_store.items()]
+
+
+def _labels(
+    metrics: list[Metric],
+    matchers: tuple[Matcher, ...],
+    labels: tuple[str, ...],
+    listing: Listing,
+    *,
+    of_rows: bool = False,
+) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
+    """List the labels that occur together in windows of the coarsest level that overlap the range, for each metric.
+
+    Of windows in which the metric has a value, or with ``of_rows`` in all that have rows.
+    """
+    store = metrics[0].store
+    read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
     wanted = {*labels, *(matcher.label for matcher in matchers)}
-    keys = [key for label, key in metric.labels.items() if label in wanted]
-    query = Query(level, ends if ends != "," else None, narrowing(matchers, metric), keys=keys)
-    plan = replace(plan_query(frame, query), measures={})
-    budget.spend(metric.store_name, [plan], metric.snapshot)
-    rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan, metric.snapshot)[0])
-    texts = label_columns(rows, metric)
-    mask = chosen(texts, matchers, rows.num_rows)
+    keys = [key for label, key in metrics[0].labels.items() if label in wanted]
+    query = Query(
+        per=store.frame.levels[-1],
+        within=_range_text(store.frame, listing),
+        where=narrowing(matchers, metrics[0]),
+        measures=list(dict.fromkeys(metric.measure for metric in read_values)) or None,
+        keys=keys,
+    )
+    plan = plan_query(store.frame, query)
+    if not read_values:
+        plan = replace(plan, measures={})
+    listing.budget.spend(metrics[0].store_name, [plan], metrics[0].snapshot)
+    slices, _ = read(store.backend, store.manifest, plan, metrics[0].snapshot)
+    found: dict[str, list[pa.Table]] = {metric.name: [] for metric in metrics}
+    for states in listing.deadline.checked(slices):
+        texts = label_columns(states, metrics[0])
+        matching = chosen(texts, matchers, states.num_rows)
+        columns = pa.table({label: texts[label] for label in labels}) if labels else states.select([])
+        for metric in metrics:
+            mask = matching
+            if metric in read_values:
+                mask = matching & metric.has_value(one_array(states.column(metric.state[0])))
+            found[metric.name].append(_distinct(columns, mask, labels))
+    for metric in metrics:
+        tables = pa.concat_tables(found[metric.name])
+        rows = _distinct(tables, np.ones(tables.num_rows, np.bool_), labels).to_pylist() if labels else []
+        yield metric, [{label: text for label, text in row.items() if text is not None} for row in rows]
+
+
+def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
+    """Write the range of the windows that overlap the range of a listing."""
+    start = listing.start
+    if start is not None:
+        start = int(frame.levels[-1].starts(np.array([start]))[0])
+    end = None if listing.end is None else listing.end + 1
+    text = ",".join("" if at is None else as_text(at) for at in (start, end))
+    return text if text != "," else None
+
+
+def _distinct(columns: pa.Table, mask: NDArray[np.bool_], labels: tuple[str, ...]) -> pa.Table:
+    """Return each combination of labels once, ascending."""
     if not labels:
-        return [{}] if mask.any() else []
-    columns = pa.table({label: texts[label] for label in labels}).filter(pa.array(mask))
-    each = columns.group_by(list(labels)).aggregate([]).sort_by([(label, "ascending") for label in labels])
-    return [{label: text for label, text in row.items() if text is not None} for row in each.to_pylist()]
+        return columns
+    rows = columns.filter(pa.array(mask)).group_by(list(labels)).aggregate([])
+    return rows.sort_by([(label, "ascending") for label in labels])

@@ -1,16 +1,16 @@
-"""Cells: what an expression is over series and moments, states as long as they can be merged, then values; operators.
+"""Cells: the value of an expression over series and moments, as states while they can be merged, then as numbers.
 
            moments ──▶
-series   ┌──┬──┬──┬──┐     A cell without an answer is absent, as where a series has no window.
-  │      ├──┼──┼──┼──┤
+series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
+  │      ├──┼──┼──┼──┤     a null result is never a cell.
   ▼      └──┴──┴──┴──┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +21,20 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
-from tiltframe.serve.promql.metrics import HISTOGRAM, NAME, SUM, Grouping, Matcher, identity
+from tiltframe.serve.promql.metrics import (
+    HISTOGRAM,
+    NAME,
+    SUM,
+    Grouping,
+    Labels,
+    identity,
+    labels_text,
+    part_of_results,
+    valued,
+)
 
 Floats = NDArray[np.float64]
 Scalar: TypeAlias = Floats  # shape (moments,)
-
-ARITHMETIC = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power}
-ARITHMETIC |= {"atan2": np.arctan2}
-COMPARISONS = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal}
-COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
-SET_OPERATORS = ("and", "or", "unless")
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,55 @@ class Vector:
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Drop the names of metrics."""
-        return replace(self, series=[{k: v for k, v in each.items() if k != NAME} for each in self.series])
+        """Drop the names of metrics; raises `Unanswerable` as `relabelled`."""
+        series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
+        names = {labels.get(NAME) for labels in self.series}
+        return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)
+
+    def relabelled(self, series: Sequence[Labels]) -> Vector:
+        """Give each series other labels; series whose labels become equal are joined.
+
+        Raises `Unanswerable` if two of them have a value at one moment, as Prometheus does.
+        """
+        numbers: dict[tuple[tuple[str, str], ...], int] = {}
+        ids = np.array([numbers.setdefault(identity(labels), len(numbers)) for labels in series], np.intp)
+        if len(numbers) == len(series):
+            return replace(self, series=series)
+        clash = self.clash(ids, len(numbers))
+        if clash is not None:
+            text = labels_text(list(numbers)[clash])
+            raise Unanswerable(
+                f"several series of the result have the labels {text} at one moment, because a name of a metric or "
+                "other labels are dropped; aggregate them, or keep the labels apart"
+            )
+        return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
 
     def chosen(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
         """Choose series."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
+
+    def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
+        """Return the first group of series of which two have a value at one moment."""
+        if len(np.unique(ids)) == len(ids):
+            return None
+        moments = self.present.shape[1]
+        series, moment = np.nonzero(self.present)
+        twice = np.flatnonzero(np.bincount(ids[series] * moments + moment, minlength=groups * moments) > 1)
+        return int(twice[0]) // moments if len(twice) else None
+
+    def by_group(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return values and presence, shape (groups, moments), of groups of series without a clash."""
+        shape = groups, self.present.shape[1]
+        values: Floats = np.full(shape, np.nan)
+        present = np.zeros(shape, np.bool_)
+        if len(np.unique(ids)) == len(ids):
+            values[ids] = self.values
+            present[ids] = self.present
+        else:
+            series, moment = np.nonzero(self.present)
+            values[ids[series], moment] = self.values[series, moment]
+            present[ids[series], moment] = True
+        return values, present
 
 
 @dataclass(frozen=True)
@@ -68,6 +115,7 @@ class States:
     path: tuple[str, ...]  # of the fields that lead to values in its results
     kind: str  # of `tiltframe.serve.promql.metrics`: which aggregation is a merge
     per: float = 1.0  # what sums are divided by, the seconds of a rate
+    known_results: pa.Array | None = None  # of the reader, one for each state, if they have been computed
 
     @property
     def merged_by(self) -> str:
@@ -86,113 +134,33 @@ class States:
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
         states = self.function.merge(made_here(self.states), Groups.of(groups, len(cells))).states
-        return replace(self, series=labels, cells=cells, states=states)
+        return replace(self, series=labels, cells=cells, states=states, known_results=None)
+
+    def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
+        """Read the states by another function of the same states, such as one of other quantiles."""
+        return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
+
+    def with_values(self) -> States:
+        """Leave out the cells whose result is null."""
+        valid, results = valued(self.states, self.reader, self.path, self.kind)
+        kept = np.flatnonzero(valid)
+        if len(kept) == len(valid):
+            return replace(self, known_results=results)
+        places = pa.array(kept)
+        return replace(
+            self,
+            cells=self.cells[kept],
+            states=self.states.take(places),
+            known_results=None if results is None else results.take(places),
+        )
 
     def values(self) -> Vector:
-        """Read the values: where a state has none, its cell is absent."""
-        results = self.reader.finish(made_here(self.states))
-        if self.path:
-            results = pc.struct_field(results, list(self.path))
-        valid = results.is_valid().to_numpy(zero_copy_only=False)
-        values, present = np.full(self.present().shape, np.nan), self.present()
-        values.flat[self.cells] = pc.cast(results, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        present.flat[self.cells[~valid]] = False
-        return Vector(self.series, values if self.per == 1.0 else values / self.per, present)
-
-
-def combined(
-    operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
-) -> Scalar | Vector:
-    """Apply an operator; a comparison of a vector keeps the values for which it is true, or ``as_bool`` gives 0 and 1.
-
-    Series of two vectors are matched by the labels that the grouping keeps; raises `Unanswerable` if several match.
-    """
-    filters = operator in COMPARISONS and not as_bool
-    kept, present = left, None
-    if isinstance(left, Vector) and isinstance(right, Vector):
-        there = _once(right, grouping, "right")
-        here = {key: i for key, i in _once(left, grouping, "left").items() if key in there}
-        rows, others = list(here.values()), [there[key] for key in here]
-        series: list[Mapping[str, str]] = [dict(key) for key in here]
-        if filters and grouping.without:  # then the name stays
-            series = [{k: v for k, v in left.series[i].items() if k not in grouping.labels} for i in rows]
-        kept, right = left.chosen(rows), right.chosen(others)
-        present, left, right = kept.present & right.present, kept.values, right.values
-        kept = Vector(series, left, present)
-    elif isinstance(left, Vector):
-        kept, left = left if filters else left.unnamed(), left.values
-    elif isinstance(right, Vector):
-        kept, right = right if filters else right.unnamed(), right.values
-    operate: Callable[[Any, Any], Any] = (ARITHMETIC | COMPARISONS)[operator]
-    with np.errstate(all="ignore"):
-        values = operate(left, right)
-    if not isinstance(kept, Vector):
-        scalar: Scalar = values.astype(np.float64)
-        return scalar
-    if filters:
-        return Vector(kept.series, kept.values, kept.present & values)
-    return Vector(kept.series, values.astype(np.float64), kept.present)
-
-
-def _once(vector: Vector, grouping: Grouping, side: str) -> dict[tuple[tuple[str, str], ...], int]:
-    numbers: dict[tuple[tuple[str, str], ...], int] = {}
-    for i, labels in enumerate(vector.series):
-        key = identity(grouping.kept(labels))
-        if key in numbers:
-            texts = ", ".join(f'{name}="{text}"' for name, text in key)[:100]
-            raise Unanswerable(
-                f"several series on the {side} side have the labels {{{texts}}}, and series are matched one to one; "
-                "aggregate that side, or match on more labels"
-            )
-        numbers[key] = i
-    return numbers
-
-
-def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
-    """Keep values of the left that have a match on the right (``and``) or none (``unless``), or add the right's others.
-
-    Any number of series match any number.
-    """
-    ids, labels = grouping.groups([*left.series, *right.series])
-    on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
-    if operator == "or":
-        return _together(left, _kept(right, ~_groups_present(left, on_left, len(labels))[on_right]))
-    matched = _groups_present(right, on_right, len(labels))[on_left]
-    return _kept(left, matched if operator == "and" else ~matched)
-
-
-def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
-    """Give 1 at the moments at which there is no value; labels are those that matchers name once, and by ``=``."""
-    named = [matcher.label for matcher in matchers]
-    series = {
-        matcher.label: matcher.text
-        for matcher in matchers
-        if not (matcher.regex or matcher.negated) and named.count(matcher.label) == 1 and matcher.label != NAME
-    }
-    none = ~np.logical_or.reduce(vector.present)[None, :]
-    return Vector([{label: text for label, text in series.items() if text}], np.ones(none.shape), none)
-
-
-def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
-    present = np.zeros((groups, vector.present.shape[1]), np.bool_)
-    np.logical_or.at(present, ids, vector.present)
-    return present
-
-
-def _kept(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
-    present = vector.present & mask
-    return Vector(vector.series, vector.values, present).chosen(np.flatnonzero(present.any(axis=1)))
-
-
-def _together(left: Vector, right: Vector) -> Vector:
-    """Put series below each other; those of the same labels, which have no moment in common, become one."""
-    places = {identity(labels): i for i, labels in enumerate(left.series)}
-    rows = np.array([places.setdefault(identity(labels), len(places)) for labels in right.series], np.intp)
-    values, present = (
-        np.concatenate([column, np.zeros((len(places) - len(column), column.shape[1]), column.dtype)])
-        for column in (left.values, left.present)
-    )
-    series = [*left.series, *(dict(labels) for labels in list(places)[len(left.series) :])]
-    for row, its_values, its_moments in zip(rows, right.values, right.present, strict=True):
-        values[row, its_moments], present[row, its_moments] = its_values[its_moments], True
-    return Vector(series, values, present)
+        """Read the values."""
+        results = self.known_results
+        if results is None:
+            results = self.reader.finish(made_here(self.states))
+        numbers = pc.cast(part_of_results(results, self.path), pa.float64(), safe=False)
+        values = np.full(len(self.series) * self.moments, np.nan)
+        values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.per
+        present = self.present()
+        return Vector(self.series, values.reshape(present.shape), present)

@@ -14,7 +14,7 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, Paren
 from aggr.arguments import shown
 from aggr.asked_quantiles import label
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.cells import SET_OPERATORS, Scalar, States, Vector, absent, combined, united
+from tiltframe.serve.promql.cells import Scalar, States, Vector
 from tiltframe.serve.promql.functions import (
     AGGREGATIONS,
     COUNTING,
@@ -34,7 +34,8 @@ from tiltframe.serve.promql.functions import (
     reduced,
     steps_before,
 )
-from tiltframe.serve.promql.metrics import ALL, HISTOGRAM, QUANTILE, Grouping, Matcher
+from tiltframe.serve.promql.metrics import ALL, HISTOGRAM, LAST, QUANTILE, Grouping, Matcher
+from tiltframe.serve.promql.operators import SET_OPERATORS, absent, combined, united
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
 from windows.timezone import Instants
@@ -188,16 +189,22 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
     value: Value
     if isinstance(argument, SubqueryExpr):
         vector, steps, moments = _subquery(argument, evaluation)
-        value = reduced("count_over_time", vector, steps, moments, _micros(argument.range))
+        value = reduced("count_over_time", vector, steps, moments, _micros(argument.range), evaluation.deadline)
     elif isinstance(argument, MatrixSelector):
         selector = selector_of(selected, _micros(argument.range), evaluation)
         value = Vector.empty(len(evaluation.moments)) if selector is None else select(selector, evaluation)
     else:
         value = evaluate(argument, evaluation)
     if isinstance(value, States):
-        value = Vector(value.series, np.zeros((1, 1)), value.present()) if value.kind == HISTOGRAM else value.values()
+        value = _presence(value)
     assert isinstance(value, Vector)  # the parser has checked types
     return absent(value, matchers)
+
+
+def _presence(states: States) -> Vector:
+    """Say where there are values, for functions that do not read them."""
+    present = states.present()
+    return Vector(states.series, np.ones(present.shape), present)
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
@@ -207,7 +214,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         if name not in SUBQUERY_FUNCTIONS:
             raise Unanswerable(f"{name} of a subquery is not answered; {', '.join(SUBQUERY_FUNCTIONS)} are")
         vector, steps, moments = _subquery(argument, evaluation)
-        return reduced(name, vector.unnamed(), steps, moments, _micros(argument.range))
+        return reduced(name, vector.unnamed(), steps, moments, _micros(argument.range), evaluation.deadline)
     if not isinstance(argument, MatrixSelector):  # of more arguments than are read here
         raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
     span = _micros(argument.range)
@@ -218,6 +225,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows do not add up; quantile_over_time reads a range's")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
+    if selector.metric.kind == LAST:  # a value of the metric, so that its name is kept
+        return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, q, selector.text)
 
 
@@ -248,7 +257,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
         if value.merged_by == name:
             return value.merged(grouping)
         if name == "count":  # of histograms too
-            value = Vector(value.series, value.present().astype(np.float64), value.present())
+            value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} of histograms is no merge of them; sum is: {_text(node.expr)}")
         else:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr import Avg, Sum
 from aggr.asked_quantiles import label
+from aggr.function import Function
+from aggr.groups.groups import Groups
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.metrics import AVG, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
@@ -26,14 +30,10 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # by the kind of metric
     GAUGE: (),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
-_UFUNCS: dict[str, tuple[np.ufunc, float]] = {  # what values are gathered by, and what begins
-    "sum": (np.add, 0.0),
-    "avg": (np.add, 0.0),
-    "min": (np.fmin, np.nan),
-    "max": (np.fmax, np.nan),
-    "count": (np.add, 0.0),
-}
-AGGREGATIONS = tuple(_UFUNCS)
+_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are
+_EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
+_CELLS_AT_ONCE = 1_000_000  # that are reduced between two looks at the clock
+AGGREGATIONS = ("sum", "avg", "min", "max", "count")
 RANKED = ("topk", "bottomk")
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
@@ -69,57 +69,80 @@ def part_of(states: States, part: str, text: str) -> States:
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [each.name for each in states.reader.result_type(states.states.type)]:
         raise Unanswerable(f"{text} keeps no {part}: its states are those of {states.reader.name}")
-    return replace(states, path=(field,), kind=kind, per=states.per if kind == SUM else 1.0)
+    per = states.per if kind == SUM else 1.0
+    return replace(states, path=(field,), kind=kind, per=per).with_values()
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
     """Read a quantile of histograms, as the sketch has it; below 0 and above 1 it is infinite, as in Prometheus."""
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
-        return replace(states, reader=reader, path=("quantiles", label(quantile)), kind=GAUGE, per=1.0)
+        return states.read_by(reader, ("quantiles", label(quantile)), GAUGE)
     beyond = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
     return Vector(states.series, np.full(states.present().shape, beyond), states.present())
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
-    """Aggregate by ``sum``, ``avg``, ``min``, ``max`` or ``count``."""
+    """Aggregate by ``sum``, ``avg``, ``min``, ``max`` or ``count``; sums and means are rounded once."""
     ids, labels = grouping.groups(vector.series)
-    counts = _gathered(np.add, 0.0, vector.present, ids, len(labels))
+    shape = len(labels), vector.present.shape[1]
+    series, moments = np.nonzero(vector.present)
+    cells = ids[series] * shape[1] + moments
+    values = _reduced(name, vector.values[series, moments], cells, shape[0] * shape[1]).reshape(shape)
+    return Vector(labels, values, _occupied(cells, shape))
+
+
+def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    occupied = np.zeros(shape, np.bool_)
+    occupied.flat[cells] = True
+    return occupied
+
+
+def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
+    """Reduce the values of each group by an aggregation, shape (count,); a group without values gets any."""
     if name == "count":
-        return Vector(labels, counts, counts > 0)
-    ufunc, begin = _UFUNCS[name]
-    values = _gathered(ufunc, begin, np.where(vector.present, vector.values, begin), ids, len(labels))
-    return Vector(labels, _mean(values, counts) if name == "avg" else values, counts > 0)
-
-
-def _mean(sums: Floats, counts: Floats) -> Any:
-    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
-
-
-def _gathered(ufunc: np.ufunc, begin: float, cells: NDArray[Any], ids: NDArray[np.intp], groups: int) -> Any:
-    values = np.full((groups, cells.shape[1]), begin)
-    ufunc.at(values, ids, cells)
-    return values
+        return np.bincount(groups, minlength=count).astype(np.float64)
+    if name in _EXTREMES:
+        reduced = np.full(count, np.nan)
+        _EXTREMES[name].at(reduced, groups, values)
+        return reduced
+    function = _EXACT[name]
+    results = function.finish(function.reduce(pa.array(values), Groups.of(groups, count)))
+    numbers: Floats = results.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Find the quantile of the values in each group, between two of them as Prometheus has it."""
+    """Find the quantile of the values in each group, between two of them as Prometheus has it; NaN is the least."""
     ids, labels = grouping.groups(vector.series)
-    counts = _gathered(np.add, 0.0, vector.present, ids, len(labels))
-    values = np.full(counts.shape, np.nan if np.isnan(q) else np.copysign(np.inf, q))
-    for group in range(len(labels)) if 0 <= q <= 1 else ():
-        rows = np.flatnonzero(ids == group)
-        ordered = np.sort(np.where(vector.present[rows], vector.values[rows], np.nan), axis=0)  # absent ones are last
-        last = np.maximum(counts[group] - 1, 0)
-        low, weight = np.divmod(q * last, 1)
-        at, moments = low.astype(np.int64), np.arange(len(low))
-        after = np.minimum(at + 1, last).astype(np.int64)
-        values[group] = ordered[at, moments] * (1 - weight) + ordered[after, moments] * weight
-    return Vector(labels, values, counts > 0)
+    shape = len(labels), vector.present.shape[1]
+    series, moments = np.nonzero(vector.present)
+    cells = ids[series] * shape[1] + moments
+    counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+    if not 0 <= q <= 1:
+        beyond = np.nan if np.isnan(q) else np.copysign(np.inf, q)
+        return Vector(labels, np.full(shape, beyond), counts > 0)
+    values = vector.values[series, moments]
+    ordered = values[np.lexsort((values, ~np.isnan(values), cells))]
+    begins = (np.cumsum(counts) - counts.ravel()).reshape(shape)
+    last = np.maximum(counts - 1, 0)
+    low, weight = np.divmod(q * last, 1)
+    below = (begins + low.astype(np.int64))[counts > 0]
+    above = (begins + np.minimum(low + 1, last).astype(np.int64))[counts > 0]
+    weight = weight[counts > 0]
+    result = np.full(shape, np.nan)
+    with np.errstate(invalid="ignore"):
+        result[counts > 0] = ordered[below] * (1 - weight) + ordered[above] * weight
+    return Vector(labels, result, counts > 0)
 
 
 def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
-    """Keep the k greatest (``topk``) or least (``bottomk``) values of each group and moment; NaN comes last."""
+    """Keep the k greatest (``topk``) or least (``bottomk``) values of each group and moment; NaN comes last.
+
+    Raises `Unanswerable` for a k that is NaN or does not fit 64 bits, as Prometheus does.
+    """
+    if not -(2.0**63) <= k < 2.0**63:
+        raise Unanswerable(f"{name} needs a number of series that fits 64 bits; got {k}")
     ids, _ = grouping.groups(vector.series)
     values = -vector.values if name == "topk" else vector.values
     order = np.lexsort((values, ~vector.present), axis=0)
@@ -142,20 +165,32 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
     return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
 
 
-def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span: int) -> Vector:
-    """Reduce the values of each range, over all series and moments at once, one step of the range after the other."""
+def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span: int, deadline: Deadline) -> Vector:
+    """Reduce the values of each range ``(t - span, t]`` of steps, some moments at a time."""
     kind = name.removesuffix("_over_time")
-    ufunc, begin = _UFUNCS[kind]
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
-    shape = (len(vector.series), len(moments))
-    values: Floats = np.full(shape, begin)
-    counts = np.zeros(shape)
-    for back in range(int((last - first).max(initial=0))):
-        at = np.minimum(first + back, len(steps) - 1)
-        present = vector.present[:, at] & (first + back < last)
-        if kind != "count":
-            values = np.where(present, ufunc(values, vector.values[:, at]), values)
-        counts += present
-    if kind == "count":
-        return Vector(vector.series, counts, counts > 0)
-    return Vector(vector.series, _mean(values, counts) if kind == "avg" else values, counts > 0)
+    shape = len(vector.series), len(moments)
+    values: Floats = np.full(shape, np.nan)
+    present = np.zeros(shape, np.bool_)
+    for low, high in deadline.checked(_pieces(last - first, _CELLS_AT_ONCE // max(shape[0], 1))):
+        lengths = (last - first)[low:high]
+        moment = np.repeat(np.arange(high - low), lengths)
+        step = np.arange(len(moment)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first[low:high][moment]
+        series, place = np.nonzero(vector.present[:, step])
+        cells = series * (high - low) + moment[place]
+        piece = shape[0], high - low
+        numbers = _reduced(kind, vector.values[series, step[place]], cells, piece[0] * piece[1])
+        values[:, low:high] = numbers.reshape(piece)
+        present[:, low:high] = _occupied(cells, piece)
+    return Vector(vector.series, values, present)
+
+
+def _pieces(lengths: Instants, most: int) -> Iterator[tuple[int, int]]:
+    """Divide ranges into runs ``[low, high)`` of at most so many steps together, or of one range."""
+    ends = np.cumsum(lengths)
+    low = 0
+    while low < len(lengths):
+        begin = int(ends[low] - lengths[low])
+        high = max(int(np.searchsorted(ends, begin + most, "right")), low + 1)
+        yield low, high
+        low = high

@@ -22,6 +22,9 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.function import Function
+from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.signed_sketch import SignedSketch
+from aggr.state_checks import made_here
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.errors import BadData
 from tiltframe.store import FrameStore
@@ -117,6 +120,15 @@ def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
+def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
+    """Write labels for a message.
+
+    >>> labels_text((("host", "a"),))
+    '{host="a"}'
+    """
+    return "{" + ", ".join(f'{name}="{text}"' for name, text in labels)[:100] + "}"
+
+
 def label_texts(column: pa.ChunkedArray) -> pa.Array:
     """Write keys as text; null, and the empty text, is an absent label.
 
@@ -149,6 +161,25 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
     return mask
 
 
+def valued(
+    states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
+) -> tuple[NDArray[np.bool_], pa.Array | None]:
+    """Return which states have a value, and the reader's results if they had to be computed for it."""
+    if kind == HISTOGRAM and isinstance(reader, Hdr | SignedSketch):
+        results = None  # quantiles take long to compute, and the least value tells as well
+        valid = states.field("min").is_valid()
+    else:
+        results = reader.finish(made_here(states))
+        valid = part_of_results(results, path).is_valid()
+    mask: NDArray[np.bool_] = valid.to_numpy(zero_copy_only=False)
+    return mask, results
+
+
+def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
+    """Return the fields of results that a path leads to."""
+    return pc.struct_field(results, list(path)) if path else results
+
+
 @dataclass(frozen=True)
 class Metric:
     """What can be selected by a name."""
@@ -178,6 +209,16 @@ class Metric:
     def is_counter(self) -> bool:
         """Whether it counts rows."""
         return _COUNT in (self.reader.name, *self.path)
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether windows that have rows may have no value."""
+        return self.reader.name != _COUNT
+
+    def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
+        """Return which states have a result that is not null."""
+        valid, _ = valued(states, self.reader, self.path, self.kind)
+        return valid
 
     @property
     def described(self) -> dict[str, str]:

@@ -26,9 +26,36 @@ def read_expression(text: str) -> Expression:
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
     try:
-        return promql_parser.parse(text)
+        return promql_parser.parse(_STRINGS.sub(_without_backquotes, text))
     except ValueError as error:
         raise BadData(f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}") from None
+
+
+def _without_backquotes(string: re.Match[str]) -> str:
+    """Write a backquoted text, in which a backslash stands for itself, in double quotes: the parser escapes in both."""
+    text = string[0]
+    if not text.startswith("`"):
+        return text
+    inner = text[1:-1].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{inner}"'
+
+
+def read_bound(text: str, name: str) -> int:
+    """Read an end of a range in which series are looked for, at the nearest moment that windows can have.
+
+    Clients say "all of time" by the least and greatest times of Go, in seconds or as RFC 3339 with years of six digits.
+
+    >>> read_bound("-9223309901257974", "start") == read_bound("-292273086-05-16T16:47:06Z", "start")
+    True
+    """
+    far = re.match(r"(-?)[0-9]{5,}-[0-9]{2}-|(-)[0-9]{4}-[0-9]{2}-", text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if far or (math.isfinite(seconds) and not _EARLIEST <= seconds <= _LATEST):
+        return (_EARLIEST if text.startswith("-") else _LATEST) * SECOND
+    return read_moment(text, name)
 
 
 def read_moment(text: str, name: str) -> int:

@@ -5,7 +5,6 @@ Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -54,12 +53,11 @@ class _Asked:
     span: int
 
 
-def remote_read(body: bytes, evaluation_of: Callable[[], Evaluation]) -> bytes:
+def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
     """Answer a request; raises `BadData` for one that cannot be read."""
     response = _classes()["ReadResponse"]()
     for asked in _queries(body):
         result = response.results.add()
-        evaluation = evaluation_of()
         for metric in (metric for named in evaluation.metrics.values() for metric in named):
             if metric.is_chosen(asked.matchers):
                 result.series.extend(_series_of(metric, asked, evaluation))

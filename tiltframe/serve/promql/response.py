@@ -27,11 +27,6 @@ def success(data: str, warnings: Iterable[str] = ()) -> str:
     return f'{{"status":"success","data":{data}{more}}}'
 
 
-def failure(kind: str, sentence: str) -> str:
-    """Write an error."""
-    return _json({"status": "error", "errorType": kind, "error": sentence})
-
-
 def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
     """Write the answer at one moment: a vector, a scalar or a string."""
     if isinstance(value, States | Vector):

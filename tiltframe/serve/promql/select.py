@@ -1,13 +1,13 @@
 """Selecting: from a selector to states over series and moments, by one read of a store.
 
 windows of a level ──▶ those whose labels match ──▶ merged by the labels that are kept, in order of series and time
-    ──▶ of each moment t the newest window, or the merge of those that ended in (t - range, t]
+    ──▶ of each moment t the newest window with a value, or the merge of those that ended in (t - range, t]
+    ──▶ cells whose result is null are left out
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,8 @@ from aggr.tables.ranges import merge_runs
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.serve.cost import Budget
-from tiltframe.serve.errors import OutOfTime, Unanswerable
+from tiltframe.serve.deadline import Deadline
+from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
@@ -48,13 +49,12 @@ class Evaluation:
     step: int | None  # between moments; None for one moment alone
     budget: Budget  # what each reading of a store may cost
     lookback: int = LOOKBACK  # how long ago the newest window may have ended, or its own length; 0 takes none before
-    deadline: float = np.inf  # by `time.monotonic`
+    deadline: Deadline = field(default_factory=Deadline)
     warnings: dict[str, None] = field(default_factory=dict)  # sentences beside the answer, which are added to
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` for too many cells."""
-        if time.monotonic() > self.deadline:
-            raise OutOfTime("the query took longer than it may; ask for a shorter range, fewer series or coarser steps")
+        self.deadline.check()
         if cells > MOST_CELLS:
             raise Unanswerable(
                 f"this would be {cells:,} points, and {MOST_CELLS:,} are allowed; ask for fewer series or coarser steps"
@@ -113,14 +113,36 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     series = _series(rows.select(labels), one, metric, grouping)
     evaluation.check(len(series) * len(moments))
     first, last = _ranges(groups.ids, len(series), instants_of(rows, END), moments, reach)
-    if selector.span is None:
-        first = np.maximum(first, last - 1)
     name, function = metric.state
     states = rows.column(name).combine_chunks()
+
+    def merged(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
+        runs = merge_runs(function, states, first, last)
+        return States(series, len(moments), cells, runs, function, metric.reader, metric.path, metric.kind)
+
+    if selector.span is None:
+        return _newest(states, first, last, merged)
     unknown = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
     cells = np.flatnonzero((first < last) & (unknown[first] == unknown[last]))
-    merged = merge_runs(function, states, first[cells], last[cells])
-    return States(series, len(moments), cells, merged, function, metric.reader, metric.path, metric.kind)
+    return merged(cells, first[cells], last[cells]).with_values()
+
+
+def _newest(
+    states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
+) -> States:
+    """Choose the newest window with a value of each range ``[first, last)``: one whose result is null is no sample."""
+    cells = np.flatnonzero(first < last)
+    newest = last[cells] - 1
+    found = merged(cells, newest, newest + 1).with_values()
+    if len(found.cells) == len(cells):
+        return found
+    rows = np.arange(len(states))
+    with_value = np.full(len(states), -1)
+    valued = merged(rows, rows, rows + 1).with_values().cells
+    with_value[valued] = valued
+    newest = np.maximum.accumulate(with_value)[newest]
+    kept = newest >= first[cells]
+    return merged(cells[kept], newest[kept], newest[kept] + 1).with_values()
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:

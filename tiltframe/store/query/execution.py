@@ -64,9 +64,10 @@ class Answer:
         return pa.concat_tables(self.slices)
 
 
-def ask(backend: Backend, manifest: Manifest, query: Query) -> Answer:
-    """Answer a query; what cannot be asked is refused before anything is read."""
-    now, snapshot = moment(query.now, query.timezone or manifest.frame.timezone), snapshot_of(backend)
+def ask(backend: Backend, manifest: Manifest, query: Query, snapshot: Snapshot | None = None) -> Answer:
+    """Answer a query as of a snapshot or of now; what cannot be asked is refused before anything is read."""
+    now = moment(query.now, query.timezone or manifest.frame.timezone)
+    snapshot = snapshot or snapshot_of(backend)
     plans = plans_of(manifest, query, snapshot, now)
     schema = query_schema(manifest, plans[0], query)
     readings = [read(backend, manifest, plan, snapshot) for plan in plans]

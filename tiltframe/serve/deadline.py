@@ -1,0 +1,46 @@
+"""The deadline of a request: one value, passed into every loop whose length the request decides."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from tiltframe.serve.errors import OutOfTime
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """The moment until which the server computes for a request.
+
+    Parameters
+    ----------
+    seconds : float
+        From now on; infinite for no deadline.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        """Begin to count."""
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: the next piece of a long answer has as much time as the first."""
+        self._end = time.monotonic() + self._seconds
+
+    def within(self, seconds: float) -> Deadline:
+        """Return a deadline that is no later than this one, and at most so many seconds away."""
+        return Deadline(min(seconds, self._end - time.monotonic()))
+
+    def check(self) -> None:
+        """Raise `OutOfTime` after the deadline."""
+        if time.monotonic() > self._end:
+            raise OutOfTime("the query took longer than it may; ask for a shorter range, fewer series or coarser steps")
+
+    def checked(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items; raises `OutOfTime` before the first item after the deadline."""
+        for item in items:
+            self.check()
+            yield item

@@ -1,0 +1,42 @@
+"""Bodies of requests: read within a limit of bytes and of time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from tiltframe.serve.errors import Refused
+
+
+async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
+    """Read the body of a request.
+
+    Parameters
+    ----------
+    most, seconds : int
+        Bytes that it may have, and seconds that it may take to arrive.
+    packings : sequence of str
+        Content encodings that are accepted; the body is returned as it was sent.
+
+    Raises
+    ------
+    Refused
+        413, 408 and 415.
+    """
+    packing = request.headers.get("content-encoding", "identity")
+    if packing not in packings:
+        accepted = " or ".join(each for each in packings if each != "identity")
+        with_packing = f", or as {accepted}" if accepted else ""
+        raise Refused(415, f"the body has Content-Encoding {packing[:50]}; send it without one{with_packing}")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    raise Refused(413, f"a body has at most {most:,} bytes, the server's limit; send less at once")
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {seconds} s; send it again") from None
+    return bytes(body)

@@ -1,0 +1,148 @@
+"""Operators: arithmetic and comparisons of values that match at a moment, and sets of series.
+
+left  {host="a"}  ─┐  matched by labels,      one value of each side at most
+right {host="a"}  ─┘  moment by moment        in a group of equal labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltframe.serve.errors import Unanswerable
+from tiltframe.serve.promql.cells import Floats, Scalar, Vector
+from tiltframe.serve.promql.metrics import NAME, Grouping, Labels, Matcher, identity, labels_text
+
+Operation: TypeAlias = Callable[[Any, Any], Any]
+
+ARITHMETIC = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power}
+ARITHMETIC |= {"atan2": np.arctan2}
+COMPARISONS = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal}
+COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
+SET_OPERATORS = ("and", "or", "unless")
+
+
+def combined(
+    operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
+) -> Scalar | Vector:
+    """Apply an operator; a comparison of a vector keeps the values for which it is true, or ``as_bool`` gives 0 and 1.
+
+    Series of two vectors are matched by the labels that the grouping keeps, moment by moment; raises `Unanswerable` if
+    several match at one moment.
+    """
+    filters = operator in COMPARISONS and not as_bool
+    operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
+    if isinstance(left, Vector) and isinstance(right, Vector):
+        return _matched(operate, left, right, filters=filters, grouping=grouping)
+    with np.errstate(all="ignore"):
+        values = operate(_numbers(left), _numbers(right))
+    vector = left if isinstance(left, Vector) else right
+    if not isinstance(vector, Vector):
+        scalar: Scalar = values.astype(np.float64)
+        return scalar
+    if filters:
+        return Vector(vector.series, vector.values, vector.present & values)
+    return Vector(vector.series, values.astype(np.float64), vector.present).unnamed()
+
+
+def _numbers(side: Scalar | Vector) -> Floats:
+    return side.values if isinstance(side, Vector) else side
+
+
+def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
+    """Apply an operator to each value of the left and the one value of the right that it matches at its moment.
+
+    As in Prometheus, only values that a comparison keeps count as matches of the left.
+    """
+    ids, groups = grouping.groups([*left.series, *right.series])
+    on_left = ids[: len(left.series)]
+    on_right = ids[len(left.series) :]
+    asked = left.present.any(axis=0)  # at other moments nothing is matched
+    right = Vector(right.series, right.values, right.present & asked)
+    _check_one(right, on_right, groups, "right")
+    right_values, right_present = right.by_group(on_right, len(groups))
+    rows = np.flatnonzero(np.isin(on_left, on_right))
+    left = left.chosen(rows)
+    on_left = on_left[rows]
+    with np.errstate(all="ignore"):
+        values = operate(left.values, right_values[on_left])
+    present = left.present & right_present[on_left]
+    if filters:
+        present &= values
+    result = Vector(left.series, left.values if filters else values.astype(np.float64), present)
+    _check_one(result, on_left, groups, "left")
+    return result.relabelled([_labels_of_match(labels, grouping, filters) for labels in left.series])
+
+
+def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
+    """Return the labels of a result: a comparison that filters keeps the name, unless it is not matched on."""
+    if filters and grouping.without:
+        return {label: text for label, text in labels.items() if label not in grouping.labels}
+    kept = grouping.kept(labels)
+    return kept if filters else {label: text for label, text in kept.items() if label != NAME}
+
+
+def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
+    """Raise `Unanswerable` if two series of a group have a value at one moment."""
+    clash = vector.clash(ids, len(groups))
+    if clash is not None:
+        raise Unanswerable(
+            f"several series on the {side} side have the labels {labels_text(identity(groups[clash]))} at one moment, "
+            "and series are matched one to one; aggregate that side, or match on more labels"
+        )
+
+
+def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
+    """Keep values of the left that have a match on the right (``and``) or none (``unless``), or add the right's others.
+
+    Any number of series match any number.
+    """
+    ids, labels = grouping.groups([*left.series, *right.series])
+    on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
+    if operator == "or":
+        return _together(left, _kept(right, ~_groups_present(left, on_left, len(labels))[on_right]))
+    matched = _groups_present(right, on_right, len(labels))[on_left]
+    return _kept(left, matched if operator == "and" else ~matched)
+
+
+def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
+    """Give 1 at the moments at which there is no value.
+
+    Labels are those of the matchers by ``=``; a later matcher of the same label takes it away, as in Prometheus.
+    """
+    series: dict[str, str] = {}
+    seen: set[str] = set()
+    for matcher in matchers:
+        if matcher.label == NAME:
+            continue
+        if matcher.regex or matcher.negated or matcher.label in seen:
+            series.pop(matcher.label, None)
+        else:
+            series[matcher.label] = matcher.text
+            seen.add(matcher.label)
+    none = ~np.logical_or.reduce(vector.present)[None, :]
+    return Vector([{label: text for label, text in series.items() if text}], np.ones(none.shape), none)
+
+
+def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
+    present = np.zeros((groups, vector.present.shape[1]), np.bool_)
+    np.logical_or.at(present, ids, vector.present)
+    return present
+
+
+def _kept(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
+    present = vector.present & mask
+    return Vector(vector.series, vector.values, present).chosen(np.flatnonzero(present.any(axis=1)))
+
+
+def _together(left: Vector, right: Vector) -> Vector:
+    """Put series below each other; those of the same labels, which have no moment in common, become one."""
+    both = Vector(
+        [*left.series, *right.series],
+        np.concatenate([left.values, right.values]),
+        np.concatenate([left.present, right.present]),
+    )
+    return both.relabelled(both.series)
