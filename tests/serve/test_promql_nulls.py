@@ -1,4 +1,4 @@
-"""A window without a value is no sample: every PromQL operator, against a naive evaluator of the rows themselves."""
+"""A window without a value is not a sample: every PromQL operator, against a naive evaluator of the rows themselves."""
 
 from __future__ import annotations
 
@@ -83,22 +83,22 @@ def read(metric, values):
     return None if value is None else float(value)
 
 
-def newest(metric, at, reach=300):
-    """Return each series' newest window with a value that ended in the five minutes up to a moment."""
-    found = {}
+def newest(metric, at, lookback=300):
+    """Return entry series' newest window with a value that ended in the five minutes up to a moment."""
+    actual = {}
     for host in "abcd":
-        for end in range(at // 60 * 60, at - reach, -60):
+        for end in range(at // 60 * 60, at - lookback, -60):
             value = read(metric, values_of(metric, host, end - 60, end))
             if value is not None:
-                found[host] = value
+                actual[host] = value
                 break
-    return found
+    return actual
 
 
 def over(metric, at, span):
-    """Return each series' value of the windows that ended in a range up to a moment."""
-    found = {host: read(metric, values_of(metric, host, at - span, at)) for host in "abcd"}
-    return {host: value for host, value in found.items() if value is not None}
+    """Return entry series' value of the windows that ended in a range up to a moment."""
+    actual = {host: read(metric, values_of(metric, host, at - span, at)) for host in "abcd"}
+    return {host: value for host, value in actual.items() if value is not None}
 
 
 def both(left, right, operate):
@@ -110,12 +110,12 @@ def total(vector, reduce):
 
 
 def steps(vector_at, at, span, reduce):
-    """Reduce the values of each series at the minutes of a range."""
-    found = {}
+    """Reduce the values of entry series at the minutes of a range."""
+    actual = {}
     for moment in range((at - span) // 60 * 60 + 60, at + 1, 60):
         for host, value in vector_at(moment).items():
-            found.setdefault(host, []).append(value)
-    return {host: float(reduce(values)) for host, values in found.items()}
+            actual.setdefault(host, []).append(value)
+    return {host: float(reduce(values)) for host, values in actual.items()}
 
 
 def missing(vector):
@@ -131,7 +131,7 @@ def middle(values):
 
 
 def greatest(vector):
-    return dict(sorted(vector.items(), key=lambda each: (-each[1], each[0]))[:1])
+    return dict(sorted(vector.items(), key=lambda entry: (-entry[1], entry[0]))[:1])
 
 
 def times(x, y):
@@ -212,44 +212,44 @@ def server():
 
 
 def by_host(result):
-    return {each["metric"].get("host", ""): each for each in result}
+    return {entry["metric"].get("host", ""): entry for entry in result}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_a_window_without_a_value_is_no_sample(server, expression):
-    wanted = {at: EXPRESSIONS[expression](at) for at in MOMENTS}
-    assert any(wanted.values())
+def test_a_window_without_a_value_is_not_a_sample(server, expression):
+    expected = {at: EXPRESSIONS[expression](at) for at in MOMENTS}
+    assert any(expected.values())
     result = server.query_range(expression, MOMENTS[0], MOMENTS[-1], 60).data["result"]
-    found = {at: {} for at in MOMENTS}
+    actual = {at: {} for at in MOMENTS}
     for series in result:  # of "or", of one host several with other names
         for at, text in series["values"]:
-            assert found[at].setdefault(series["metric"].get("host", ""), float(text)) == float(text)
-    assert found == {at: pytest.approx(values, rel=1e-12) for at, values in wanted.items()}
+            assert actual[at].setdefault(series["metric"].get("host", ""), float(text)) == float(text)
+    assert actual == {at: pytest.approx(values, rel=1e-12) for at, values in expected.items()}
     for at in MOMENTS[::5]:
         result = server.query(expression, at).data["result"]
-        alone = {host: float(each["value"][1]) for host, each in by_host(result).items()}
-        assert alone == pytest.approx(wanted[at], rel=1e-12), at
+        alone = {host: float(entry["value"][1]) for host, entry in by_host(result).items()}
+        assert alone == pytest.approx(expected[at], rel=1e-12), at
 
 
 def test_histograms_alone_are_those_that_have_values(server):
     for at in MOMENTS:
-        for text, wanted in (("lat", newest("lat_count", at)), ("increase(lat[3m])", over("lat_count", at, 180))):
-            found = by_host(server.query(text, at).data["result"])
-            assert {host: float(each["histogram"][1]["count"]) for host, each in found.items()} == wanted
+        for text, expected in (("lat", newest("lat_count", at)), ("increase(lat[3m])", over("lat_count", at, 180))):
+            actual = by_host(server.query(text, at).data["result"])
+            assert {host: float(entry["histogram"][1]["count"]) for host, entry in actual.items()} == expected
 
 
 def test_a_range_alone_lists_the_windows_with_values(server):
-    found = by_host(server.query("temp[20m]", BEGIN + 1200).data["result"])
+    actual = by_host(server.query("temp[20m]", BEGIN + 1200).data["result"])
     for host in "abc":
-        ends = [e for e in range(BEGIN + 60, BEGIN + 1201, 60) if values_of("temp", host, e - 60, e)]
-        assert [at for at, _ in found[host]["values"]] == ends if ends else host not in found
+        window_ends = [e for e in range(BEGIN + 60, BEGIN + 1201, 60) if values_of("temp", host, e - 60, e)]
+        assert [at for at, _ in actual[host]["values"]] == window_ends if window_ends else host not in actual
 
 
 @pytest.mark.parametrize("metric", [*READ, "lat", "n_total"])
 def test_series_are_those_that_have_a_value(server, metric):
     counted = "lat_count" if metric == "lat" else metric
     hosts = {host for host in "abcd" if metric == "n_total" or host in over(counted, BEGIN + 3600, 3600)}
-    assert {each["host"] for each in server.ask("series", **{"match[]": metric}).data} == hosts
+    assert {entry["host"] for entry in server.ask("series", **{"match[]": metric}).data} == hosts
     assert set(server.ask("label/host/values", **{"match[]": metric}).data) == hosts
     names = server.ask("labels", **{"match[]": f'{metric}{{host="d"}}'}).data
     assert ("host" in names) == ("d" in hosts)

@@ -1,4 +1,4 @@
-"""PromQL of values as Prometheus has it: sums and means, NaN, names, matching at each moment, texts and times."""
+"""PromQL of values as Prometheus has it: sums and means, NaN, names, matching at entry moment, texts and times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TENTHS = {f"t{i}": 0.1 for i in range(10)}
 
 
 def world(values, measures, levels=("1m",), key="p", seconds=30):
-    """Make a store of a row for each key, in the last minute before the moment unless told otherwise."""
+    """Make a store of a row for entry key, in the last minute before the moment unless told otherwise."""
     data = {"ts": [(AT - seconds) * 1000] * len(values), key: list(values), "v": list(values.values())}
     return store_of(MemoryBackend(), pa.table(data), TiltFrame(levels, "ts", measures, [key]))
 
@@ -52,7 +52,7 @@ def server():
 
 
 def ask(server, query, at=AT):
-    """Return the labels, without the store, and the value of each series."""
+    """Return the labels, without the store, and the value of entry series."""
     result = server.query(query, at).data["result"]
     return [({k: v for k, v in e["metric"].items() if k != "store"}, float(e["value"][1])) for e in result]
 
@@ -79,7 +79,7 @@ def ask(server, query, at=AT):
     ],
 )
 def test_values_are_those_of_prometheus(server, query, value):
-    assert [found for _, found in ask(server, query)] == [pytest.approx(value, rel=0, abs=0, nan_ok=True)]
+    assert [actual for _, actual in ask(server, query)] == [pytest.approx(value, rel=0, abs=0, nan_ok=True)]
 
 
 def test_sums_and_means_of_values_are_rounded_once(server):
@@ -101,7 +101,7 @@ def test_a_number_of_series_that_is_no_int64_is_refused(server, query):
 
 
 @pytest.mark.parametrize(
-    ("query", "wanted"),
+    ("query", "expected"),
     [
         ("last_over_time(a[1m])", [({"__name__": "a", "host": "h"}, 1)]),
         ("max(last_over_time(a[1m]) or last_over_time(b[1m])) by (__name__)", [({"__name__": "a"}, 1)]),
@@ -117,8 +117,8 @@ def test_a_number_of_series_that_is_no_int64_is_refused(server, query):
         ('absent(zz{job="",job="a"})', [({}, 1)]),
     ],
 )
-def test_names_and_labels_are_those_of_prometheus(server, query, wanted):
-    assert ask(server, query) == wanted
+def test_names_and_labels_are_those_of_prometheus(server, query, expected):
+    assert ask(server, query) == expected
 
 
 def test_series_that_differ_by_their_name_alone_cannot_lose_it(server):
@@ -132,17 +132,17 @@ def test_series_that_differ_by_their_name_alone_cannot_lose_it(server):
 
 def test_series_are_matched_at_each_moment(server):
     start, end = AT - 5340, AT - 1740
-    found = server.query_range("n_total * on(job) sum by (job) (n_total)", start, end, 60).data["result"]
-    (series,) = found
+    actual = server.query_range("n_total * on(job) sum by (job) (n_total)", start, end, 60).data["result"]
+    (series,) = actual
     assert series["metric"] == {"job": "web"}
     moments = [at for at in range(start, end + 1, 60) if at < start + 300 or at == end]
     assert series["values"] == [[at, "1"] for at in moments]
     two = server.query_range("sum by (job) (n_total) + on(job) n_total", start, end, 3600)
-    assert [len(each["values"]) for each in two.data["result"]] == [2]
+    assert [len(entry["values"]) for entry in two.data["result"]] == [2]
 
 
 @pytest.mark.parametrize(
-    ("query", "wanted"),
+    ("query", "expected"),
     [
         ('x{p=~"a|b"} > on(v) x{p="o"}', "left"),
         ('x{p=~"b|c"} > on(v) x{p="o"}', [8.0]),
@@ -152,12 +152,12 @@ def test_series_are_matched_at_each_moment(server):
         ('x{p="none"} * on(v) x{p=~"b|c"}', []),
     ],
 )
-def test_a_comparison_matches_the_values_that_it_keeps(server, query, wanted):
-    if isinstance(wanted, str):
+def test_a_comparison_matches_the_values_that_it_keeps(server, query, expected):
+    if isinstance(expected, str):
         answer = server.query(query, AT)
-        assert (answer.status, f"several series on the {wanted} side" in answer.body) == (422, True), answer.body
+        assert (answer.status, f"several series on the {expected} side" in answer.body) == (422, True), answer.body
     else:
-        assert [value for _, value in ask(server, query)] == wanted
+        assert [value for _, value in ask(server, query)] == expected
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ GO_TIMES = ("-9223309901257974", "9223309901257974"), ("-292273086-05-16T16:47:0
 
 @pytest.mark.parametrize("times", GO_TIMES)
 def test_all_of_time_as_gos_client_sends_it(server, times):
-    ends = dict(zip(("start", "end"), times, strict=True))
-    assert len(server.ask("series", **{"match[]": "a", **ends}).data) == 1
-    assert server.ask("label/job/values", **ends).data == ["web"]
-    assert "job" in server.ask("labels", **{"match[]": "n_total", **ends}).data
-    assert server.ask("label/job/values", start=ends["end"]).data == []
-    assert server.ask("label/job/values", end=ends["start"]).data == []
+    bounds = dict(zip(("start", "end"), times, strict=True))
+    assert len(server.ask("series", **{"match[]": "a", **bounds}).data) == 1
+    assert server.ask("label/job/values", **bounds).data == ["web"]
+    assert "job" in server.ask("labels", **{"match[]": "n_total", **bounds}).data
+    assert server.ask("label/job/values", start=bounds["end"]).data == []
+    assert server.ask("label/job/values", end=bounds["start"]).data == []
 
 
 def test_an_empty_parameter_is_not_given(server):

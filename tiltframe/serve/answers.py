@@ -25,7 +25,7 @@ from tiltframe.serve.observed import Metrics
 
 _WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
 _KEPT = 64 << 20  # bytes of memory for answers that are kept
-_ENTRY = 320  # bytes of an entry beside its body and headers: objects, the tag, a place in the dict
+_ENTRY = 320  # bytes of an entry without its body and headers: objects, the tag, a place in the dict
 _CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
 _LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
 P = ParamSpec("P")
@@ -112,7 +112,7 @@ class Answers:
         for piece in deadline.checked(pieces):
             body += piece
             if len(body) > _WHOLE:
-                return _Begun(headers, question.form, bytes(body), pieces, deadline)
+                return _Begun(headers, question.form, bytes(body), rest=pieces, deadline=deadline)
         begun = _Begun(headers, question.form, bytes(body))
         with self._lock:
             replaced = self._kept.pop(tag, None)  # another thread has computed the same answer meanwhile

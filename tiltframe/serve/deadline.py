@@ -31,7 +31,7 @@ class Deadline:
         self._end = time.monotonic() + self._seconds
 
     def within(self, seconds: float) -> Deadline:
-        """Return a deadline that is no later than this one, and at most so many seconds away."""
+        """Return a deadline that comes after a number of seconds, or with this one if that is earlier."""
         return Deadline(min(seconds, self._end - time.monotonic()))
 
     def check(self) -> None:

@@ -70,7 +70,7 @@ def status_of(error: BaseException) -> int:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return one line that says what is wrong, without the details of an error that is not in the table."""
+    """Return the message of an error in one line, without the details of an error that is not in the table."""
     if isinstance(error, HTTPException):
         return error.detail
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from tiltframe.serve.errors import Refused
 
 
-async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
+async def read_body(request: Request, max_bytes: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
     """Read the body of a request.
 
     Parameters
     ----------
-    most, seconds : int
+    max_bytes, seconds : int
         Bytes that it may have, and seconds that it may take to arrive.
     packings : sequence of str
         Content encodings that are accepted; the body is returned as it was sent.
@@ -35,8 +35,10 @@ async def read_body(request: Request, most: int, seconds: int, packings: Sequenc
         async with asyncio.timeout(seconds):
             async for piece in request.stream():
                 body += piece
-                if len(body) > most:
-                    raise Refused(413, f"a body has at most {most:,} bytes, the server's limit; send less at once")
+                if len(body) > max_bytes:
+                    raise Refused(
+                        413, f"a body has at max_bytes {max_bytes:,} bytes, the server's limit; send less at once"
+                    )
     except TimeoutError:
         raise Refused(408, f"the body did not come within {seconds} s; send it again") from None
     return bytes(body)

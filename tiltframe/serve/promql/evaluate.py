@@ -189,7 +189,14 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
     value: Value
     if isinstance(argument, SubqueryExpr):
         vector, steps, moments = _subquery(argument, evaluation)
-        value = reduced("count_over_time", vector, steps, moments, _micros(argument.range), evaluation.deadline)
+        value = reduced(
+            "count_over_time",
+            vector,
+            steps,
+            moments=moments,
+            span=_micros(argument.range),
+            deadline=evaluation.deadline,
+        )
     elif isinstance(argument, MatrixSelector):
         selector = selector_of(selected, _micros(argument.range), evaluation)
         value = Vector.empty(len(evaluation.moments)) if selector is None else select(selector, evaluation)
@@ -214,7 +221,9 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         if name not in SUBQUERY_FUNCTIONS:
             raise Unanswerable(f"{name} of a subquery is not answered; {', '.join(SUBQUERY_FUNCTIONS)} are")
         vector, steps, moments = _subquery(argument, evaluation)
-        return reduced(name, vector.unnamed(), steps, moments, _micros(argument.range), evaluation.deadline)
+        values = vector.unnamed()
+        span = _micros(argument.range)
+        return reduced(name, values, steps, moments=moments, span=span, deadline=evaluation.deadline)
     if not isinstance(argument, MatrixSelector):  # of more arguments than are read here
         raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
     span = _micros(argument.range)

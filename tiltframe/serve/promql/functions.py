@@ -165,7 +165,7 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
     return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
 
 
-def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span: int, deadline: Deadline) -> Vector:
+def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
     """Reduce the values of each range ``(t - span, t]`` of steps, some moments at a time."""
     kind = name.removesuffix("_over_time")
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
@@ -185,12 +185,12 @@ def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span:
     return Vector(vector.series, values, present)
 
 
-def _pieces(lengths: Instants, most: int) -> Iterator[tuple[int, int]]:
-    """Divide ranges into runs ``[low, high)`` of at most so many steps together, or of one range."""
-    ends = np.cumsum(lengths)
+def _pieces(lengths: Instants, max_steps: int) -> Iterator[tuple[int, int]]:
+    """Divide ranges into runs ``[low, high)`` of at most ``max_steps`` steps together, or of one range."""
+    totals = np.cumsum(lengths)
     low = 0
     while low < len(lengths):
-        begin = int(ends[low] - lengths[low])
-        high = max(int(np.searchsorted(ends, begin + most, "right")), low + 1)
+        begin = int(totals[low] - lengths[low])
+        high = max(int(np.searchsorted(totals, begin + max_steps, "right")), low + 1)
         yield low, high
         low = high

@@ -166,7 +166,7 @@ def valued(
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return which states have a value, and the reader's results if they had to be computed for it."""
     if kind == HISTOGRAM and isinstance(reader, Hdr | SignedSketch):
-        results = None  # quantiles take long to compute, and the least value tells as well
+        results = None  # the least value is null if the result is, and needs no quantiles
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(made_here(states))

@@ -60,8 +60,8 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    asked = left.present.any(axis=0)  # at other moments nothing is matched
-    right = Vector(right.series, right.values, right.present & asked)
+    asked_moments = left.present.any(axis=0)  # at other moments nothing is matched
+    right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
     right_values, right_present = right.by_group(on_right, len(groups))
     rows = np.flatnonzero(np.isin(on_left, on_right))

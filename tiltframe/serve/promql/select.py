@@ -118,7 +118,16 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 
     def merged(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
         runs = merge_runs(function, states, first, last)
-        return States(series, len(moments), cells, runs, function, metric.reader, metric.path, metric.kind)
+        return States(
+            series=series,
+            moments=len(moments),
+            cells=cells,
+            states=runs,
+            function=function,
+            reader=metric.reader,
+            path=metric.path,
+            kind=metric.kind,
+        )
 
     if selector.span is None:
         return _newest(states, first, last, merged)
@@ -130,19 +139,19 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Choose the newest window with a value of each range ``[first, last)``: one whose result is null is no sample."""
+    """Choose the newest window of each range ``[first, last)`` whose result is not null."""
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
-    found = merged(cells, newest, newest + 1).with_values()
-    if len(found.cells) == len(cells):
-        return found
+    candidates = merged(cells, newest, newest + 1).with_values()
+    if len(candidates.cells) == len(cells):
+        return candidates
     rows = np.arange(len(states))
     with_value = np.full(len(states), -1)
-    valued = merged(rows, rows, rows + 1).with_values().cells
-    with_value[valued] = valued
+    rows_with_value = merged(rows, rows, rows + 1).with_values().cells
+    with_value[rows_with_value] = rows_with_value
     newest = np.maximum.accumulate(with_value)[newest]
-    kept = newest >= first[cells]
-    return merged(cells[kept], newest[kept], newest[kept] + 1).with_values()
+    in_range = newest >= first[cells]
+    return merged(cells[in_range], newest[in_range], newest[in_range] + 1).with_values()
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
