@@ -157,3 +157,14 @@ def _without_number(reason: str) -> str:
 def shortened(text: str) -> str:
     """Cut text that was given to what an error shows of it, where quotes would be in the way."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"
+
+
+def frozen(value: Any) -> Any:
+    """Turn lists into tuples, at every depth, as frozen dataclasses hold them.
+
+    >>> frozen([1, [2, 3]])
+    (1, (2, 3))
+    """
+    if isinstance(value, list | tuple):
+        return tuple(frozen(part) for part in value)
+    return {name: frozen(part) for name, part in value.items()} if isinstance(value, dict) else value

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from aggr.arguments import nearest, shown
+from aggr.arguments import frozen, nearest, shown
 
 T = TypeVar("T")
 _WORDS = {"true": True, "false": False}
@@ -173,7 +173,9 @@ def read_as(
         raise ValueError(f"cannot read {shown(text)} as {what}; {hint}")
 
     def value(argument: str, parameter: str | None) -> Any:
-        return inner(argument) if inner is not None and read_call(argument) else read_value(argument)
+        if inner is not None and read_call(argument):
+            return inner(argument)
+        return frozen(read_value(argument))  # the object made of it is frozen, and has tuples
 
     return bound(call, makers[call.name], str(text), what, fixed, value)()
 

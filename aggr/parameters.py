@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aggr.arguments import frozen as frozen
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
@@ -62,17 +63,6 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
         return first
     other = next(row for row in range(1, len(column)) if not same_bits(column.slice(row, 1), first))
     return pa.concat_arrays([first, column.slice(other, 1)])
-
-
-def frozen(value: Any) -> Any:
-    """Turn lists into tuples, at every depth, as frozen dataclasses hold them.
-
-    >>> frozen([1, [2, 3]])
-    (1, (2, 3))
-    """
-    if isinstance(value, list | tuple):
-        return tuple(frozen(part) for part in value)
-    return {name: frozen(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
 def described(value: Any) -> Any:

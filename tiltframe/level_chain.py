@@ -20,18 +20,21 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_truth, checked_type
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
-from aggr.groups.groups import group_by
+from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import CheckedStates, arrow_of, checked_like, made_here
 from aggr.tables import partial_aggregation
 from aggr.tables.by_key import check_rows, finish_by, key_column, merge_by, reduce_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.keys import columns_keys_may_read, keyed, plain_keys
+from aggr.tables.ranges import merge_runs
 from tiltframe.event_time import event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.near_in_time import near_in_time
+from tiltframe.overlapping_windows import ranges_of_panes
 from tiltframe.tabular import rows_of, table_of
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
+from windows.contract import Numbered, check_nested
 from windows.timezone import Instants
 
 _HELD_BYTES = 1 << 28  # of rows that are brought near in time
@@ -242,12 +245,47 @@ def merge_level(
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
     Null states are ``unknown`` in a store, and count as identities elsewhere. Checked states are not checked again.
+    Raises ``ValueError`` for a window that crosses an edge of the level.
     """
     table = arrow_of(states)
-    found = level.assign(instants_of(table, START))
-    table = taken(table, found.rows)
+    starts = instants_of(table, START)
+    numbered = level.numbered(starts) if len(starts) and not unknown else None
+    if numbered is not None:
+        return merge_overlapping(states, frame, numbered)
+    assigned = level.assign(starts)
+    if END in table.column_names and not table.column(END).null_count:
+        check_nested(level, assigned, starts, instants_of(table, END))
+    table = taken(table, assigned.rows)
     keys = _frame_keys(table, frame)
-    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, unknown=unknown)
+    return _merged(checked_like(states, table), keys, frame, assigned.starts, assigned.ends, unknown=unknown)
+
+
+def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
+    """Merge states of panes, whose windows are ``numbered``, into windows that overlap: by ranges of panes.
+
+    A window of a key is a range of the key's panes in their order. Memory grows with panes and windows, not with the
+    number of windows that a pane lies in.
+    """
+    table = arrow_of(states)
+    starts = instants_of(table, START)
+    keys = _frame_keys(table, frame)
+    groups, _ = group_by(list(keys.values()), table.num_rows)
+    order = np.lexsort((starts, groups.ids))
+    ranges = ranges_of_panes(groups.ids[order], numbered.first[order], numbered.last[order])
+    window_starts, window_ends = numbered.bounds(ranges.numbers)
+    by_start = np.lexsort((ranges.keys, window_starts))
+    one_of_each = pa.array(order[ranges.first[by_start]])
+    columns = {START: _instants(window_starts[by_start])}
+    columns |= {END: _instants(window_ends[by_start])}
+    columns |= {name: table.column(name).take(one_of_each) for name in frame.keys}
+    panes, places = pa.array(order), pa.array(by_start)
+    for state in frame.states:
+        function = state.measure.function
+        # a null state is an identity: merging each state alone writes it as one
+        merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
+        merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
+        columns[state.name] = merged.take(places)
+    return pa.table(columns).select(frame.states_columns[1:])
 
 
 def climb(

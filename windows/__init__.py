@@ -7,7 +7,7 @@
 array(['2013-07-04T12:00:00.000000'], dtype='datetime64[us]')
 """
 
-from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, Merged, TimeWindow
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, Merged, Numbered, TimeWindow
 from windows.kinds.all_time import AllTime
 from windows.kinds.hopping import Hopping, hopping
 from windows.kinds.session import Session, session
@@ -17,7 +17,7 @@ from windows.registry import register, unregister
 from windows.timezone import check_timezone
 
 __all__ = [
-    "MAX_INSTANT", "MIN_INSTANT", "AllTime", "Hopping", "Intervals", "Merged", "Session", "TimeWindow", "Tumbling",
-    "as_window", "check_timezone", "hopping", "read_window", "read_windows", "register", "session", "text_of",
-    "unregister", "window",
+    "MAX_INSTANT", "MIN_INSTANT", "AllTime", "Hopping", "Intervals", "Merged", "Numbered", "Session", "TimeWindow",
+    "Tumbling", "as_window", "check_timezone", "hopping", "read_window", "read_windows", "register", "session",
+    "text_of", "unregister", "window",
 ]  # fmt: skip

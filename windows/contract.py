@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -26,7 +27,7 @@ from windows.timezone import Instants, checked_instants, clock
 
 # where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
-MOST_LISTED = 10_000_000  # windows: 80 MB of starts
+MOST_LISTED = 10_000_000  # windows: 80 MB of starts, 240 MB of intervals
 _TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # 2024, about which it is tried whether windows nest
 
 
@@ -46,6 +47,18 @@ class Merged(NamedTuple):
     ends: Instants
 
 
+class Numbered(NamedTuple):
+    """What `TimeWindow.numbered` returns: windows that overlap, as whole numbers in the order of their starts.
+
+    The time ``i`` lies in all windows from ``first[i]`` to ``last[i]``, and in no other. ``bounds`` returns the starts
+    and the ends of numbers, microseconds UTC; a later window never ends before an earlier one.
+    """
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    bounds: Callable[[NDArray[np.int64]], tuple[Instants, Instants]]
+
+
 class TimeWindow(ABC):
     """A kind of window whose intervals are known from a row's time alone.
 
@@ -59,6 +72,8 @@ class TimeWindow(ABC):
     is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
     # whether windows follow each other without gap or overlap: a store keeps only such
     contiguous: ClassVar[bool] = False
+    # whether one rule gives the windows of all years, so that windows which nest in some years nest in all
+    same_in_all_years: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -89,6 +104,22 @@ class TimeWindow(ABC):
         ValueError
             If ``times`` is no such array, or lies outside the years that have windows.
         """
+
+    def numbered(self, times: Instants) -> Numbered | None:
+        """Number the windows that each time lies in, if they overlap and their order is known.
+
+        Parameters
+        ----------
+        times : array of int64, shape (rows,)
+            Microseconds UTC, in any order, at least one.
+
+        Returns
+        -------
+        Numbered or None
+            None if the kind of window does not number its windows. Otherwise states are merged over ranges of panes,
+            whose cost does not grow with the overlap.
+        """
+        return None
 
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
         """Find which intervals of a key are one window; here those that are equal.
@@ -325,7 +356,23 @@ class TimeWindow(ABC):
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
     """Find an edge of a coarser window inside a finer one, among windows of some years; say where."""
-    assigned = coarse.assign(_probes(coarse, fine))
+    return edge_inside(coarse, fine, _probes(coarse, fine))
+
+
+def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
+    """Say where an edge of the coarser windows of some times lies inside a finer window; None if none does.
+
+    Parameters
+    ----------
+    coarse, fine : TimeWindow
+    times : array of int64, shape (times,)
+        Microseconds UTC.
+
+    Returns
+    -------
+    str or None
+    """
+    assigned = coarse.assign(times)
     edges = np.unique(np.concatenate([assigned.starts, assigned.ends]))
     edges = edges[(edges > MIN_INSTANT) & (edges < MAX_INSTANT)]
     rows, starts, _ = fine.assign(edges)
@@ -345,6 +392,39 @@ def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
     near = (changes[:, None] + step[20:29]).ravel()
     times: Instants = np.clip(np.concatenate([_TRIED + step, near]), 0, 2 * _TRIED)
     return times
+
+
+def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, fine_ends: Instants) -> None:
+    """Check that finer windows lie whole in the windows of a level.
+
+    Parameters
+    ----------
+    level : TimeWindow
+    assigned : Intervals
+        `TimeWindow.assign` of the level for ``fine_starts``.
+    fine_starts, fine_ends : arrays of int64, shape (windows,)
+        Of the finer windows, microseconds UTC.
+
+    Raises
+    ------
+    ValueError
+        If a finer window ends after a window of the level that it begins in, or begins outside and ends inside one.
+    """
+    cut = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
+    if not len(cut) and len(np.unique(assigned.rows)) < len(fine_starts):
+        outside = np.ones(len(fine_starts), np.bool_)
+        outside[assigned.rows] = False
+        at = np.flatnonzero(outside)
+        cut = at[level.assign(fine_ends[at] - 1).rows]
+    if not len(cut):
+        return
+    start, end = (
+        np.datetime_as_string(np.datetime64(int(column[cut[0]]), "us"), "auto") for column in (fine_starts, fine_ends)
+    )
+    raise ValueError(
+        f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, and its rows cannot be "
+        f"divided; leave out the level {level.name}, or take finer windows that do not cross its edges"
+    )
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:

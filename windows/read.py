@@ -78,6 +78,11 @@ def text_of(window: TimeWindow) -> str:
         again = read_window(window.name, window.timezone or "UTC")
     except ValueError:
         again = None
+    if type(again) is type(window) and again != window:
+        raise ValueError(
+            f"the text {shown(window.name)} is read as {shown(again)}, which is another window than {shown(window)}; "
+            "give its fields the values that text has: numbers, truths, texts, and tuples of them"
+        )
     if again != window:
         raise ValueError(
             f"windows of {shown(window.name)} cannot be read from this text, which is all that is written of them; "

@@ -32,8 +32,8 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     Parameters
     ----------
     kind : subclass of TimeWindow
-        A dataclass whose fields are numbers, truths, texts or lists of them; ``timezone``, if it has that field, is the
-        zone of the frame that the text is read for.
+        A frozen dataclass whose fields are numbers, truths, texts or tuples of them, which text writes as lists;
+        ``timezone``, if it has that field, is the zone of the frame that the text is read for.
 
     Returns
     -------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -17,6 +18,8 @@ Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as n
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_YEAR, _LAST_YEAR = 2, 9998  # Python's datetime has years 1 to 9999; a window may reach beyond its times
+_RULE_YEAR = 2100  # from here on every zone of tzdata follows one rule; its listed transitions end in the year 2087
+_CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on the same weekdays again
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def _year(at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _clock(name: str, first: int, last: int) -> Clock:
-    start = _micros(dt.datetime(first, 1, 1, tzinfo=dt.UTC))
+    start = _start_of_year(first)
     if name in ("UTC", "Etc/UTC"):
         return Clock(np.array([start]), np.array([0], np.int64))
     transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
@@ -147,12 +150,19 @@ def _clock(name: str, first: int, last: int) -> Clock:
     return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
 
 
+def _transitions(name: str, year: int) -> list[tuple[int, int]]:
+    """Find the UTC-offset transitions of a year; far ones are those of a nearer year with the same dates."""
+    same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
+    moved = _start_of_year(year) - _start_of_year(same)
+    return [(at + moved, offset) for at, offset in _transitions_by_day(name, same)]
+
+
 @lru_cache(maxsize=8192)
-def _transitions(name: str, year: int) -> tuple[tuple[int, int], ...]:
+def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
     """Find the UTC-offset transitions of a year: look at every day, and halve the days on which the offset changed."""
     info, transitions = ZoneInfo(name), []
-    start = _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
-    end = _micros(dt.datetime(year + 1, 1, 1, tzinfo=dt.UTC)) if year < dt.MAXYEAR else start + 365 * DAY
+    start = _start_of_year(year)
+    end = _start_of_year(year + 1) if year < dt.MAXYEAR else start + 365 * DAY
     before = _offset(info, start - SECOND)
     for day in range(start - SECOND, end - SECOND, DAY):
         after = _offset(info, min(day + DAY, end - SECOND))
@@ -164,6 +174,22 @@ def _transitions(name: str, year: int) -> tuple[tuple[int, int], ...]:
             transitions.append((high, after))
         before = after
     return tuple(transitions)
+
+
+def _dates(year: int) -> tuple[int, bool, bool, bool]:
+    """Return what a rule's dates depend on: the weekday of January 1st, and which years about it are leap years."""
+    leap = [calendar.isleap(near) for near in (year - 1, year, year + 1)]
+    return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
+
+
+@cache
+def _year_of_dates() -> dict[tuple[int, bool, bool, bool], int]:
+    """Return a year for each `_dates` that there are, among those in which every zone follows its rule."""
+    return {_dates(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
+
+
+def _start_of_year(year: int) -> int:
+    return _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
 
 
 def _offset(info: ZoneInfo, at: int) -> int:

@@ -84,6 +84,7 @@ LAYERS = [
         "tiltframe.regular_files",
         "tiltframe.event_time",
         "tiltframe.near_in_time",
+        "tiltframe.overlapping_windows",
     ],
     ["tiltframe.store_folders"],
     ["tiltframe.files"],

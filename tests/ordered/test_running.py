@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import random
 import re
 from zoneinfo import ZoneInfo
 
@@ -384,3 +385,28 @@ def test_windows_that_never_have_so_many_rows_are_refused():
     with pytest.raises(ValueError, match="the last 3 rows never have 4"):
         ordered.sliding(3, min_rows=4)
     assert str(ordered.sliding(3, "n > 6", min_rows=4)) == "sliding(3, 'n > 6', min_rows=4)"
+
+
+@pytest.mark.parametrize("trial", range(30))
+def test_weights_beyond_int64(trial):
+    draw = random.Random(trial)
+    n = draw.choice([1, 10, 2**40])
+    weights = [draw.choice([0, 1, 2**61, 2**62, 2**63 - 1, n - 1, n]) for _ in range(draw.randrange(1, 15))]
+    expected, total, opened = [], 0, 0
+    for row, weight in enumerate(weights):
+        total += weight
+        if total >= n:
+            expected.append((opened, row))
+            opened, total = row + 1, total - n
+    rows = pa.table({"ts": range(len(weights)), "w": weights, "i": range(len(weights))})
+    measures = {"first": aggr.min("i"), "last": aggr.max("i")}
+    windows = RunningAggregation(measures, f"weighted_count({n}, w)", time="ts")
+    cut = draw.randrange(len(weights) + 1)
+    results = [row for part in (rows.slice(0, cut), rows.slice(cut)) for row in windows.add(part).to_pylist()]
+    assert [(row["first"], row["last"]) for row in results] == expected
+
+
+def test_a_weight_that_is_no_int64_is_named():
+    rows = pa.table({"ts": [0], "w": pa.array([2**63], pa.uint64())})
+    with pytest.raises(ValueError, match="column 'w' has 9223372036854775808"):
+        running(rows, {"n": aggr.count()}, "weighted_count(3, 'w')", time="ts")

@@ -186,7 +186,13 @@ def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
     weights = normalize(table.column(read.column))
     if not pa.types.is_integer(weights.type):
         raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {shown(weights.type)}")
-    values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
+    try:
+        values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        heaviest = pc.max(weights).as_py()
+        raise ValueError(
+            f"rows are weighed by whole numbers up to 2^63 - 1; the column {read.column!r} has {heaviest}"
+        ) from None
     if len(values) and values.min() < 0:
         raise ValueError(f"rows are weighed by whole numbers from 0; the column {read.column!r} has {values.min()}")
     return values

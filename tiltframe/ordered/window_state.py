@@ -49,7 +49,8 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            column[places] = self.carry.numbers[name]
+            if name in self.carry.numbers:  # not in what earlier releases saved
+                column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)

@@ -36,6 +36,7 @@ CHANGE = "change"
 DROPPED = "dropped"  # the reason of what is in no window
 ROWS = "__rows"  # how many rows a state was made of
 Mask = NDArray[np.bool_]
+_ASSIGNED_AT_ONCE = 1_000_000  # intervals: 24 MB
 
 
 @dataclass(frozen=True)
@@ -178,15 +179,25 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
     """Mark windows that close by events with the start of the earliest pane in them."""
     if not rules.late.closes_by_events or not len(table):
         return table
-    starts = instants_of(panes)
-    assigned = level.assign(starts)
+    firsts = np.full(len(table), HIGHEST)
+    size = max(_ASSIGNED_AT_ONCE // level.max_overlap, 1)
+    for begin in range(0, panes.num_rows, size):
+        piece = panes.slice(begin, size)
+        firsts = np.minimum(firsts, _first_panes(table, level, panes=piece, rules=rules))
+    return table.marked(first_pane=firsts)
+
+
+def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
+    """Find the start of the earliest of some panes in each window; the highest number for one without any."""
+    pane_starts = instants_of(panes)
+    assigned = level.assign(pane_starts)
     at, rows = [pa.array(np.concatenate([table.starts, assigned.starts]))], pa.array(assigned.rows)
     parts = [(table.states.column(name), panes.column(name).take(rows)) for name in rules.frame.keys]
     keys = [pa.chunked_array([key_column(column) for column in columns]) for columns in parts]
     groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(rows))
     firsts = np.full(groups.n, HIGHEST)
-    np.minimum.at(firsts, groups.ids[len(table) :], starts[assigned.rows])
-    return table.marked(first_pane=firsts[groups.ids[: len(table)]])
+    np.minimum.at(firsts, groups.ids[len(table) :], pane_starts[assigned.rows])
+    return np.asarray(firsts[groups.ids[: len(table)]])
 
 
 def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: StreamRules) -> NDArray[np.bool_]:
@@ -206,7 +217,12 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
 
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
+    if not len(times):
+        return times
     unique, back = np.unique(times, return_inverse=True)
+    numbered = window.numbered(unique)
+    if numbered is not None:
+        return numbered.bounds(numbered.last)[1][back]
     assigned, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
     np.maximum.at(latest, assigned.rows, assigned.ends)
     return np.asarray(latest[back])
@@ -214,6 +230,9 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the earliest end of the windows that each time lies in; of a time in no window, no moment."""
+    numbered = window.numbered(times) if len(times) else None
+    if numbered is not None:
+        return numbered.bounds(numbered.first)[1]
     assigned, earliest = window.assign(times), np.full(len(times), MAX_INSTANT)
     np.minimum.at(earliest, assigned.rows, assigned.ends)
     return earliest

@@ -23,6 +23,7 @@ from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow
+from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -230,9 +231,13 @@ def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 
 def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Show windows as parts of those of a coarser level that they lie in."""
-    starts = level.starts(windows.starts)
-    states = windows.moved(starts, level.ends(starts)).states
+    """Return windows as parts of the windows of a coarser level, which follow each other.
+
+    Raises ``ValueError`` for a window that crosses an edge of the level.
+    """
+    assigned = level.assign(windows.starts)
+    check_nested(level, assigned, windows.starts, windows.ends)
+    states = windows.moved(assigned.starts, assigned.ends).states
     return new_windows(states, **{name: windows.marks[name] for name in ("new_rows", "last_arrival", "unknown")})
 
 

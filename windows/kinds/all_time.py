@@ -22,6 +22,7 @@ class AllTime(TimeWindow):
     """
 
     kind: ClassVar[str] = "all"
+    same_in_all_years: ClassVar[bool] = True
 
     def assign(self, times: Instants) -> Intervals:
         n = len(checked_instants(times, "times"))

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from aggr.arguments import checked_type
 from aggr.duration import duration_text, offset_shown
-from windows.contract import Intervals, TimeWindow
+from windows.contract import MOST_LISTED, Intervals, Numbered, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
@@ -49,6 +50,8 @@ class Hopping(TimeWindow):
 
     size: Tumbling
     hop: Tumbling
+
+    same_in_all_years: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         size = checked_type(self.size, Tumbling, "the size of hopping windows", ", such as window('1h')")
@@ -119,18 +122,32 @@ class Hopping(TimeWindow):
         """
         if not len(checked_instants(times, "times")):
             return Intervals(np.array([], np.int64), times, times)
+        first, last, bounds = self.numbered(times)
+        count = last - first + 1
+        total = int(count.sum())
+        if total > MOST_LISTED:
+            raise ValueError(
+                f"{len(times):,} times lie in {total:,} windows of {self.name}, and at most {MOST_LISTED:,} can be "
+                "listed; take fewer times, or a longer hop"
+            )
+        rows = np.repeat(np.arange(len(times)), count)
+        number = np.repeat(first, count) + np.arange(total) - np.repeat(np.cumsum(count) - count, count)
+        low, high = int(first.min()), int(last.max())
+        if high - low >= 2 * total:
+            return Intervals(rows, *bounds(number))
+        all_starts, all_ends = bounds(np.arange(low, high + 1))
+        return Intervals(rows, all_starts[number - low], all_ends[number - low])
+
+    def numbered(self, times: Instants) -> Numbered:
         pane, hop = self._numberings(times)
         last = hop.number_of(times)
         first = np.minimum(hop.number_of(pane.starts(pane.number_of(times) - self.panes + 1) - 1) + 1, last)
-        count = last - first + 1
-        rows = np.repeat(np.arange(len(times)), count)
-        number = np.repeat(first, count) + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-        low = int(first.min())
-        begins = hop.starts(np.arange(low, int(last.max()) + 1)) if int(last.max()) - low < 2 * len(rows) else None
-        place = number - low
-        starts = hop.starts(number) if begins is None else begins[place]
-        ends = _ends(starts, pane, hop, self.panes) if begins is None else _ends(begins, pane, hop, self.panes)[place]
-        return Intervals(rows, starts, ends)
+
+        def bounds(numbers: Instants) -> tuple[Instants, Instants]:
+            starts = hop.starts(numbers)
+            return starts, _ends(starts, pane, hop, self.panes)
+
+        return Numbered(first, last, bounds)
 
     def starts(self, times: Instants) -> Instants:
         return self.hop.starts(times)

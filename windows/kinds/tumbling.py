@@ -60,6 +60,7 @@ class Tumbling(TimeWindow):
     offset: int = 0
 
     contiguous: ClassVar[bool] = True
+    same_in_all_years: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))

@@ -12,20 +12,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole
+from aggr.duration import DAY
 from aggr.testing.harness import LawBroken, holds, obey
-from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_inside
+from windows.kinds.tumbling import window as tumbling
 from windows.testing.times import times_of
 from windows.timezone import Instants
 
 Oracle = Callable[[int], Sequence[tuple[int, int]]]
 Source = Callable[[int, int], Instants]
 _KEYS = 3
+_LEVELS = ("1h", "1d", "1w", "1mo", "1y")
+_CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # 1900 to 2200, about
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,31 @@ def queries(case: Case) -> None:
     _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
+def nests(case: Case) -> None:
+    """A level that is accepted above or below the windows has no edge inside them, and they none inside it."""
+    problem = _edge_in_other_years(case.window)
+    holds(problem is None, problem or "")
+
+
+@lru_cache(maxsize=64)
+def _edge_in_other_years(window: TimeWindow) -> str | None:
+    """Try the windows above and below common levels, at every edge of three centuries; frames try some years alone."""
+    if window.is_merging:
+        return None
+    for level in (tumbling(size, window.timezone or "UTC") for size in _LEVELS):
+        for coarse, fine in ((level, window), (window, level)):
+            if coarse.nesting_problem(fine) is not None:
+                continue
+            step = max(int(min(coarse.length, 366 * DAY)), DAY) // 2
+            try:
+                where = edge_inside(coarse.pane, fine.pane, np.arange(*_CENTURIES, step))
+            except ValueError:
+                continue  # it has no windows in some of these years
+            if where is not None:
+                return f"{coarse.name} is accepted as made of {fine.name}, but {where}: define nesting_problem"
+    return None
+
+
 def of_nothing(case: Case) -> None:
     """No times have no intervals, and no intervals no windows."""
     none = np.array([], np.int64)
@@ -201,8 +230,8 @@ def agrees(case: Case) -> None:
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
-    contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries, of_nothing,
-    travels, agrees,
+    contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries, nests,
+    of_nothing, travels, agrees,
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tiltframe.store.ranges import EVER, Range, as_text
 from windows import TimeWindow
+from windows.contract import check_nested
 from windows.timezone import Instants, clock
 
 _DAY = 86_400_000_000
@@ -44,11 +45,18 @@ def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range
 
 
 def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
-    """Raise ``ValueError`` unless the windows of a level that were read each lie in one of another zone's windows."""
+    """Raise ``ValueError`` unless the windows of a level that were read each lie in one of the target's windows.
+
+    Of one zone, and of kinds whose windows are the same in all years, that is known.
+    """
     pane = target.pane
-    if pane.timezone == level.timezone or not len(starts):
+    certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years
+    if certain or not len(starts):
         return
     known = np.unique(starts)
+    if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
+        check_nested(pane, pane.assign(known), known, level.ends(known))
+        return
     across = known[pane.starts(known) != pane.starts(level.ends(known) - 1)]
     if len(across):
         raise ValueError(

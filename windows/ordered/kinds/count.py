@@ -8,10 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import shown
-from windows.ordered.contract import Carry, Ints, OrderedWindow, Ranges, Rows, Weight
+from aggr.compiling.jit import compiled
+from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MOST = 2**40  # more rows than any key has, and far from the ends of int64
+_MOST_AHEAD = 2**61  # windows that wait for a row to close them: more than any key has rows
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class WeightedCount(OrderedWindow):
     n: int
     weight: str
 
-    numbers: ClassVar = {"surplus": 0}
+    numbers: ClassVar = {"ahead": 0, "surplus": 0}
 
     def __post_init__(self) -> None:
         check_size(self.n, "weighted_count")
@@ -51,17 +53,14 @@ class WeightedCount(OrderedWindow):
         return (Weight(self.weight),)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        total = _total(rows.inputs[Weight(self.weight)], carry.numbers["surplus"], rows)
-        # of the windows that the weight so far is enough for, row i has closed what the row before has, and one more
-        place = np.arange(len(total)) - np.repeat(rows.heads, rows.lengths)
-        closed = np.minimum(_least_so_far(total // self.n - place, rows) + place, place + 1)
-        row = np.flatnonzero(np.diff(closed, prepend=0) * (place > 0) + closed * (place == 0) > 0)
+        weights = rows.inputs[Weight(self.weight)]
+        numbers = carry.numbers["ahead"], carry.numbers["surplus"]
+        closes, ahead, surplus = _closing(weights, rows.heads, rows.lengths, *numbers, self.n)
+        row = np.flatnonzero(closes)
         last = positions(rows, carry)[row] + 1
         ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
         opened = last_by_key(row, last, carry.open_starts, rows)
-        ends = np.arange(len(total))
-        surplus = last_by_key(ends, total - self.n * closed, carry.numbers["surplus"], rows)
-        return ranges, next_carry(carry, rows, opened, surplus=surplus)
+        return ranges, next_carry(carry, rows, opened, ahead=ahead, surplus=surplus)
 
     def __str__(self) -> str:
         return f"weighted_count({self.n}, {self.weight!r})"
@@ -127,14 +126,23 @@ def check_size(n: object, of: str) -> None:
         raise ValueError(f"{of} takes a whole number of rows from 1 to {_MOST:,}; got {shown(n)}")
 
 
-def _total(weights: Ints, before: Ints, rows: Rows) -> Ints:
-    running = np.append(0, np.cumsum(weights))
-    total: Ints = running[1:] + np.repeat(before - running[rows.heads], rows.lengths)
-    return total
+@compiled
+def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
+    """Say which rows close a window, and return the weight that each key has left, in windows and less than one.
 
-
-def _least_so_far(values: Ints, rows: Rows) -> Ints:
-    """Find the least value up to each row among those of its key."""
-    distinct, rank = np.unique(values, return_inverse=True)
-    lift = np.repeat(np.arange(len(rows.heads))[::-1], rows.lengths) * len(distinct)
-    return distinct[np.minimum.accumulate(rank + lift) - lift]
+    A row closes one window at most; ``ahead`` are those that are paid for and wait for a row. Windows and surplus are
+    counted apart, so that no sum of weights overflows.
+    """
+    closes = np.zeros(len(weights), np.bool_)
+    ahead, surplus = ahead + surplus // size, surplus % size
+    for key in range(len(heads)):
+        for row in range(heads[key], heads[key] + lengths[key]):
+            surplus[key] += weights[row] % size
+            ahead[key] = min(ahead[key] + min(weights[row] // size, _MOST_AHEAD), _MOST_AHEAD)
+            if surplus[key] >= size:
+                surplus[key] -= size
+                ahead[key] += 1
+            if ahead[key] > 0:
+                ahead[key] -= 1
+                closes[row] = True
+    return closes, ahead, surplus

@@ -1,0 +1,61 @@
+"""Windows that overlap, as ranges of the panes that they are made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+_LIMIT = 2**62  # keys and numbers of windows as one number stay within int64
+
+
+class PaneRanges(NamedTuple):
+    """Windows by key and number, and the panes ``[first[i], last[i])`` that each is made of."""
+
+    keys: Ints
+    numbers: Ints
+    first: Ints
+    last: Ints
+
+
+def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
+    """Find the windows that panes lie in, each once, and the panes of each.
+
+    Parameters
+    ----------
+    keys : array of int64, shape (panes,)
+        The key of each pane, ascending.
+    first, last : arrays of int64, shape (panes,)
+        The numbers of the first and last window that each pane lies in; neither decreases within a key.
+
+    Returns
+    -------
+    PaneRanges
+
+    Examples
+    --------
+    >>> ranges = ranges_of_panes(np.array([0, 0, 1]), np.array([1, 2, 1]), np.array([2, 3, 2]))
+    >>> ranges.numbers, ranges.first, ranges.last
+    (array([1, 2, 3, 1, 2]), array([0, 0, 1, 2, 2]), array([1, 2, 2, 3, 3]))
+    """
+    is_head = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    before = np.append(0, last[:-1])[: len(keys)]
+    new_first = np.where(is_head, first, np.maximum(first, before + 1))
+    counts = np.maximum(last - new_first + 1, 0)
+    window_keys = np.repeat(keys, counts)
+    place = np.arange(len(window_keys)) - np.repeat(np.cumsum(counts) - counts, counts)
+    numbers = np.repeat(new_first, counts) + place
+    low, high = int(first.min(initial=0)), int(last.max(initial=0))
+    key_ids = np.cumsum(is_head) - 1
+    if (high - low + 1) * (len(keys) + 1) < _LIMIT:
+        width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
+    else:  # too far apart to be told by one number: by rank
+        _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
+        firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
+        width = int(ranks.max()) + 1
+    lifted = np.repeat(key_ids, counts) * width + sought
+    begin = np.searchsorted(key_ids * width + lasts, lifted, side="left")
+    end = np.searchsorted(key_ids * width + firsts, lifted, side="right")
+    return PaneRanges(window_keys, numbers, begin, end)
