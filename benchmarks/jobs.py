@@ -21,7 +21,7 @@ from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.session import local_session
-from spark_udaf.udaf.aggregate_function import arrow_udf
+from spark_udaf.versions.column_functions import scalar_function
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _size(column: str) -> Column:
         return pa.scalar(len(values))
 
     size.__annotations__ = {"values": pa.Array, "return": pa.Scalar}  # Spark reads them, and cannot read text
-    made: Column = arrow_udf(size, "bigint")(column)
+    made: Column = scalar_function(size, "bigint")(column)
     return made
 
 

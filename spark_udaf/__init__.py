@@ -29,10 +29,10 @@ try:
 except ImportError as error:
     raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
 
-from spark_udaf.plan.session import is_old
+from spark_udaf.versions.features import has_data_source, is_supported
 
-if is_old(pyspark.__version__):  # before what it lacks is imported
-    raise ImportError(f"spark_udaf needs PySpark 4.2 or newer; this is {pyspark.__version__}: upgrade pyspark")
+if not is_supported(pyspark.__version__):  # before an import fails for what an older version lacks
+    raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
 from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.rollup import rollup
@@ -41,7 +41,7 @@ from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
 from spark_udaf.store.rewritten_sql import sql
-from spark_udaf.store.source import TiltframeSource, read, read_states
+from spark_udaf.store.source import read, read_states
 from spark_udaf.store.write import append, backfill, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
@@ -74,7 +74,6 @@ from spark_udaf.udaf.interchange import (
 from spark_udaf.udaf.sql import register
 
 __all__ = [
-    "TiltframeSource",
     "aggregate",
     "append",
     "backfill",
@@ -116,3 +115,8 @@ __all__ = [
     "union",
     "warm",
 ]
+
+if has_data_source():
+    from spark_udaf.store.data_source import TiltframeSource
+
+    __all__ += ["TiltframeSource"]

@@ -14,6 +14,7 @@ from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, star
 from spark_udaf.streaming.progress import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
+from spark_udaf.versions.arrow_tables import collect_arrow
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.interrupts import from_now
 from tiltframe.files.read_options import ReadOptions
@@ -132,7 +133,7 @@ def _time(frame: TiltFrame | OrderedAggregator) -> str:
 
 def _print(batch: DataFrame, number: int) -> None:
     """Print a batch; Spark runs the last one again after a failure."""
-    sys.stdout.write(json_lines(batch.toArrow()))
+    sys.stdout.write(json_lines(collect_arrow(batch)))
     sys.stdout.flush()
 
 

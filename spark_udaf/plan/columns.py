@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField
 
 from spark_udaf.plan.schema import spark_schema
+from spark_udaf.versions.arrow_types import UnsupportedType, to_arrow_type
 from tiltframe.provenance import KEY
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ def _field(field: StructField, read: bool) -> pa.Field:
     try:
         description = (field.metadata or {}).get(KEY.decode())  # what frame states are of
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
-        return pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable, metadata)
-    except PySparkException:
+        return pa.field(field.name, to_arrow_type(field.dataType), field.nullable, metadata)
+    except UnsupportedType:
         if not read:
             return pa.field(field.name, pa.null())
     raise TypeError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from spark_udaf.versions.arrow_types import from_arrow_type
 from tiltframe.provenance import KEY
 
 
@@ -23,10 +23,10 @@ def spark_schema(schema: pa.Schema) -> StructType:
                     f"{field.name!r} is of {kind}, which Spark does not have; cast the column that it reads"
                 )
     fields = []
-    for field, of_arrow in zip(from_arrow_schema(schema), schema, strict=True):
-        description = (of_arrow.metadata or {}).get(KEY)
-        metadata = field.metadata if description is None else {KEY.decode(): description.decode()}
-        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
+    for field in schema:
+        description = (field.metadata or {}).get(KEY)
+        metadata = None if description is None else {KEY.decode(): description.decode()}
+        fields.append(StructField(field.name, from_arrow_type(field.type), field.nullable, metadata))
     return StructType(fields)
 
 

@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
-_OLDEST = (4, 2)
 # local, local[4], local[*], local[4, 2] of four threads, local-cluster[2, 3, 1024] of two workers of three cores each
 _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
-
-
-def is_old(version: str) -> bool:
-    """Say whether a PySpark is too old: Arrow functions came with 4.1, Arrow types in a time zone with 4.2."""
-    return tuple(int(part) for part in version.split(".")[:2]) < _OLDEST
 
 
 def check_session(spark: SparkSession) -> None:

@@ -1,149 +1,76 @@
-"""source: a frame store as a data source, for DataFrames and SQL.
+"""source: results and states of a frame store as DataFrames.
 
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
 Filters of Spark's are not pushed down: PySpark 4.3 keeps what one scan has pushed down with the relation, and other
-scans of the same DataFrame or view then miss rows. ``within`` and ``where`` narrow what is read.
+scans of the same DataFrame or view then miss rows. ``within`` and ``where`` narrow what is read. `read` and
+`read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
-from aggr.arrow.normalize import one_array
-from spark_udaf.plan.columns import unsliced_batches
 from spark_udaf.plan.errors import raise_task_error
-from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, check_session
-from spark_udaf.plan.worker import tune_worker
 from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
-from tiltframe.store import PlannedQuery, Query
-from tiltframe.store.backends.stored_types import stored, stored_schema
+from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
+from spark_udaf.versions.arrow_types import to_arrow_schema
+from spark_udaf.versions.features import has_data_source
+from tiltframe.store import Query
 from tiltframe.store.query.query import Measures
-from tiltframe.store.ranges import Range
 from windows import TimeWindow
-
-_GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
-
-
-class TiltframeSource(DataSource):
-    """The data source ``tiltframe``; `register` makes it known to a session, `read` does too."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "tiltframe"
-
-    def schema(self) -> StructType:
-        """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
-        query, _ = from_options(self.options)
-        return _spark_schema(query)
-
-    def reader(self, schema: StructType) -> TiltframeReader:
-        """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        query, rows_per_task = from_options(self.options)
-        types = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
-        for f in schema:
-            if types.get(f.name) != f.dataType.simpleString():
-                columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
-                raise ValueError(
-                    f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}"
-                )
-        return TiltframeReader(query, to_arrow_schema(schema, timezone="UTC"), rows_per_task)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Say that this is no source of streams, as soon as Spark listens."""
-        return NoStream()
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise ValueError(
-            "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
-            "states by su.append"
-        )
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        raise ValueError(
-            "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
-            "su.rollup_into(batch, store, writer, batch_id)"
-        )
-
-
-class NoStream(DataSourceStreamReader):
-    """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
-
-    def initialOffset(self) -> dict[str, int]:
-        raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give nothing; no query gets here."""
-        return iter(())
-
-    def latestOffset(self, *_: Any) -> dict[str, int]:
-        return self.initialOffset()
-
-
-@dataclass(frozen=True)
-class Slice(InputPartition):
-    """What one task reads: the windows that start in a range."""
-
-    within: Range
-
-
-@dataclass
-class TiltframeReader(DataSourceReader):
-    """The results of one query plan, partition by partition."""
-
-    query: PlannedQuery
-    schema: pa.Schema
-    rows_per_task: int
-
-    def partitions(self) -> list[InputPartition]:
-        return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        tune_worker()
-        assert isinstance(partition, Slice)
-        results = self.query.read(partition.within)  # the column partial says what has expired
-        if not self.query.as_states:
-            columns = [stored(one_array(column)) for column in results.columns]
-            results = pa.table(columns, names=results.column_names)
-        yield from unsliced_batches(as_schema(results, self.schema), _GIVEN_ROWS)
-
-
-def _spark_schema(query: PlannedQuery) -> StructType:
-    return spark_schema(query.schema if query.as_states else stored_schema(query.schema))
 
 
 def register_source(spark: SparkSession) -> None:
-    """Make the data source ``tiltframe`` known to a session."""
+    """Register the data source ``tiltframe`` in a session, if this PySpark has data sources."""
     check_session(spark)
-    spark.dataSource.register(TiltframeSource)
+    if has_data_source():
+        from spark_udaf.store.data_source import TiltframeSource
+
+        try:
+            spark.dataSource.register(TiltframeSource)
+        except AnalysisException as error:  # 4.0, if Spark has already found the module pyspark_tiltframe
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+                raise
 
 
 def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     register_source(spark)
     check_is_spark(spark, "a store as a table", "cannot tell the types of a data source; ask the store: store.query(…)")
+    if not has_data_source():
+        return _map_ranges(spark, options)
     with raise_task_error():
-        table = spark.read.format(TiltframeSource.name()).options(**options).load()
+        table = spark.read.format(SOURCE_NAME).options(**options).load()
         _ = table.schema  # Connect looks at it only when it must
     return table
+
+
+def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Read a store without a data source: one task per range of windows.
+
+    The ranges touch and are cut now. They cover the whole range of the query, so that windows which are added later are
+    read as well.
+    """
+    query, rows_per_task = from_options(options)
+    ranges = query.partitions(rows_per_task)
+    schema = result_schema(query)
+    arrow_schema = to_arrow_schema(schema)
+
+    def read_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_range(query, ranges[number], arrow_schema)
+
+    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_numbers, schema)
 
 
 def read(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
@@ -179,9 +178,9 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
     """Run the job, whose tasks write; raises `NotConserved` unless each shard has come once."""
     with raise_task_error():
         job = plan()
-        table = job.run().toArrow()
-    check_covered(pc.list_flatten(table.column(SHARDS)).to_pylist(), job.numbers)
-    return list(table.column("receipt").drop_null().to_pylist())
+        rows = job.run().collect()
+    check_covered([shard for row in rows for shard in row[SHARDS]], job.numbers)
+    return [row["receipt"] for row in rows if row["receipt"] is not None]
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:

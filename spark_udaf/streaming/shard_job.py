@@ -43,6 +43,8 @@ WATERMARK = "watermark"
 _SUMS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows", "keys", "state_bytes")
 _BY_LEVEL = ("open_windows", "kept_windows")
 
+ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names for the clock that timers follow
+
 
 class Job:
     """What jobs of streams share: how shards are woken, and how they give what is emitted."""

@@ -22,11 +22,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
+from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_of
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
-
-ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
 _PIECE_BYTES = 1 << 22  # of one value of Spark's state
 _SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs more than so many bytes do

@@ -22,13 +22,12 @@ from spark_udaf.batch.rollup import check_frame, with_times
 from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare, shuffle_partitions
-from spark_udaf.plan.shard_messages import SHARD
 from spark_udaf.plan.two_phase import Batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
-from spark_udaf.streaming.shard_job import IN, OBSERVED, OUT, WATERMARK, ShardJob, names_of
-from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
+from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, IN, NO_TIME, OBSERVED, OUT, WATERMARK, ShardJob, names_of
+from spark_udaf.streaming.stateful import check_has_state, transform_shards
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
@@ -121,6 +120,7 @@ def stream(
         emitted = su.stream(requests.withWatermark("ts", "10 seconds"), frame, emit="on_update(batch=2s)")
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
+    check_has_state()
     spec = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     query = spec.query if isinstance(spec, OrderedAggregator) else check_frame(spec)
     df = with_times(df, query.time, on_null_time)
@@ -143,11 +143,7 @@ def stream(
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
-    sharded = (
-        _messages(source, job, query.time, query.keyed_by)
-        .groupBy(SHARD)
-        .transformWithState(ShardWindows(job, timers), given_by_shards(job.levels), "Append", timers)
-    )
+    sharded = transform_shards(_messages(source, job, query.time, query.keyed_by), job, timers)
     return _read(sharded, job, schema, states, flat)
 
 

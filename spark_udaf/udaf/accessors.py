@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
 from aggr import ApproxCountDistinct
@@ -15,11 +14,13 @@ from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
 from aggr.tables import accessors, set_operations
-from spark_udaf.udaf.aggregate_function import Udf, arrow_udf, column, error_label
+from spark_udaf.udaf.aggregate_function import column, error_label
+from spark_udaf.versions.arrow_types import from_arrow_type
+from spark_udaf.versions.column_functions import scalar_function
 
 _NAMES = ("union", "intersection", "difference", "jaccard")
 OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}
-_STATES = from_arrow_type(ApproxCountDistinct().state_type(pa.int64()))
+_STATES = ApproxCountDistinct().state_type(pa.int64())
 
 
 def quantile(states: Column | str, q: float) -> Column:
@@ -191,7 +192,7 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
         return accessor(values, *arguments)
 
     read.__name__ = accessor.__name__  # what Spark names the column after
-    return arrow_udf(read, dtype)(column(states))
+    return scalar_function(read, dtype)(column(states))
 
 
 def union(left: Column | str, right: Column | str) -> Column:
@@ -258,16 +259,22 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
     return _operate("jaccard", left, right)
 
 
-def set_operation(name: str) -> Udf:
-    """Make the function of two columns that Spark registers for SQL."""
+def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """Return a function of two arrays of states, whose errors name it."""
 
     def operation(left: pa.Array, right: pa.Array) -> pa.Array:
         with error_label(name):
             return OPERATIONS[name](left, right)
 
     operation.__name__ = name  # what Spark names the column after
-    return arrow_udf(operation, "double" if name == "jaccard" else _STATES)
+    return operation
+
+
+def operation_type(name: str) -> pa.DataType:
+    """Return the Arrow type of the result of `set_operation`."""
+    return pa.float64() if name == "jaccard" else _STATES
 
 
 def _operate(name: str, left: Column | str, right: Column | str) -> Column:
-    return set_operation(name)(column(left), column(right))
+    operation = scalar_function(set_operation(name), from_arrow_type(operation_type(name)))
+    return operation(column(left), column(right))

@@ -11,23 +11,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.pandas import functions
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType
 
 from aggr import Function, Groups
 from aggr.arrow.normalize import is_number, normalized_type, with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
+from spark_udaf.versions.arrow_types import from_arrow_type, parse_type, to_arrow_type
+from spark_udaf.versions.column_functions import list_function, window_function
 from tiltframe.event_time import event_times
 
-Udf = Callable[..., Column]  # of Columns; what Spark registers for SQL
+if TYPE_CHECKING:
+    from pyspark.sql.window import WindowSpec
+
 _TIME = pa.timestamp("us", "UTC")
 # one type of each kind of input, to find out whether results depend on it
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
@@ -40,13 +42,6 @@ def column(column_or_name: Column | str) -> Column:
     if isinstance(column_or_name, Column):
         return column_or_name
     raise TypeError(f"a column must be a Column or a name; got {column_or_name!r}")
-
-
-def arrow_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
-    """Make an Arrow function; its annotations tell Spark whether it maps arrays or aggregates them."""
-    make: Any = functions.arrow_udf
-    udf: Udf = make(function, dtype)
-    return udf
 
 
 @dataclass(frozen=True)
@@ -182,9 +177,7 @@ def has_fixed_result_type(function: Function, states: bool = False) -> bool:
 def arrow_type(type: DataType | str) -> pa.DataType:
     """Read a Spark type, or its name in SQL, as an Arrow type."""
     try:
-        if isinstance(type, str):
-            (field,) = cast(StructType, StructType.fromDDL(f"x {type}"))
-        return normalized_type(to_arrow_type(field.dataType if isinstance(type, str) else type, timezone="UTC"))
+        return normalized_type(to_arrow_type(parse_type(type) if isinstance(type, str) else type))
     except Exception:  # Spark has many for this, with pages of its own
         raise ValueError(
             f"cannot read {type!r} as a type; write one of Spark's, say 'bigint', 'string' or 'decimal(20,2)'"
@@ -220,14 +213,14 @@ def _times(column: pa.Array) -> pa.Array:
     return with_nulls(times, column.is_valid())
 
 
-def grouped_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Make an Arrow UDAF: one call a group, with all of its rows."""
+def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
+    """Make a function of a Column and a window: one call a group, with all of its rows."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
 
     aggregate.__name__ = reading.function.name  # what Spark names the column after
-    return arrow_udf(aggregate, from_arrow_type(reading.result))
+    return window_function(aggregate, from_arrow_type(reading.result))
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
@@ -237,6 +230,6 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
         return reading.of_each(lists)
 
     aggregate.__name__ = reading.function.name
-    aggregate_lists = arrow_udf(aggregate, from_arrow_type(reading.result))
+    aggregate_lists = list_function(aggregate, from_arrow_type(reading.result), reading.names)
 
     return lambda values: aggregate_lists(F.collect_list(values)).alias(reading.label)

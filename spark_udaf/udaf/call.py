@@ -119,7 +119,7 @@ def _column(call: Call, read: UdafSpec) -> Column:
     """Make the Column; over a window it is another function of Spark's, for there are no lists there."""
 
     def over(window: Any) -> Column:
-        return grouped_udaf(read)(call.given).over(window)
+        return grouped_udaf(read)(call.given, window)
 
     return _named(list_udf(read)(call.given), call, call.label, over)
 

@@ -8,13 +8,14 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
 
 from aggr import ApproxCountDistinct, Dds, Function, Hdr, Hll
 from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
 from aggr.tables.identify import function_of
-from spark_udaf.udaf.aggregate_function import arrow_udf, column
+from spark_udaf.udaf.aggregate_function import column
+from spark_udaf.versions.arrow_types import from_arrow_type
+from spark_udaf.versions.column_functions import scalar_function
 
 
 def to_hdr_v2(states: Column | str) -> Column:
@@ -60,7 +61,7 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     def read(text_column: pa.Array) -> pa.Array:
         return hdr_v2.from_hdr_v2(text_column, function)
 
-    return arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
+    return scalar_function(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
 
 
 def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
@@ -132,7 +133,7 @@ def from_dds_proto(
     def read(message_column: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
         return ddsketch_proto.from_dds_proto(message_column, function, sums, mins, maxs, keys)
 
-    return arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
+    return scalar_function(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
 
 
 def to_theta_sketch(states: Column | str) -> Column:
@@ -195,7 +196,7 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
     def read(sketch_column: pa.Array) -> pa.Array:
         return theta_sketch.from_theta_sketch(sketch_column, function)
 
-    return arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
+    return scalar_function(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
 
 
 def _check_keys(keys: Keys) -> None:
@@ -212,4 +213,4 @@ def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Ar
             raise TypeError(f"these are states of {function.name}, not of {kind.name}")
         return to(state_column, function)
 
-    return arrow_udf(write, dtype)(column(states))
+    return scalar_function(write, dtype)(column(states))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_type
 
 import aggr
 from aggr import Function, Groups
@@ -30,15 +29,16 @@ from aggr.tables.accessors import ACCESSORS, accessors_of, result_type
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
-from spark_udaf.udaf.accessors import OPERATIONS, set_operation
+from spark_udaf.udaf.accessors import OPERATIONS, operation_type, set_operation
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
-    arrow_udf,
     error_label,
     has_fixed_result_type,
     input_kinds,
 )
+from spark_udaf.versions.sql_function import SqlFunction
+from spark_udaf.versions.sql_udfs import sql_udf
 
 _TYPES = ("bigint", "string", "timestamp")
 
@@ -79,7 +79,7 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     check_session(spark)
     if isinstance(types, str) or not isinstance(types, Sequence):
         raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
-    udfs: dict[str, Any] = {}
+    udfs: dict[str, SqlFunction] = {}
     kinds = {name: arrow_type(name) for name in types}
     for name in [*aggr.names(), *aliases()]:
         function = aggr.get(name)()
@@ -92,17 +92,21 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
         for word, dtype in kinds.items():
             if not free and any(dtype.id == taken.id for taken in takes):
                 udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
-    udfs |= {f"aggr_{aggr.ApproxCountDistinct.name}_{name}": set_operation(name) for name in OPERATIONS}
+    for name in OPERATIONS:
+        dtype = operation_type(name)
+        whole = f"aggr_{aggr.ApproxCountDistinct.name}_{name}"
+        returns_states = pa.types.is_struct(dtype)
+        udfs[whole] = SqlFunction(whole, set_operation(name), dtype, is_aggregate=False, returns_states=returns_states)
     for name, udf in udfs.items():
-        spark.udf.register(name, udf)
+        spark.udf.register(name, sql_udf(udf))
     register_source(spark)
     return sorted(udfs)
 
 
-def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, Any]:
+def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
     plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
-    result, state = sql_type(plain.result), from_arrow_type(states.result)
-
+    result, state = sql_type(plain.result), states.result
+    inputs = len(function.inputs)
     reads = [f.name for f in fields(function) if f.name not in function.state_parameters]
 
     def whole(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
@@ -126,12 +130,18 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
             return sql_column(applied.finish(column), result)
 
     family = {
-        name: arrow_udf(whole, from_arrow_type(result)),
-        f"{name}_state": arrow_udf(reduced, state),
-        f"{name}_merge": arrow_udf(merged, state),
-        f"{name}_finish": arrow_udf(finished, from_arrow_type(result)),
+        name: SqlFunction(name, whole, result, is_aggregate=True, input_count=inputs),
+        f"{name}_state": SqlFunction(
+            f"{name}_state", reduced, state, is_aggregate=True, returns_states=True, input_count=inputs
+        ),
+        f"{name}_merge": SqlFunction(f"{name}_merge", merged, state, is_aggregate=True, returns_states=True),
+        f"{name}_finish": SqlFunction(f"{name}_finish", finished, result, is_aggregate=False),
     }
-    return family | {f"{name}_{accessor}": _accessor(accessor) for accessor in accessors_of(type(function))}
+    accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
+    return family | {
+        whole_name: SqlFunction(whole_name, _accessor(accessor), result_type(accessor), is_aggregate=False)
+        for whole_name, accessor in accessors.items()
+    }
 
 
 def _own(function: Function, states: pa.Array) -> Function:
@@ -141,7 +151,7 @@ def _own(function: Function, states: pa.Array) -> Function:
     return replace(function, **shaped)
 
 
-def _accessor(name: str) -> Any:
+def _accessor(name: str) -> Callable[..., pa.Array]:
     read = ACCESSORS[name]
     parameters = list(inspect.signature(read).parameters.values())[1:]
 
@@ -164,7 +174,7 @@ def _accessor(name: str) -> Any:
                 results = pc.if_else(rows, its, results)
             return results
 
-    return arrow_udf(accessor, from_arrow_type(result_type(name)))
+    return accessor
 
 
 def _apply_parameters(

@@ -126,13 +126,12 @@ def test_spark_needs_no_other_extra():
 
 @pytest.mark.slow
 def test_an_old_pyspark_is_one_sentence():
-    from spark_udaf.plan.session import is_old
+    from spark_udaf.versions.features import is_supported
 
-    assert all(map(is_old, ("3.5.9", "4.0.5", "4.1.4")))
-    assert not any(map(is_old, ("4.2.0", "4.10.0.dev1", "5.0.0")))
-    status, out, err = run("import pyspark; pyspark.__version__ = '4.1.4'; import spark_udaf")
+    assert all(map(is_supported, ("3.5.0", "4.0.5", "4.10.0.dev1", "5.0.0")))
+    status, out, err = run("import pyspark; pyspark.__version__ = '3.4.4'; import spark_udaf")
     assert (status, out) == (1, "")
-    said = "ImportError: spark_udaf needs PySpark 4.2 or newer; this is 4.1.4: upgrade pyspark"
+    said = "ImportError: spark_udaf needs PySpark 3.5 or newer; this is 3.4.4: upgrade pyspark"
     assert err.splitlines()[-1] == said
 
 

@@ -106,6 +106,7 @@ LAYERS = [
     ["tiltframe.serve"],
     ["tiltframe.cli"],
     ["tiltframe.command"],
+    ["spark_udaf.versions"],
     ["spark_udaf.plan"],
     ["spark_udaf.batch"],
     ["spark_udaf.store"],

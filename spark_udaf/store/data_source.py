@@ -1,0 +1,102 @@
+"""data_source: a frame store as a data source for ``spark.read.format`` and SQL; PySpark has these since 4.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from spark_udaf.store.options import from_options
+from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
+from spark_udaf.versions.arrow_types import to_arrow_schema
+from tiltframe.store import PlannedQuery
+from tiltframe.store.ranges import Range
+
+
+class TiltframeSource(DataSource):
+    """The data source ``tiltframe``; `register` makes it known to a session, `read` does too."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE_NAME
+
+    def schema(self) -> StructType:
+        """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
+        query, _ = from_options(self.options)
+        return result_schema(query)
+
+    def reader(self, schema: StructType) -> TiltframeReader:
+        """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
+        query, rows_per_task = from_options(self.options)
+        types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
+        for f in schema:
+            if types.get(f.name) != f.dataType.simpleString():
+                columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+                raise ValueError(
+                    f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}"
+                )
+        return TiltframeReader(query, to_arrow_schema(schema), rows_per_task)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Say that this is no source of streams, as soon as Spark listens."""
+        return NoStream()
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise ValueError(
+            "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
+            "states by su.append"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        raise ValueError(
+            "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
+            "su.rollup_into(batch, store, writer, batch_id)"
+        )
+
+
+class NoStream(DataSourceStreamReader):
+    """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
+
+    def initialOffset(self) -> dict[str, int]:
+        raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give nothing; no query gets here."""
+        return iter(())
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        return self.initialOffset()
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """What one task reads: the windows that start in a range."""
+
+    within: Range
+
+
+@dataclass
+class TiltframeReader(DataSourceReader):
+    """The results of one query plan, partition by partition."""
+
+    query: PlannedQuery
+    schema: pa.Schema
+    rows_per_task: int
+
+    def partitions(self) -> list[InputPartition]:
+        return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice)
+        yield from read_range(self.query, partition.within, self.schema)

@@ -1,0 +1,28 @@
+"""Stateful processing of shards, by the function that this version of PySpark has for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_udaf.plan.shard_messages import SHARD
+from spark_udaf.versions.features import has_row_state, refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_udaf.streaming.ordered_job import OrderedJob
+    from spark_udaf.streaming.shard_job import ShardJob
+
+
+def check_has_state() -> None:
+    """Raise ``ValueError`` if this PySpark cannot keep the state of a stream in Python."""
+    if not has_row_state():
+        refuse("su.stream", "4.1", "write the stream into a store by su.stream_into, and read that by su.read")
+
+
+def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:
+    """Return the messages and numbers that the shards of a stream give, batch by batch."""
+    from spark_udaf.streaming.shards import ShardWindows, given_by_shards
+
+    grouped = messages.groupBy(SHARD)
+    return grouped.transformWithState(ShardWindows(job, timers), given_by_shards(job.levels), "Append", timers)

@@ -1,0 +1,108 @@
+"""Conversion between Arrow types and Spark types, by the public classes of ``pyspark.sql.types`` alone.
+
+PySpark's own conversion is internal, and its parameters differ from version to version. Instants are in UTC here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+_SIMPLE_TYPES: list[tuple[type[T.DataType], pa.DataType]] = [
+    (T.BooleanType, pa.bool_()),
+    (T.ByteType, pa.int8()),
+    (T.ShortType, pa.int16()),
+    (T.IntegerType, pa.int32()),
+    (T.LongType, pa.int64()),
+    (T.FloatType, pa.float32()),
+    (T.DoubleType, pa.float64()),
+    (T.StringType, pa.string()),
+    (T.BinaryType, pa.binary()),
+    (T.DateType, pa.date32()),
+    (T.TimestampType, pa.timestamp("us", "UTC")),
+    (T.TimestampNTZType, pa.timestamp("us")),
+    (T.DayTimeIntervalType, pa.duration("us")),
+    (T.NullType, pa.null()),
+]
+if hasattr(T, "TimeType"):  # 4.1
+    _SIMPLE_TYPES.append((T.TimeType, pa.time64("ns")))
+
+_BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not pa.types.is_timestamp(dtype)} | {
+    pa.large_string().id: T.StringType,
+    pa.large_binary().id: T.BinaryType,
+    pa.binary(1).id: T.BinaryType,
+}
+_VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+
+
+class UnsupportedType(TypeError):
+    """A type of Spark that Arrow lacks, or a type of Arrow that Spark lacks."""
+
+
+def to_arrow_type(kind: T.DataType) -> pa.DataType:
+    """Return the Arrow type in which Spark hands a type to Python; raises `UnsupportedType` if there is none."""
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", to_arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        key = pa.field("key", to_arrow_type(kind.keyType), nullable=False)
+        value = pa.field("value", to_arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(key, value)
+    if isinstance(kind, T.StructType):
+        return pa.struct([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in kind])
+    if isinstance(kind, T.UserDefinedType):
+        return to_arrow_type(kind.sqlType())
+    if hasattr(T, "VariantType") and isinstance(kind, T.VariantType):  # 4.0
+        return _VARIANT
+    for spark_class, dtype in _SIMPLE_TYPES:
+        if isinstance(kind, spark_class):
+            return dtype
+    raise UnsupportedType(f"Spark cannot hand {kind.simpleString()} to Python")
+
+
+def to_arrow_schema(schema: T.StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark hands columns to Python."""
+    return pa.schema([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in schema])
+
+
+def from_arrow_type(dtype: pa.DataType) -> T.DataType:
+    """Return the Spark type of an Arrow type; raises `UnsupportedType` if there is none."""
+    if pa.types.is_timestamp(dtype):
+        return T.TimestampNTZType() if dtype.tz is None else T.TimestampType()
+    if pa.types.is_decimal(dtype):
+        return T.DecimalType(dtype.precision, dtype.scale)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
+        return T.ArrayType(from_arrow_type(dtype.value_type), dtype.value_field.nullable)
+    if pa.types.is_map(dtype):
+        value = from_arrow_type(dtype.item_type)
+        return T.MapType(from_arrow_type(dtype.key_type), value, dtype.item_field.nullable)
+    if dtype.equals(_VARIANT, check_metadata=True):
+        return T.VariantType()
+    if pa.types.is_struct(dtype):
+        return T.StructType([T.StructField(f.name, from_arrow_type(f.type), f.nullable) for f in dtype])
+    if pa.types.is_dictionary(dtype):
+        return from_arrow_type(dtype.value_type)
+    kind = _BY_ARROW_ID.get(dtype.id)
+    if kind is None:
+        raise UnsupportedType(f"Spark has no type for {dtype}")
+    return cast(T.DataType, kind())
+
+
+def parse_type(text: str) -> T.DataType:
+    """Return the type of a name in SQL, such as ``"decimal(20,2)"``; Spark parses it and raises its own errors."""
+    schema: Any
+    if hasattr(T.StructType, "fromDDL"):  # 4.0
+        schema = T.StructType.fromDDL(f"x {text}")
+    else:
+        session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        schema = session.createDataFrame([], f"x {text}").schema
+    return cast(T.DataType, schema["x"].dataType)

@@ -1,0 +1,82 @@
+"""Functions of Columns, made from functions of arrays by ``arrow_udf`` if PySpark has it, or else ``pandas_udf``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_udaf.versions.arrow_types import parse_type
+from spark_udaf.versions.features import has_arrow_udf
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+    from pyspark.sql.window import WindowSpec
+
+
+def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) -> Callable[..., Column]:
+    """Return a function of Columns that maps arrays to an array of the same length.
+
+    Parameters
+    ----------
+    function : arrays, one per Column -> array
+    dtype : Spark type or its name
+        Of the result.
+    """
+    if has_arrow_udf():
+        return arrow_udf(function, dtype, is_aggregate=False)
+    from spark_udaf.versions import pandas_functions
+
+    return pandas_functions.scalar_function(function, _type(dtype))
+
+
+def list_function(
+    function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
+) -> Callable[[Column], Column]:
+    """Return a function of a Column of lists, whose values are not null.
+
+    Parameters
+    ----------
+    function : lists -> array with one value per list
+    dtype : Spark type
+        Of the result.
+    names : names of the fields if the lists hold structs; one name if they hold plain values
+    """
+    if has_arrow_udf():
+        return arrow_udf(function, dtype, is_aggregate=False)
+    from spark_udaf.versions import pandas_functions
+
+    return pandas_functions.list_function(function, dtype, names)
+
+
+def window_function(
+    function: Callable[[pa.Array], pa.Scalar], dtype: DataType
+) -> Callable[[Column, WindowSpec], Column]:
+    """Return a function of a Column and a window: all values of a frame -> one value."""
+    if has_arrow_udf():
+        aggregate = arrow_udf(function, dtype, is_aggregate=True)
+        return lambda column, window: aggregate(column).over(window)
+    from spark_udaf.versions import pandas_functions
+
+    return pandas_functions.window_function(function, dtype)
+
+
+def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
+    """Return PySpark's own Arrow function, which must exist; annotations tell PySpark whether it aggregates."""
+    from pyspark.sql.pandas import functions
+
+    def call(*positional: pa.Array, **named: pa.Array) -> Any:
+        return function(*positional, **named)
+
+    result = pa.Scalar if is_aggregate else pa.Array
+    call.__annotations__ = {"positional": pa.Array, "named": pa.Array, "return": result}
+    call.__name__ = function.__name__  # Spark names the result column after it
+    make: Any = functions.arrow_udf
+    udf: Callable[..., Column] = make(call, dtype)
+    return udf
+
+
+def _type(dtype: DataType | str) -> DataType:
+    return parse_type(dtype) if isinstance(dtype, str) else dtype

@@ -1,0 +1,79 @@
+"""Features of the PySpark that is installed.
+
+A feature is detected by what PySpark offers, not by its version number, because distributions backport features.
+The version number only stands in messages and decides whether PySpark is supported at all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import NoReturn
+
+import pyspark
+
+OLDEST = (3, 5)
+
+
+def is_supported(version: str) -> bool:
+    """Return whether a version of PySpark, such as ``"3.5.9"``, can be used at all."""
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= OLDEST
+
+
+@cache
+def has_arrow_udf() -> bool:
+    """Return whether PySpark has ``arrow_udf``, also as an aggregate function with a struct result (4.1)."""
+    from pyspark.sql.pandas import functions
+
+    return hasattr(functions, "arrow_udf")
+
+
+@cache
+def has_data_source() -> bool:
+    """Return whether PySpark has data sources that are written in Python (4.0)."""
+    return importlib.util.find_spec("pyspark.sql.datasource") is not None
+
+
+@cache
+def has_row_state() -> bool:
+    """Return whether ``groupBy(…).transformWithState`` calls a processor with rows (4.1)."""
+    from pyspark.sql import GroupedData
+
+    return hasattr(GroupedData, "transformWithState")
+
+
+@cache
+def has_pandas_state() -> bool:
+    """Return whether ``groupBy(…).transformWithStateInPandas`` calls a processor with pandas DataFrames (4.0)."""
+    from pyspark.sql import GroupedData
+
+    return hasattr(GroupedData, "transformWithStateInPandas")
+
+
+@cache
+def has_to_arrow() -> bool:
+    """Return whether ``DataFrame.toArrow`` exists (4.0)."""
+    from pyspark.sql import DataFrame
+
+    return hasattr(DataFrame, "toArrow")
+
+
+def refuse(feature: str, since: str, alternative: str) -> NoReturn:
+    """Raise ``ValueError``: one sentence with the feature, the version that lacks it, and the alternative.
+
+    Parameters
+    ----------
+    feature : str
+        A noun with its verb, such as ``"su.stream"``.
+    since : str
+        The first version that has it, such as ``"4.0"``.
+    alternative : str
+        An imperative that works with this version.
+    """
+    raise ValueError(refusal(feature, since, alternative))
+
+
+def refusal(feature: str, since: str, alternative: str) -> str:
+    """Return the sentence of `refuse`."""
+    return f"{feature} needs PySpark {since} or newer, and this is {pyspark.__version__}; {alternative}"

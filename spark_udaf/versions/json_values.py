@@ -1,0 +1,168 @@
+"""Values as JSON text, which Spark writes and reads without loss, for functions that get their columns from pandas.
+
+pandas has one value for null and NaN in a column of doubles, turns whole numbers next to nulls into doubles, and has
+instants without a zone. As text all of them arrive unchanged: whole numbers of any size, NaN and infinities, decimals,
+instants in UTC, binary values, structs and lists. A value ``x`` is written as ``{"v": x}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+_OPTIONS = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_INTERVAL = re.compile(r"INTERVAL '(-?)(\d+) (\d+):(\d+):(\d+)(?:\.(\d+))?' DAY TO SECOND")
+_NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+
+
+def to_json(column: Column) -> Column:
+    """Return a Column of text for a Column of any type that JSON has in Spark."""
+    return F.to_json(F.struct(column.alias("v")), _OPTIONS)
+
+
+def from_json(text: Column, kind: DataType) -> Column:
+    """Return the Column of a type that `write_values` has written as text; Spark fails the job for any other text."""
+    options = _OPTIONS | {"mode": "FAILFAST"}
+    return F.from_json(text, StructType([StructField("v", kind)]), options).getField("v")
+
+
+def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
+    """Read what `to_json` has written, one value per text, as an array of a type."""
+    joined = ",".join("null" if text is None else text for text in texts)
+    rows = json.loads(f"[{joined}]", parse_float=str)
+    return _read([None if row is None else row.get("v") for row in rows], dtype)
+
+
+def write_values(values: pa.Array) -> list[str]:
+    """Write each value of an array as text for `from_json`."""
+    convert = _writer(values.type)
+    if values.offset:  # arrays are rebuilt below from buffers that begin with the first value
+        values = values.take(pa.array(np.arange(len(values))))
+    return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain(values)]
+
+
+def _read(items: list[Any], dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_list(dtype):
+        return _read_lists(items, dtype)
+    if pa.types.is_struct(dtype):
+        children = [_read([None if item is None else item.get(f.name) for item in items], f.type) for f in dtype]
+        mask = pa.array([item is None for item in items], pa.bool_())
+        return pa.StructArray.from_arrays(children, fields=list(dtype), mask=mask)
+    if pa.types.is_timestamp(dtype):
+        return pa.array(items, pa.string()).cast(dtype)
+    if pa.types.is_date(dtype):
+        return pa.array(items, pa.string()).cast(dtype)
+    convert = _reader(dtype)
+    return pa.array([None if item is None else convert(item) for item in items], dtype)
+
+
+def _read_lists(items: list[Any], dtype: pa.DataType) -> pa.Array:
+    lengths = [0 if item is None else len(item) for item in items]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int32)]).astype(np.int32)
+    values = _read([value for item in items if item is not None for value in item], dtype.value_type)
+    mask = pa.array([item is None for item in items], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask).cast(dtype)
+
+
+def _reader(dtype: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that turns a value of JSON into a Python value for an Arrow type that is not nested."""
+    if pa.types.is_floating(dtype):
+        return float
+    if pa.types.is_decimal(dtype):
+        return Decimal
+    if pa.types.is_binary(dtype):
+        return base64.b64decode
+    if pa.types.is_duration(dtype):
+        return _interval_micros
+    if pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_string(dtype):
+        return lambda value: value
+    if pa.types.is_null(dtype):
+        return lambda value: None
+    raise TypeError(f"a function on this version of PySpark cannot read {dtype}; cast the column")
+
+
+def _interval_micros(text: str) -> int:
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        raise ValueError(f"cannot read the interval {text!r}")
+    sign, days, hours, minutes, seconds, fraction = found.groups()
+    whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+    micros = whole * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    return -micros if sign else micros
+
+
+def _plain(values: pa.Array) -> list[Any]:
+    """Return Python values; times are text, intervals whole microseconds, so that none is rounded."""
+    return list(_with_plain_leaves(values).to_pylist())
+
+
+def _with_plain_leaves(values: pa.Array) -> pa.Array:
+    dtype = values.type
+    if pa.types.is_timestamp(dtype):
+        layout = "%Y-%m-%dT%H:%M:%S" + ("" if dtype.tz is None else "Z")
+        return pc.strftime(values.cast(pa.timestamp("us", dtype.tz and "UTC")), layout)
+    if pa.types.is_duration(dtype):
+        return values.cast(pa.duration("us")).cast(pa.int64())
+    if pa.types.is_date(dtype):
+        return values.cast(pa.string())
+    if pa.types.is_struct(dtype):
+        children = [_with_plain_leaves(child) for child in values.flatten()]
+        return pa.StructArray.from_arrays(children, [f.name for f in dtype], mask=values.is_null())
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        offsets = values.offsets.cast(pa.int64())
+        return pa.LargeListArray.from_arrays(offsets, _with_plain_leaves(values.values), mask=values.is_null())
+    return values
+
+
+def _writer(dtype: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that turns a Python value of `_plain` into a value of JSON."""
+    if pa.types.is_floating(dtype):
+        return _write_float
+    if pa.types.is_decimal(dtype):
+        return str
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype):
+        return lambda value: base64.b64encode(value).decode()
+    if pa.types.is_duration(dtype):
+        return _interval_text
+    if pa.types.is_map(dtype):
+        convert = _nullable(_writer(dtype.item_type))
+        return lambda pairs: {str(key): convert(value) for key, value in pairs}
+    if pa.types.is_struct(dtype):
+        members = {f.name: _nullable(_writer(f.type)) for f in dtype}
+        return lambda value: {name: write(value[name]) for name, write in members.items()}
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        element = _nullable(_writer(dtype.value_type))
+        return lambda values: [element(value) for value in values]
+    return lambda value: value
+
+
+def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _write_float(value: float) -> Any:
+    return "NaN" if value != value else _NOT_FINITE.get(value, value)
+
+
+def _interval_text(micros: int) -> str:
+    whole, fraction = divmod(abs(micros), 1_000_000)
+    minutes, seconds = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    sign = "-" if micros < 0 else ""
+    return f"INTERVAL '{sign}{days} {hours:02}:{minutes:02}:{seconds:02}.{fraction:06}' DAY TO SECOND"

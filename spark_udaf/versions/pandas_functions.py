@@ -1,0 +1,145 @@
+"""Functions of Columns by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
+
+Values cross as JSON text (`spark_udaf.versions.json_values`), beside the name of their type. Lists of plain numbers
+and texts cross as they are, without the nulls, because pandas hands such a list to Python as an exact numpy array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import DataType
+
+from spark_udaf.versions.json_values import from_json, read_values, to_json, write_values
+from spark_udaf.versions.type_names import parse_type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.window import WindowSpec
+
+_EXACT = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary")
+_EXACT_LISTS = [f"array<{name}>" for name in _EXACT]
+_COLUMNS_PER_LIST = 4
+
+
+def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Callable[..., Column]:
+    """Make what `spark_udaf.versions.column_functions.scalar_function` returns."""
+
+    def apply(*columns: pd.Series) -> pd.Series:
+        return _texts(function(*map(_values, columns[::2], columns[1::2])))
+
+    udf = text_udf(apply, function.__name__)
+
+    def call(*columns: Column) -> Column:
+        text = udf(*(part for column in columns for part in _with_type(column)))
+        return from_json(text, dtype).alias(_call_text(function.__name__, columns))
+
+    return call
+
+
+def window_function(
+    function: Callable[[pa.Array], pa.Scalar], dtype: DataType
+) -> Callable[[Column, WindowSpec], Column]:
+    """Make what `spark_udaf.versions.column_functions.window_function` returns."""
+
+    def aggregate(texts: pd.Series, kinds: pd.Series) -> str:
+        result = function(_values(texts, kinds))
+        return write_values(pa.repeat(result, 1))[0]
+
+    aggregate.__name__ = function.__name__
+    udf: Any = pandas_udf(aggregate, "string")  # type: ignore[call-overload]
+
+    def call(column: Column, window: WindowSpec) -> Column:
+        return from_json(udf(*_with_type(column)).over(window), dtype).alias(_call_text(function.__name__, [column]))
+
+    return call
+
+
+def list_function(
+    function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
+) -> Callable[[Column], Column]:
+    """Make what `spark_udaf.versions.column_functions.list_function` returns."""
+
+    def apply(*columns: pd.Series) -> pd.Series:
+        starts = range(0, len(columns), _COLUMNS_PER_LIST)
+        lists = [_lists(*columns[start : start + _COLUMNS_PER_LIST]) for start in starts]
+        if len(names) == 1:
+            return _texts(function(lists[0]))
+        rows = pa.StructArray.from_arrays([each.values for each in lists], list(names))
+        return _texts(function(pa.ListArray.from_arrays(lists[0].offsets, rows)))
+
+    udf = text_udf(apply, function.__name__)
+
+    def call(lists: Column) -> Column:
+        parts = [lists] if len(names) == 1 else [lists.getField(name) for name in names]
+        columns = [column for part in parts for column in _as_columns(part, has_nulls=len(names) > 1)]
+        return from_json(udf(*columns), dtype)
+
+    return call
+
+
+def text_udf(apply: Callable[..., Any], name: str) -> Callable[..., Column]:
+    """Make a pandas function that returns text; Spark names the result column after ``name``."""
+    apply.__name__ = name
+    udf: Callable[..., Column] = pandas_udf(apply, "string")  # type: ignore[call-overload]
+    return udf
+
+
+def _call_text(name: str, columns: Sequence[Column]) -> str:
+    """Return the name that Spark gives to the result of a function that is called directly."""
+    arguments = [str(column).removeprefix("Column<'").removesuffix("'>") for column in columns]
+    return f"{name}({', '.join(arguments)})"
+
+
+def _with_type(column: Column) -> tuple[Column, Column]:
+    return to_json(column), F.typeof(column)
+
+
+def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
+    """Return the values of lists that pandas keeps exact, which of them are null, other lists as text, and the type."""
+    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # folded when the query is planned
+    values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
+    if has_nulls:
+        nulls = F.when(is_exact, F.transform(lists, lambda value: value.isNull()))
+    else:
+        nulls = F.lit(None).cast("array<boolean>")
+    return values, nulls, F.when(~is_exact, to_json(lists)), F.typeof(lists)
+
+
+def _values(texts: pd.Series, kinds: pd.Series) -> pa.Array:
+    dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.null()
+    return read_values(texts.tolist(), dtype)
+
+
+def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, kinds: pd.Series) -> pa.ListArray:
+    """Read lists back from what `_as_columns` sends; lists that are null have no values."""
+    dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.list_(pa.null())
+    if not len(kinds) or kinds.iloc[0] not in _EXACT_LISTS:
+        return read_values(texts.tolist(), dtype)
+    present = _flat(values, dtype.value_type)
+    if nulls.iloc[0] is None:
+        return pa.ListArray.from_arrays(_offsets(values), present)
+    is_null = _flat(nulls, pa.bool_()).to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
+    return pa.ListArray.from_arrays(_offsets(nulls), present.take(places))
+
+
+def _offsets(lists: pd.Series) -> pa.Array:
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+
+def _flat(lists: pd.Series, dtype: pa.DataType) -> pa.Array:
+    parts = [part for part in lists if len(part)]
+    return pa.array(np.concatenate(parts) if parts else [], dtype, from_pandas=False)
+
+
+def _texts(results: pa.Array | pa.ChunkedArray) -> pd.Series:
+    array = results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results
+    return pd.Series(write_values(array), dtype=object)

@@ -1,0 +1,177 @@
+"""SQL functions by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
+
+In SQL the function gets a column as pandas holds it. A column that pandas cannot hold exactly is refused in the job,
+with the expression that passes it exactly. States are binary values: an Arrow stream of one row behind a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import BinaryType, DoubleType, MapType, StringType
+
+from spark_udaf.versions.arrow_types import from_arrow_type
+from spark_udaf.versions.features import refusal
+from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.sql_function import SqlFunction
+
+_MARK = b"tiltframe state\x00"
+_ZONE = "spark.sql.session.timeZone"
+
+
+def scalar_udf(sql: SqlFunction) -> Any:
+    """Make a function of rows."""
+    zone = _session_zone()
+
+    def apply(*positional: pd.Series, **named: pd.Series) -> pd.Series:
+        result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
+        if sql.returns_states:
+            return pd.Series(pack_states(result), dtype=object)
+        return _records(sql, result) if pa.types.is_struct(sql.dtype) else _series(result.cast(sql.dtype))
+
+    apply.__name__ = sql.name
+    return pandas_udf(apply, BinaryType() if sql.returns_states else from_arrow_type(sql.dtype))  # type: ignore[call-overload]
+
+
+def aggregate_udf(sql: SqlFunction) -> Any:
+    """Make an aggregate function; it refuses a record as its result."""
+    zone = _session_zone()
+    is_record = pa.types.is_struct(sql.dtype) and not sql.returns_states
+
+    def aggregate(*positional: pd.Series, **named: pd.Series) -> object:
+        if is_record:
+            instead = f"write {sql.name}_finish({sql.name}_state(…)), or su.group_by in Python"
+            raise ValueError(refusal(f"{sql.name}, whose result is a record, as a function in SQL", "4.1", instead))
+        result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
+        value = pa.repeat(result, 1)
+        return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
+
+    aggregate.__name__ = sql.name
+    if is_record:  # of a type from which any field can be asked, so that the query gets as far as the refusal
+        kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
+    else:
+        kind = BinaryType() if sql.returns_states else from_arrow_type(sql.dtype)
+    return pandas_udf(aggregate, kind)  # type: ignore[call-overload]
+
+
+def pack_states(states: pa.Array) -> list[bytes | None]:
+    """Write each state as a binary value; null stays null."""
+    rows = [states.slice(row, 1) for row in range(len(states))]
+    return [None if row.null_count else _packed(row) for row in rows]
+
+
+def _packed(state: pa.Array) -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([state], names=["state"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return _MARK + bytes(sink.getvalue())
+
+
+def unpack_states(values: Sequence[bytes | None]) -> pa.Array:
+    """Read binary values as an array of states; null stays null."""
+    states = [None if value is None else _unpacked(value) for value in values]
+    dtypes = {state.type for state in states if state is not None}
+    if len(dtypes) > 1:
+        raise ValueError(f"states of different types cannot be in one column: {', '.join(sorted(map(str, dtypes)))}")
+    (dtype,) = dtypes
+    return pa.concat_arrays([pa.nulls(1, dtype) if state is None else state for state in states])
+
+
+def _unpacked(value: bytes) -> pa.Array:
+    batch = pa.ipc.open_stream(memoryview(value)[len(_MARK) :]).read_next_batch()
+    return batch.column(0)
+
+
+def _arrays(sql: SqlFunction, columns: Sequence[Any], zone: str) -> list[pa.Array]:
+    return [_array(sql, column, zone, place < sql.input_count) for place, column in enumerate(columns)]
+
+
+def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> dict[str, pa.Array]:
+    return {name: _array(sql, column, zone, is_input=False) for name, column in columns.items()}
+
+
+def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
+    """Return a column as an Arrow array; raises ``ValueError`` if pandas may have changed a value."""
+    if isinstance(column, pd.DataFrame):
+        instead = "make states by the _state functions in SQL, or use su.merge, su.finish and su.quantile in Python"
+        raise ValueError(refusal(f"{sql.name} of a struct", "4.1", instead))
+    if column.dtype == object:
+        first = next((value for value in column if value is not None), None)
+        if isinstance(first, bytes) and first.startswith(_MARK):
+            return unpack_states(column.tolist())
+        if isinstance(first, np.ndarray):
+            return single_values(_lists(column, zone)) if is_input else pa.array(column.tolist())
+        return pa.array(column.tolist(), from_pandas=False)
+    if pd.api.types.is_float_dtype(column.dtype) and column.isna().any():
+        raise ValueError(
+            f"{sql.name}: the column has null or NaN, and PySpark {pyspark.__version__} does not tell SQL functions "
+            "which; write array_compact(array(x)) instead of x, or use su.group_by in Python"
+        )
+    return _with_zone(pa.Array.from_pandas(column), zone)
+
+
+def _lists(column: Any, zone: str) -> pa.ListArray:
+    """Return a column of numpy arrays as lists; the lists have no nulls, which pandas cannot tell from NaN."""
+    lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    present = np.concatenate([value for value in column if value is not None])
+    return pa.ListArray.from_arrays(pa.array(offsets), _with_zone(pa.array(present, from_pandas=False), zone))
+
+
+def _with_zone(values: pa.Array, registered_zone: str) -> pa.Array:
+    """Return instants in UTC; PySpark hands them over as clock times of the session's zone.
+
+    Raises ``pyarrow.ArrowInvalid`` for a clock time that occurs twice or never.
+    """
+    if not pa.types.is_timestamp(values.type):
+        return values
+    context = TaskContext.get()
+    zone = (context and context.getLocalProperty(_ZONE)) or registered_zone
+    if values.type.tz is None:
+        values = pc.assume_timezone(values.cast(pa.timestamp("us")), zone)
+    return values.cast(pa.timestamp("us", "UTC"))
+
+
+def _records(sql: SqlFunction, results: pa.StructArray) -> pd.DataFrame:
+    children = zip(results.flatten(), sql.dtype, strict=True)
+    return pd.DataFrame({field.name: _member(sql, child.cast(field.type)) for child, field in children})
+
+
+def _member(sql: SqlFunction, values: pa.Array) -> pd.Series:
+    if not pa.types.is_map(values.type):
+        return _series(values)
+    _check_no_nan(sql, values.items)
+    return pd.Series([None if pairs is None else dict(pairs) for pairs in values.to_pylist()], dtype=object)
+
+
+def _series(values: pa.Array) -> pd.Series:
+    return pd.Series(pd.arrays.ArrowExtensionArray(values))
+
+
+def _plain_value(sql: SqlFunction, value: pa.Array) -> object:
+    _check_no_nan(sql, value)
+    return value[0].as_py()
+
+
+def _check_no_nan(sql: SqlFunction, values: pa.Array) -> None:
+    """Raise ``ValueError`` for NaN that PySpark would turn into null."""
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        raise ValueError(
+            f"{sql.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into null; "
+            "use su.group_by in Python, or leave NaN out of the rows"
+        )
+
+
+def _session_zone() -> str:
+    session = SparkSession.getActiveSession()
+    return "UTC" if session is None else str(session.conf.get(_ZONE))

@@ -1,0 +1,15 @@
+"""Lists of at most one value each: SQL passes a column exactly as ``array_compact(array(x))``, on every version."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+
+def single_values(lists: pa.Array) -> pa.Array:
+    """Return the value of each list, and null for an empty or null list; raises ``TypeError`` for longer lists."""
+    offsets = lists.offsets.to_numpy()
+    lengths = np.diff(offsets)
+    if lengths.max(initial=0) > 1:
+        raise TypeError("a list is not a value that can be aggregated; explode it, or write array_compact(array(x))")
+    return lists.values.take(pa.array(offsets[:-1], mask=lengths == 0))

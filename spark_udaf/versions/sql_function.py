@@ -1,0 +1,37 @@
+"""A function as SQL calls it: what every way to register it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class SqlFunction:
+    """A function as SQL calls it.
+
+    Parameters
+    ----------
+    name : str
+        By which it is registered, for messages.
+    function : callable
+        Arrays by position and by name -> an array, or a scalar if it aggregates.
+    dtype : Arrow type
+        Of the result.
+    is_aggregate : bool
+        Whether it is called once per group.
+    returns_states : bool
+        Whether the result is a state.
+    input_count : int
+        The number of leading columns that are values of rows; the others are parameters.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    dtype: pa.DataType
+    is_aggregate: bool
+    returns_states: bool = False
+    input_count: int = 1

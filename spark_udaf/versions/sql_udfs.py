@@ -1,0 +1,34 @@
+"""User-defined functions for SQL: by ``arrow_udf`` if PySpark has it, otherwise by ``pandas_udf``.
+
+Without ``arrow_udf`` states are binary values in SQL, because an aggregate function cannot return a struct there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from spark_udaf.versions.arrow_types import from_arrow_type
+from spark_udaf.versions.column_functions import arrow_udf
+from spark_udaf.versions.features import has_arrow_udf
+from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.sql_function import SqlFunction
+
+
+def sql_udf(sql: SqlFunction) -> Any:
+    """Return what ``spark.udf.register`` takes."""
+    if not has_arrow_udf():
+        from spark_udaf.versions import pandas_sql
+
+        return pandas_sql.aggregate_udf(sql) if sql.is_aggregate else pandas_sql.scalar_udf(sql)
+
+    def apply(*positional: pa.Array, **named: pa.Array) -> Any:
+        inputs = [
+            single_values(column) if pa.types.is_list(column.type) else column
+            for column in positional[: sql.input_count]
+        ]
+        return sql.function(*inputs, *positional[sql.input_count :], **named)
+
+    apply.__name__ = sql.name
+    return arrow_udf(apply, from_arrow_type(sql.dtype), sql.is_aggregate)
