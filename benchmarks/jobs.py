@@ -21,7 +21,7 @@ from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.session import local_session
-from spark_udaf.versions.column_functions import scalar_function
+from spark_udaf.versions.column_functions import arrow_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
@@ -167,9 +167,7 @@ def _size(column: str) -> Column:
     def size(values: pa.Array) -> pa.Scalar:
         return pa.scalar(len(values))
 
-    size.__annotations__ = {"values": pa.Array, "return": pa.Scalar}  # Spark reads them, and cannot read text
-    made: Column = scalar_function(size, "bigint")(column)
-    return made
+    return arrow_udf(size, "bigint", is_aggregate=True)(column)
 
 
 def _mean(column: str) -> Column:

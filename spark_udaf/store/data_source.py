@@ -32,12 +32,12 @@ class TiltframeSource(DataSource):
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
+        """Return the schema of the results or of the states; types that Spark lacks are those that the store keeps."""
         query, _ = from_options(self.options)
         return result_schema(query)
 
     def reader(self, schema: StructType) -> TiltframeReader:
-        """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
+        """Plan the query of the options; raises ``ValueError`` for a schema that the results do not have."""
         query, rows_per_task = from_options(self.options)
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
@@ -49,7 +49,7 @@ class TiltframeSource(DataSource):
         return TiltframeReader(query, to_arrow_schema(schema), rows_per_task)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Say that this is no source of streams, as soon as Spark listens."""
+        """Return a reader that refuses to stream when Spark asks it for an offset."""
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -66,13 +66,13 @@ class TiltframeSource(DataSource):
 
 
 class NoStream(DataSourceStreamReader):
-    """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
+    """A reader of streams that raises: Spark loses an error that is raised when a reader is created."""
 
     def initialOffset(self) -> dict[str, int]:
-        raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
+        raise ValueError("a store cannot be read as a stream; read its present content by su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give nothing; no query gets here."""
+        """Return no rows; a query fails before it calls this."""
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
@@ -81,7 +81,7 @@ class NoStream(DataSourceStreamReader):
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """What one task reads: the windows that start in a range."""
+    """The range in which the windows of one task start."""
 
     within: Range
 

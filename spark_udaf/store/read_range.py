@@ -22,7 +22,7 @@ _BATCH_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own 
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read the results, or states, of the windows that start in a range, as batches of a schema."""
     tune_worker()
-    results = query.read(within)  # the column partial says what has expired
+    results = query.read(within)  # the column partial marks expired windows
     if not query.as_states:
         columns = [stored(one_array(column)) for column in results.columns]
         results = pa.table(columns, names=results.column_names)

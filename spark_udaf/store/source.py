@@ -4,7 +4,7 @@
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
-Filters of Spark's are not pushed down: PySpark 4.3 keeps what one scan has pushed down with the relation, and other
+Spark's filters are not pushed down: PySpark 4.3 keeps the filters of one scan with the relation, and other
 scans of the same DataFrame or view then miss rows. ``within`` and ``where`` narrow what is read. `read` and
 `read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
 """

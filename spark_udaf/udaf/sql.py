@@ -94,9 +94,11 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
                 udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
     for name in OPERATIONS:
         dtype = operation_type(name)
-        whole = f"aggr_{aggr.ApproxCountDistinct.name}_{name}"
+        function_name = f"aggr_{aggr.ApproxCountDistinct.name}_{name}"
         returns_states = pa.types.is_struct(dtype)
-        udfs[whole] = SqlFunction(whole, set_operation(name), dtype, is_aggregate=False, returns_states=returns_states)
+        udfs[function_name] = SqlFunction(
+            function_name, set_operation(name), dtype, is_aggregate=False, returns_states=returns_states
+        )
     for name, udf in udfs.items():
         spark.udf.register(name, sql_udf(udf))
     register_source(spark)

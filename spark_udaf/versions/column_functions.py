@@ -64,7 +64,7 @@ def window_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Return PySpark's own Arrow function, which must exist; annotations tell PySpark whether it aggregates."""
+    """Return PySpark's own Arrow function, which must exist; PySpark reads from annotations whether it aggregates."""
     from pyspark.sql.pandas import functions
 
     def call(*positional: pa.Array, **named: pa.Array) -> Any:

@@ -97,12 +97,12 @@ def _reader(dtype: pa.DataType) -> Callable[[Any], Any]:
 
 
 def _interval_micros(text: str) -> int:
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
         raise ValueError(f"cannot read the interval {text!r}")
-    sign, days, hours, minutes, seconds, fraction = found.groups()
-    whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
-    micros = whole * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    total_seconds = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+    micros = total_seconds * 1_000_000 + int((fraction or "").ljust(6, "0"))
     return -micros if sign else micros
 
 
@@ -160,8 +160,8 @@ def _write_float(value: float) -> Any:
 
 
 def _interval_text(micros: int) -> str:
-    whole, fraction = divmod(abs(micros), 1_000_000)
-    minutes, seconds = divmod(whole, 60)
+    total_seconds, fraction = divmod(abs(micros), 1_000_000)
+    minutes, seconds = divmod(total_seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     sign = "-" if micros < 0 else ""

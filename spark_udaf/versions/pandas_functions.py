@@ -1,7 +1,7 @@
 """Functions of Columns by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
 
-Values cross as JSON text (`spark_udaf.versions.json_values`), beside the name of their type. Lists of plain numbers
-and texts cross as they are, without the nulls, because pandas hands such a list to Python as an exact numpy array.
+Values cross as JSON text (`spark_udaf.versions.json_values`), together with the name of their type. Lists of plain
+numbers and texts cross unchanged but without nulls, because such a list reaches Python as an exact numpy array.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def list_function(
         lists = [_lists(*columns[start : start + _COLUMNS_PER_LIST]) for start in starts]
         if len(names) == 1:
             return _texts(function(lists[0]))
-        rows = pa.StructArray.from_arrays([each.values for each in lists], list(names))
+        rows = pa.StructArray.from_arrays([values.values for values in lists], list(names))
         return _texts(function(pa.ListArray.from_arrays(lists[0].offsets, rows)))
 
     udf = text_udf(apply, function.__name__)

@@ -114,14 +114,14 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
         return pa.array(column.tolist(), from_pandas=False)
     if pd.api.types.is_float_dtype(column.dtype) and column.isna().any():
         raise ValueError(
-            f"{sql.name}: the column has null or NaN, and PySpark {pyspark.__version__} does not tell SQL functions "
-            "which; write array_compact(array(x)) instead of x, or use su.group_by in Python"
+            f"{sql.name}: the column has null or NaN, which PySpark {pyspark.__version__} hands to SQL functions "
+            "as one value; write array_compact(array(x)) instead of x, or use su.group_by in Python"
         )
     return _with_zone(pa.Array.from_pandas(column), zone)
 
 
 def _lists(column: Any, zone: str) -> pa.ListArray:
-    """Return a column of numpy arrays as lists; the lists have no nulls, which pandas cannot tell from NaN."""
+    """Return a column of numpy arrays as lists; the lists have no nulls, which pandas cannot distinguish from NaN."""
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     present = np.concatenate([value for value in column if value is not None])

@@ -131,8 +131,8 @@ def test_an_old_pyspark_is_one_sentence():
     assert all(map(is_supported, ("3.5.0", "4.0.5", "4.10.0.dev1", "5.0.0")))
     status, out, err = run("import pyspark; pyspark.__version__ = '3.4.4'; import spark_udaf")
     assert (status, out) == (1, "")
-    said = "ImportError: spark_udaf needs PySpark 3.5 or newer; this is 3.4.4: upgrade pyspark"
-    assert err.splitlines()[-1] == said
+    sentence = "ImportError: spark_udaf needs PySpark 3.5 or newer; this is 3.4.4: upgrade pyspark"
+    assert err.splitlines()[-1] == sentence
 
 
 def test_each_extra_has_its_lines():

@@ -313,7 +313,7 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
     rate = spark.readStream.format("rate").load()
     for number, (frame, kind, sentence) in enumerate(
         [
-            (read, "noop", "^tiltframe is no source of streams; read what a store holds now by su.read or spark.read"),
+            (read, "noop", "^a store cannot be read as a stream; read its present content by su.read or spark.read"),
             (rate, "tiltframe", "^the format tiltframe is only read; a stream gets into a store by su.stream_into"),
         ]
     ):

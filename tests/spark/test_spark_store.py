@@ -18,8 +18,8 @@ import aggr
 import spark_udaf as su
 from aggr.arrow.bit_equality import same_bits
 from spark_udaf.plan.errors import raise_task_error
-from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.data_source import TiltframeReader, TiltframeSource
+from spark_udaf.store.options import from_options, to_options
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
