@@ -27,7 +27,7 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	@touch $@
 
 test: java $(READY) ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
-	@$(PYTEST) -m "not long" --few 4
+	@$(PYTEST) -m "not long" --few 3
 
 test-all: java $(VENV)/.docs ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
 	@$(PYTEST) --durations=25

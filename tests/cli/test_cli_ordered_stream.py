@@ -73,6 +73,7 @@ def test_late_and_bad_rows_are_kept_apart(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_mistakes_are_one_sentence(tmp_path):
     mistakes = {
         "windows are given by --levels": [],

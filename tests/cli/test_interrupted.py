@@ -44,6 +44,7 @@ def counted(cwd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.05, 0.4, 0.7, 1.0])
+@pytest.mark.long
 def test_a_rollup_is_there_or_not(after, tmp_path):
     (tmp_path / "a.csv").write_text("ts,k\n2024-05-01T10:00:00Z,a\n")
     run(tmp_path, "rollup", "a.csv", *FRAME)

@@ -118,6 +118,7 @@ def test_tests_run_from_the_sdist(unpacked):
     assert imported.strip() == str(unpacked / "aggr" / "__init__.py")
 
 
+@pytest.mark.long
 def test_the_wheel_works_alone(built, tmp_path):
     """Dependencies come from the tests' environment, so that no index is asked; tiltframe from the wheel alone."""
     place = tmp_path / "environment"

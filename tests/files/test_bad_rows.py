@@ -146,6 +146,7 @@ def test_the_first_bad_line_is_found_in_few_looks(bad):
 
 
 @pytest.mark.store
+@pytest.mark.long
 def test_files_before_a_bad_one_are_in_the_state_and_the_bad_one_is_not(tmp_path):
     (tmp_path / "in").mkdir()
     good = '{"ts": "2024-05-01T10:00:00Z", "host": "a", "ms": 1}\n'

@@ -47,6 +47,7 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
     frame = TiltFrame(["10s", "1m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(100_000, 20, 9, False)
@@ -72,6 +73,7 @@ def test_large_commits_write_a_file_for_each_table_of_a_task():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_more_keys_are_like_those_of_the_sample():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     capacity = explain(rows_of_a_day(40_000, 10, 5, False), frame, 4_000_000, 1000)

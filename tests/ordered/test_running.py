@@ -215,6 +215,7 @@ def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_function_runs_and_slides():
     n = 40
     values = np.random.default_rng(1).integers(1, 50, n)

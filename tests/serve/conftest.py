@@ -19,14 +19,19 @@ def asked(tmp_path_factory, postgres_server):
         yield server, stores
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium, as it is installed on this machine."""
+    """Chromium, as it is installed on this machine.
+
+    Playwright runs an event loop in this thread until the fixture ends, so tests of other modules could not start one.
+    """
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium is installed")
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
 
 
 @pytest.fixture

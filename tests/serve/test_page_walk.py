@@ -172,6 +172,7 @@ def test_by_keyboard(shop, tab):
 
 
 @pytest.mark.parametrize("sight", SEES)
+@pytest.mark.long
 def test_axe_finds_nothing(shop, browser, sight):
     with browser.new_context(**SEES[sight]) as window:
         tab = window.new_page()

@@ -29,6 +29,7 @@ def world():
         yield server, store
 
 
+@pytest.mark.long
 def test_answers_are_those_of_store_query(world):
     server, store = world
     print(f"seed {SEED}")

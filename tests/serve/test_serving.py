@@ -214,6 +214,7 @@ def test_it_stops_while_it_computes(postgres, tmp_path):
         assert server.log()[-1]["message"] == "stopped"
 
 
+@pytest.mark.long
 def test_what_takes_too_long_is_given_up_and_the_next_one_is_answered(postgres, tmp_path):
     make_store(postgres, "web")
     with serving(tmp_path, postgres, "--max-seconds", "1", "--max-queries", "1") as server:

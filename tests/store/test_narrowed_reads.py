@@ -133,6 +133,7 @@ def test_bounds(condition):
     assert found == (EXACT[condition] or {})
 
 
+@pytest.mark.long
 def test_chains_are_read_however_long():
     chain = " OR ".join(f"host = 'h{i}'" for i in range(20_000))
     assert len(bounds(chain, SCHEMA)["host"].values) == 20_000

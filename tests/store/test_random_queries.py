@@ -152,6 +152,7 @@ def expected(naive: Naive, asked: dict, zone: str) -> list[tuple]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_random_queries_give_what_the_rows_say():
     draws, compared, refused = random.Random(SEED), 0, 0
     for trial in range(int(os.environ.get("TRIALS", "60"))):

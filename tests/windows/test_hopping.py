@@ -196,6 +196,7 @@ def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
     assert hours.first_start_from(time) == starts[starts >= time][0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(
     st.integers(-(10**15), 4 * 10**15),
