@@ -17,8 +17,8 @@ Figure = float | None
 class MustHold:
     """A figure and its upper bound.
 
-    It has no figure (None) if a peer is not installed. The bounds are for full runs: with the few rows of a quick run, fixed
-    costs dominate, and its figures are shown without a judgement.
+    It has no figure (None) if a peer is not installed. The bounds are for full runs: with the few rows of a quick run,
+    fixed costs dominate, and its figures are shown without a judgement.
     """
 
     what: str

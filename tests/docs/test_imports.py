@@ -16,7 +16,17 @@ ROOT = Path(__file__).parents[2]
 STANDARD = sys.stdlib_module_names
 
 MAY_IMPORT = {
-    "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google", "opentelemetry", "prometheus_client", "matplotlib"},
+    "aggr": {
+        "pyarrow",
+        "numpy",
+        "numba",
+        "sqlglot",
+        "ddsketch",
+        "google",
+        "opentelemetry",
+        "prometheus_client",
+        "matplotlib",
+    },
     "windows": {"pyarrow", "numpy", "aggr"},
     "tiltframe": {
         "pyarrow",

@@ -55,6 +55,7 @@ def test_pages_without_spark():
         "how-to/second-month.md",
         "prometheus.md",
         "how-to/your-own-function.md",
+        "how-to/benchmark-a-function.md",
     )
 
 

@@ -36,9 +36,7 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
             async for piece in request.stream():
                 body += piece
                 if len(body) > max_bytes:
-                    raise Refused(
-                        413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less at once"
-                    )
+                    raise Refused(413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less at once")
     except TimeoutError:
         raise Refused(408, f"the body did not come within {seconds} s; send it again") from None
     return bytes(body)
