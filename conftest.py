@@ -75,6 +75,13 @@ def pytest_make_collect_report():
     return report
 
 
+@pytest.fixture(autouse=True)
+def readme_folder(request, tmp_path_factory, monkeypatch):
+    """Run the README's example in an empty folder, because it creates a store there."""
+    if request.node.path.name == "README.md":
+        monkeypatch.chdir(tmp_path_factory.mktemp("readme"))
+
+
 def pytest_unconfigure():
     """Let the interpreter free what `spark_udaf.plan.worker` froze; DuckDB reports frozen objects as leaks at exit."""
     gc.unfreeze()
