@@ -20,7 +20,8 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.query import watch as cli_watch
 from tiltframe.cli.stream_sinks import save
-from tiltframe.store import OtherFrame, copying
+from tiltframe.store import OtherFrame
+from tiltframe.store.changes import copying
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming.saved import extension
 

@@ -28,7 +28,7 @@ from tiltframe import FrameStore
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
-from tiltframe.store.backfill import follow, plan_by
+from tiltframe.store.changes.backfill import follow, plan_by
 from tiltframe.store.ranges import Range
 
 RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])

@@ -103,8 +103,9 @@ LAYERS = [
     ["tiltframe.ordered"],
     ["tiltframe.streaming.policies"],
     ["tiltframe.streaming"],
-    ["tiltframe.store.errors", "tiltframe.store.ranges", "tiltframe.store.retry"],
+    ["tiltframe.store.errors", "tiltframe.store.ranges"],
     ["tiltframe.store.manifest"],
+    ["tiltframe.store.log"],
     ["tiltframe.store.backends"],
     ["tiltframe.store.backends.sql"],
     ["tiltframe.store.backends.delta", "tiltframe.store.backends.postgres"],
@@ -316,7 +317,7 @@ def test_nobody_imports_a_backends_inside_or_asks_for_its_class():
     ],
 )
 def test_knowing_the_inside_of_a_backend_is_seen(text):
-    assert list(inside_of_a_backend("tiltframe.store.commit", ast.parse(text)))
+    assert list(inside_of_a_backend("tiltframe.store.changes.append", ast.parse(text)))
     if "import" in text:
         inside = f"{BACKENDS['postgres' in text]}.backend"
         assert not list(inside_of_a_backend(inside, ast.parse(text)))
@@ -324,8 +325,8 @@ def test_knowing_the_inside_of_a_backend_is_seen(text):
 
 DOORS = {  # what spark_udaf may know of a store: commits and plans that pickle, addresses, values
     "tiltframe.store",
-    "tiltframe.store.backfill",
-    "tiltframe.store.commit",
+    "tiltframe.store.changes.backfill",
+    "tiltframe.store.changes.append",
     "tiltframe.store.ranges",
     "tiltframe.store.backends.open",
     "tiltframe.store.backends.stored_types",

@@ -12,7 +12,7 @@ from aggr.arrow.bit_equality import digest
 from tests.command_line import call
 from tests.crash_processes import FRAME, RETENTION, SPAN, CrashProcesses, append, compact, copy, last_of, replaced, rows
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
-from tiltframe.store import copying
+from tiltframe.store.changes import copying
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = [pytest.mark.store, pytest.mark.slow, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]

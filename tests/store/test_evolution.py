@@ -21,7 +21,7 @@ import aggr
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store import NotKnown, OtherFrame
 from tiltframe.store.backends.postgres.session import session
-from tiltframe.store.evolution import plan_evolution
+from tiltframe.store.changes.evolution import plan_evolution
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
 

@@ -25,9 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tiltframe.store import CommitConflict, OtherFrame, StoreError, commit, merging, retry, rewrite
+from tiltframe.store import CommitConflict, OtherFrame, StoreError, merging
 from tiltframe.store.backends import memory
+from tiltframe.store.changes import append as commit
+from tiltframe.store.changes import replacement as rewrite
 from tiltframe.store.errors import Conflict
+from tiltframe.store.log import run as retry
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER, Range
 from tiltframe.store.recorded import held_from, snapshot_of

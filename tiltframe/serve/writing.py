@@ -27,7 +27,7 @@ from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.http import read_body
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
-from tiltframe.store.commit import check_writer
+from tiltframe.store.changes.append import check_writer
 from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file

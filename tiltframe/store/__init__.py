@@ -1,6 +1,6 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
-from tiltframe.store.changes import Changes, Seen
+from tiltframe.store.changed_windows import Changes, Seen
 from tiltframe.store.errors import CommitConflict, DamagedStore, MissingStore, OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.query.execution import Answer, Expired, NotKnown

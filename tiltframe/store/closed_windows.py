@@ -25,7 +25,7 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
-from tiltframe.store.commit import check_writer
+from tiltframe.store.changes.append import check_writer
 from tiltframe.store.errors import MissingStore
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.ranges import EVER, as_text

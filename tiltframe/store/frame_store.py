@@ -17,16 +17,16 @@ from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
-from tiltframe.store.backfill import follow, plan_backfill
+from tiltframe.store.changes.append import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
+from tiltframe.store.changes.backfill import follow, plan_backfill
+from tiltframe.store.changes.replacement import Progress, evolve, retain
+from tiltframe.store.changes.retraction import check_retractable, retract
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
-from tiltframe.store.retraction import check_retractable, retract
-from tiltframe.store.retry import retry_on_conflict
-from tiltframe.store.rewrite import Progress, evolve, retain
 from tiltframe.store.with_open import WithOpen
 from tiltframe.tabular import table_of
 

@@ -14,8 +14,9 @@ from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
+from tiltframe.store.changes.copying import copy
+from tiltframe.store.changes.replacement import check_whole, compact, expire, mergeable, replace_range
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.copying import copy
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
@@ -23,7 +24,6 @@ from tiltframe.store.reading import Reading
 from tiltframe.store.recorded import checked_records, expected_texts
 from tiltframe.store.report import Report, inspect
 from tiltframe.store.result_tables import export_level, exported_levels
-from tiltframe.store.rewrite import check_whole, compact, expire, mergeable, replace_range
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.tabular import table_of
 from windows import window

@@ -14,7 +14,7 @@ from aggr.arguments import checked_type
 from aggr.arrow import compute as pc
 from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changes import Changes, Seen, changes
+from tiltframe.store.changed_windows import Changes, Seen, changes
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.query.execution import Answer, Expired, NotKnown, ask, read, states_of
 from tiltframe.store.query.lookup import Unmapped, noting_unmapped

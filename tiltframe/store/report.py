@@ -10,12 +10,12 @@ import numpy as np
 
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.changes.replacement import mergeable
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER, Range
 from tiltframe.store.recorded import expired_before, known_from, snapshot_of
-from tiltframe.store.retry import retry_on_conflict
-from tiltframe.store.rewrite import mergeable
 
 _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for programs only
 

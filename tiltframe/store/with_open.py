@@ -21,7 +21,7 @@ from aggr.arguments import because, shown
 from tiltframe.frame import END, INSTANT, finest_frame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
-from tiltframe.store.commit import Commit, fingerprint, last_commits
+from tiltframe.store.changes.append import Commit, fingerprint, last_commits
 from tiltframe.store.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.ranges import Range, inside

@@ -19,9 +19,9 @@ from tiltframe.level_chain import instants_of, rollup
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.errors import Conflict
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest, schema_of
 from tiltframe.store.ranges import EVER, inside
-from tiltframe.store.retry import retry_on_conflict
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -18,14 +18,14 @@ from tiltframe.frame import TiltFrame
 from tiltframe.store import merging
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
-from tiltframe.store.commit import check_frame, check_replacing
+from tiltframe.store.changes.append import check_frame, check_replacing
+from tiltframe.store.changes.evolution import plan_evolution
 from tiltframe.store.errors import Conflict
-from tiltframe.store.evolution import plan_evolution
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest, horizon_of
 from tiltframe.store.merging import merge_into_parts, pieces_of
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus, range_text
 from tiltframe.store.recorded import expired_before, held_from, known_from, snapshot_of
-from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]

@@ -21,11 +21,11 @@ from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.errors import Conflict
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.ranges import EVER
 from tiltframe.store.recorded import snapshot_of
-from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 

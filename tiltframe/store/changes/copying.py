@@ -20,11 +20,11 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.errors import MissingStore, StoreError
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER
 from tiltframe.store.recorded import snapshot_of
-from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 COPY = f"{OWN}copy"  # recorded by the target: of which store it is, and which parts it has for which

@@ -17,7 +17,7 @@ from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import Part, Snapshot
-from tiltframe.store.commit import Commit, by_level, negated
+from tiltframe.store.changes.append import Commit, by_level, negated
 from tiltframe.store.merging import by_windows, pieces_of
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import held_from

@@ -24,9 +24,9 @@ from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest, generation_in
 from tiltframe.store.recorded import snapshot_of, values_of
-from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one

@@ -1,0 +1,1 @@
+"""Changes: what a transaction does to a store, one operation a file."""
