@@ -48,17 +48,45 @@ def test_postgresql_keeps_the_protocol(postgres_server):
 class Forgetful(MemoryBackend):
     """Records again what someone else has recorded since: a commit that is tried again counts twice."""
 
-    def commit(self, add, remove, recorded, expected, *manifest):
-        now = self.snapshot(recorded)
-        return super().commit(add, remove, recorded, replace(expected, recorded=now.recorded), *manifest)
+    def commit(self, transaction):
+        now = self.snapshot(transaction.record_names)
+        transaction.snapshot = replace(transaction.snapshot, records=now.records)
+        return super().commit(transaction)
+
+
+class ByText(MemoryBackend):
+    """Compares records by their texts, so that one that has changed and come back is taken for the same."""
+
+    def commit(self, transaction):
+        now, before = self.snapshot(transaction.record_names), transaction.snapshot
+        if all(now.text(name) == before.text(name) for name in transaction.record_names):
+            transaction.snapshot = replace(before, records=now.records)
+        return super().commit(transaction)
+
+
+class Unread(MemoryBackend):
+    """Does not look at the ranges that a transaction has read."""
+
+    def commit(self, transaction):
+        transaction.ranges.clear()
+        return super().commit(transaction)
+
+
+class Partial(MemoryBackend):
+    """Removes nothing in a commit with a new manifest."""
+
+    def commit(self, transaction):
+        if transaction.manifest is not None:
+            transaction.removed.clear()
+        return super().commit(transaction)
 
 
 class Half(MemoryBackend):
     """Makes parts readable before it looks whether they may be."""
 
-    def commit(self, add, *others):
-        self.tables.parts.update({part.name: part for part in add})
-        return super().commit(add, *others)
+    def commit(self, transaction):
+        self.tables.parts.update({part.name: part for part in transaction.added})
+        return super().commit(transaction)
 
 
 class Hasty(MemoryBackend):
@@ -73,18 +101,17 @@ class Hasty(MemoryBackend):
 class Keeping(MemoryBackend):
     """Leaves parts readable that are to be removed."""
 
-    def commit(self, add, remove, *others):
-        return super().commit(add, (), *others)
+    def commit(self, transaction):
+        transaction.removed.clear()
+        return super().commit(transaction)
 
 
 class Racing(MemoryBackend):
-    """Does not compare the manifest, and the version, with those that a commit was made on."""
+    """Does not compare the manifest with the one that a commit was made on."""
 
-    def commit(self, add, remove, recorded, expected, *manifest):
-        now = self.snapshot()
-        return super().commit(
-            add, remove, recorded, replace(expected, manifest=now.manifest, version=now.version), *manifest
-        )
+    def commit(self, transaction):
+        transaction.snapshot = replace(transaction.snapshot, manifest=self.snapshot().manifest)
+        return super().commit(transaction)
 
 
 class Rounding(MemoryBackend):
@@ -105,13 +132,16 @@ class Shared(MemoryBackend):
     """Has all that is recorded in every snapshot."""
 
     def snapshot(self, recorded=()):
-        return super().snapshot(self.tables.recorded)
+        return super().snapshot(self.tables.records)
 
 
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
         (Forgetful, "recorded since the snapshot"),
+        (ByText, "recorded again unchanged"),
+        (Unread, "added in a range that was read"),
+        (Partial, "a new manifest adds and removes parts"),
         (Half, "changes nothing"),
         (Hasty, "not readable before it is committed"),
         (Keeping, "adds and removes parts"),

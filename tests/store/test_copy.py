@@ -12,6 +12,7 @@ from aggr.arrow.bit_equality import digest
 from tests.command_line import call
 from tests.crash_processes import FRAME, RETENTION, SPAN, CrashProcesses, append, compact, copy, last_of, replaced, rows
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe.store.backends import Record
 from tiltframe.store.changes import copying
 from tiltframe.store.testing import MemoryBackend
 
@@ -33,7 +34,7 @@ def same(one, other):
         tables = [store.query(level.name, now=NOW) for store in (one, other)]
         assert tables[0].schema == tables[1].schema
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
-    records = [dict(store.backend.snapshot(None).recorded) for store in (one, other)]
+    records = [store.backend.snapshot(None).texts for store in (one, other)]
     for record in records:
         record.pop(copying.COPY, None)
     assert records[0] == records[1]
@@ -101,8 +102,8 @@ class Full(MemoryBackend):
     """Has no place for the third part that is written, once."""
 
     def write(self, level, states):
-        if len(self.tables.rows) == 2 and not self.tables.recorded.get("told"):
-            self.tables.recorded["told"] = "true"
+        if len(self.tables.rows) == 2 and "full" not in self.tables.records:
+            self.tables.records["full"] = Record(0, "true")
             raise StoreError("the disk is full")
         return super().write(level, states)
 

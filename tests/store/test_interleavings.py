@@ -1,15 +1,16 @@
-"""A store against interleavings: writers, compactions, expiries, replacements, evolutions, readers and crashes.
+"""A store against interleavings: all its operations in pairs and at random, readers and crashes.
 
 The log is that of `tiltframe.store.testing.MemoryBackend`, rows are *tokens* (which commit, which finest window), and
 every call of the backend is a point at which a scheduler decides who goes on. After every commit each level must hold
-exactly the tokens that were appended and not replaced, as far as it still holds their windows; a reader of any level
-sees a state of the log.
+exactly the tokens that were appended and neither replaced nor retracted, as far as it still holds their windows; a
+reader of any level sees a state of the log. Stores begin with a history: rows that were appended, replaced and expired.
 
 Longer, by hand:  python -m tests.store.test_interleavings 600 7     # seconds, first seed
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -19,18 +20,31 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from aggr.fields import NOT_THERE, CannotSubtract
 from tiltframe.store import CommitConflict, OtherFrame, StoreError, merging
 from tiltframe.store.backends import memory
-from tiltframe.store.changes import append as commit
-from tiltframe.store.changes import replacement as rewrite
+from tiltframe.store.backends.protocol import EXPIRED
+from tiltframe.store.changes import (
+    append,
+    backfill,
+    compaction,
+    copying,
+    evolution,
+    expiry,
+    on_frame,
+    replacement,
+    retraction,
+)
 from tiltframe.store.errors import Conflict
-from tiltframe.store.log import run as retry
+from tiltframe.store.log import run as log_run
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER, Range
 from tiltframe.store.recorded import held_from, snapshot_of
@@ -65,6 +79,7 @@ BUCKET = Fixed("4s", 4 * SECOND)
 @dataclass(frozen=True)
 class Column:
     name: str
+    measure = SimpleNamespace(function=None)  # which subtracts; here `subtract_by` does
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,7 @@ class Description:
     had: tuple[str, ...] = ("m0",)  # all measures that there were
     generation: int = 0
     earlier: tuple[()] = ()
+    name: str = "s"
 
     @property
     def frame(self) -> Frame:
@@ -129,6 +145,15 @@ def _schema(measures: Iterable[str]) -> pa.Schema:
 def plan_evolution(now: Description, frame: Frame, row_schema: None = None) -> Description:
     had = tuple(dict.fromkeys([*now.had, *frame.measures]))
     return Description(len(frame.levels), frame.measures, had, now.generation + 1)
+
+
+def subtract_by(rows: pa.Table, gone: pa.Table, by: Iterable[str], functions: Any) -> pa.Table:
+    """Take tokens out of others; their measures do not matter."""
+    missing = Counter(tokens_of(gone)) - Counter(tokens_of(rows))
+    if missing:
+        row = tokens_of(gone).index(next(iter(missing)))
+        raise CannotSubtract(row, NOT_THERE, f"{missing}")
+    return rows.filter(pa.array([token not in set(tokens_of(gone)) for token in tokens_of(rows)], pa.bool_()))
 
 
 def rows_of(tokens: Iterable[Token], measures: Iterable[str]) -> pa.Table:
@@ -262,16 +287,27 @@ class Actor:
 
 
 @dataclass(frozen=True)
+class Meant:
+    """A change of the truth: tokens are added, and go, either all in a range or some."""
+
+    added: frozenset[Token] = frozenset()
+    replaced: Range = (0, 0)
+    retracted: frozenset[Token] = frozenset()
+
+
+@dataclass(frozen=True)
 class Memory(MemoryBackend):
     """A backend in memory that lets others go on before each call, and holds every commit against what was meant."""
 
     schedule: Schedule = None
     first: Description = Description()
-    meant: dict[str, tuple[set[Token], Range]] = field(default_factory=dict)  # actor -> what it adds, in place of what
+    meant: dict[str, Meant] = field(default_factory=dict)  # actor -> the change that it is about to commit
     truth: set[Token] = field(default_factory=set)
     states: dict[int, set[Token]] = field(default_factory=dict)  # version -> truth
     brought: dict[Token, tuple[str, ...]] = field(default_factory=dict)  # measures that tokens came with
     dropped: set[str] = field(default_factory=set)
+    replacements: set[Token] = field(default_factory=set)  # tokens that replaced others
+    told: dict[str, str] = field(default_factory=dict)  # name -> text that was recorded last
     spurious: list[float] = field(default_factory=lambda: [0.02])  # how often a commit is refused by chance
 
     def __post_init__(self):
@@ -283,29 +319,49 @@ class Memory(MemoryBackend):
         self.schedule.point("snapshot")
         return super().snapshot(recorded)
 
-    def commit(self, add, remove, recorded, expected, manifest=None, schema=None):
-        self.schedule.point(f"commit +{[_named(p) for p in add]} -{[_named(p) for p in remove]} {[*recorded]}")
+    def commit(self, transaction):
+        added, removed = ([_named(part) for part in parts] for parts in (transaction.added, transaction.removed))
+        self.schedule.point(f"commit +{added} -{removed} {[*transaction.recorded]}")
         if self.schedule.current and self.schedule.random.random() < self.spurious[0]:
             raise Conflict("by chance")
-        actor = self.schedule.current.name if self.schedule.current else ""
-        added, (low, high) = self.meant.get(actor, (set(), (0, 0)))
+        actor = self.schedule.current.name if self.schedule.current else "past"
+        meant = self.meant.get(actor, Meant())
+        low, high = meant.replaced
         try:
-            version = super().commit(add, remove, recorded, expected, manifest, schema)
+            version = super().commit(transaction)
         except Conflict as conflict:
             self.schedule.trace.append(f"     … conflict: {conflict}")
             raise
-        seen = self.states[expected.version]  # what comes while a range is being derived anew, comes after it
+        # Rows that are appended to a range meanwhile come after it; replacements come one after the other.
+        seen = self.states[transaction.snapshot.version] | self.replacements
         self.truth.difference_update([token for token in seen if low <= token[1] * SECOND < high])
-        assert not added & self.truth, f"{added} is committed twice"
-        self.truth.update(added)
+        self.replacements.update(meant.added if high > low else ())
+        gone = {token for token in meant.retracted - self.truth if self.is_held(token, transaction.snapshot)}
+        assert not gone, f"{gone} is retracted, and was not there"
+        self.truth.difference_update(meant.retracted)
+        assert not meant.added & self.truth, f"{meant.added} is committed twice"
+        self.truth.update(meant.added)
         self.states[version] = set(self.truth)
+        self.check_records(transaction)
+        manifest = transaction.manifest
         self.dropped.update(set(manifest["had"]) - set(manifest["measures"]) if manifest else ())
         self.check_levels()
         return version
 
+    def is_held(self, token, snapshot):
+        """Say whether any level still holds the window of a token; others are not looked at by a retraction."""
+        levels = Description.from_dict(snapshot.manifest).frame.levels
+        return any(level.starts(token[1] * SECOND) >= held_from(snapshot, level.name) for level in levels)
+
+    def check_records(self, transaction):
+        """Every record that was ever committed has the text of its last commit."""
+        self.told.update(transaction.recorded)
+        texts = MemoryBackend.snapshot(self, None).texts
+        assert texts == self.told, f"records are {texts}, not {self.told}"
+
     def check_levels(self):
         """Every level holds the truth, as far as it has not let go of windows."""
-        now = MemoryBackend.snapshot(self, [rewrite.EXPIRED])
+        now = MemoryBackend.snapshot(self, [EXPIRED])
         for level in Description.from_dict(now.manifest).frame.levels:
             tokens = Counter(token for part in now.of(level.name) for token in tokens_of(self.tables.rows[part.name]))
             self.check(level, held_from(now, level.name), tokens, self.truth)
@@ -324,6 +380,39 @@ def _named(part) -> str:
     return f"{part.level}:{part.name[:4]}[{part.first_start // SECOND},{part.last_start // SECOND}]"
 
 
+@dataclass(frozen=True)
+class Target(MemoryBackend):
+    """The place of a copy, which lets others go on before each call too."""
+
+    schedule: Schedule = None
+
+    def snapshot(self, recorded=()):
+        self.schedule.point("target: snapshot")
+        return super().snapshot(recorded)
+
+    def write(self, level, states):
+        self.schedule.point("target: write")
+        return super().write(level, states)
+
+    def commit(self, transaction):
+        self.schedule.point("target: commit")
+        return super().commit(transaction)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The two methods of a store that a backfill asks."""
+
+    backend: MemoryBackend
+
+    def recorded(self, names):
+        return {name: json.loads(text) for name, text in self.backend.snapshot(names).texts.items()}
+
+    def last_commit(self, writer):
+        last = append.last_commits(self.backend.snapshot([f"tiltframe:writer {writer}"]), writer)[0]
+        return None if last < 0 else last
+
+
 class World:
     """One random schedule."""
 
@@ -333,6 +422,8 @@ class World:
         first = Description(choose.choice([1, 2, 2, 3]) if evolves else 3)
         self.backend = Memory(retains=choose.random() < 0.6, schedule=self.schedule, first=first)
         self.opened: dict[str, Description] = {}
+        if choose.random() < 0.8:
+            self.make_history()
         self.schedule.crashes = choose.choice([0.0, 0.0, 0.01, 0.04])
         for i in range(choose.randrange(1, 4)):
             self.add(f"writer{i}", lambda name, i=i: self.write(name, f"w{i}"))
@@ -341,12 +432,20 @@ class World:
         counts = {self.replace: choose.choice([0, 1, 1, 2]), self.compact: choose.choice([0, 1, 1, 2])}
         counts |= {self.expire: choose.choice([0, 1]), self.reader: choose.choice([1, 2, 3])}
         counts |= {self.evolve: choose.choice([1, 1, 2]) if evolves else 0}
+        counts |= {work: choose.choice([0, 0, 1]) for work in (self.retract, self.fill_past, self.copy)}
         for work, count in counts.items():
             for i in range(count):
                 self.add(f"{work.__name__}{i}", work)
 
     def add(self, name: str, work: Callable[[str], None]) -> None:
         self.schedule.add(name, lambda: work(name))
+
+    def make_history(self) -> None:
+        """Append, replace, and expire by an early clock, alone."""
+        self.append("past", "past", 1, {("past.1", at) for at in range(END)})
+        self.append("past", "past", 2, {("past.2", at) for at in (1, 4)})
+        self.replace_one("past", 4, 6, {("past.r", 5)})
+        expiry.expire(self.backend, self.backend.first, 3 * SECOND)
 
     def works(self, actor: str, work: Callable[[Description], Any]) -> Any:
         """Do something by the description that an actor has; open the store again when it has evolved."""
@@ -376,12 +475,12 @@ class World:
     def stopped(self, actor):
         return next(each.stopped for each in self.schedule.actors if each.name == actor)
 
-    def append(self, actor, writer, number, tokens):
+    def append(self, actor, writer, number, tokens, recorded=None):
         def work(manifest):
-            made = commit.begin_commit(self.backend, manifest, writer, number, {}, {})
+            made = append.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
             rows = rows_of(tokens, manifest.measures)
             receipt = made.write_checked((level, merge_level(rows, None, level)) for level in manifest.frame.levels)
-            self.backend.meant[actor] = (tokens, (0, 0))
+            self.backend.meant[actor] = Meant(added=frozenset(tokens))
             added = made.commit([receipt])
             if added:
                 self.backend.brought.update(dict.fromkeys(tokens, manifest.measures))
@@ -408,10 +507,11 @@ class World:
         span = (low * SECOND, high * SECOND)
 
         def work(manifest):
-            self.backend.meant[actor] = (tokens or set(), span if tokens is not None else (0, 0))
+            replaced = (0, 0) if tokens is None else span
+            self.backend.meant[actor] = Meant(added=frozenset(tokens or ()), replaced=replaced)
             self.backend.brought.update(dict.fromkeys(tokens or (), manifest.measures))
             states = None if tokens is None else rows_of(tokens, manifest.measures)
-            rewrite.replace_range(self.backend, manifest, states, span)
+            replacement.replace_range(self.backend, manifest, states, span)
 
         try:
             self.works(actor, work)
@@ -423,11 +523,11 @@ class World:
     def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):
             until = self.random.randrange(END + 1) * SECOND
-            self.works(actor, lambda manifest: rewrite.compact(self.backend, manifest, until))  # noqa: B023
+            self.works(actor, lambda manifest: compaction.compact(self.backend, manifest, until))  # noqa: B023
 
     def expire(self, actor):
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
-            self.works(actor, lambda manifest: rewrite.expire(self.backend, manifest, now * SECOND))  # noqa: B023
+            self.works(actor, lambda manifest: expiry.expire(self.backend, manifest, now * SECOND))  # noqa: B023
 
     def evolve(self, actor):
         for _ in range(self.random.randrange(1, 3)):
@@ -440,7 +540,61 @@ class World:
         if len(measures) > 1 and self.random.random() < 0.4:
             measures.remove(self.random.choice(measures))
         count = manifest.count + (manifest.count < 3 and self.random.random() < 0.7)
-        rewrite.evolve(self.backend, manifest, Frame(LEVELS[:count], tuple(measures)))
+        self.evolve_to(manifest, count, tuple(measures))
+
+    def evolve_to(self, manifest, count, measures):
+        evolution.evolve(self.backend, manifest, Frame(LEVELS[:count], measures))
+
+    def retract(self, actor):
+        there = sorted(self.backend.truth)
+        if there:
+            self.retract_some(actor, set(self.random.sample(there, min(len(there), 2))))
+
+    def retract_some(self, actor, tokens):
+        """Take tokens out again, which may have been replaced since: then nothing changes."""
+
+        def work(manifest):
+            made = append.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
+            rows = rows_of(tokens, manifest.measures)
+            levels = [(level.name, merge_level(rows, None, level)) for level in manifest.frame.levels]
+            tables = [table.append_column("level", pa.array([name] * len(table))) for name, table in levels]
+            self.backend.meant[actor] = Meant(retracted=frozenset(tokens))
+            retraction.retract(made, pa.concat_tables(tables))
+
+        try:
+            self.works(actor, work)
+        except CannotSubtract as error:
+            assert "not there" in str(error) or NOT_THERE in str(error), error  # noqa: PT017
+
+    def fill_past(self, actor):
+        """Backfill two ranges, with a plan that is recorded."""
+        ranges = [(0, 2 * SECOND), (2 * SECOND, 4 * SECOND)]
+
+        def add(store, span, writer, number, recorded):
+            tokens = {(f"{actor}.{number}", span[0] // SECOND)}
+            texts = {name: json.dumps(value) for name, value in (recorded or {}).items()}
+            return self.append(actor, writer, number, tokens, texts)
+
+        plan = backfill.Backfill(f"{actor}'s", ranges, {"chunk": "2s"}, add)
+        backfill.follow(Recorded(self.backend), plan, {}, lambda done, of: None)
+        assert backfill.ranges_left(Recorded(self.backend), plan) == []
+
+    def copy(self, actor, target=None):
+        """Copy the store: the copy is a state that the log had, at all levels."""
+        target = Target(schedule=self.schedule) if target is None else target
+        copying.copy(self.backend, target, "copied")
+        now = MemoryBackend.snapshot(target, None)
+        fits = []
+        for truth in self.backend.states.values():
+            try:
+                for level in Description.from_dict(now.manifest).frame.levels:
+                    parts = now.of(level.name)
+                    tokens = Counter(token for part in parts for token in tokens_of(target.tables.rows[part.name]))
+                    self.backend.check(level, held_from(now, level.name), tokens, truth)
+            except AssertionError:
+                continue
+            fits.append(truth)
+        assert fits, "the copy is of no moment of the store"
 
     def reader(self, actor):
         for _ in range(self.random.randrange(1, 6)):
@@ -457,7 +611,7 @@ class World:
             pieces = pieces_of(snapshot.of(level.name), [(held, EVER[1])])
             return snapshot.version, held, self.backend.read(pieces, manifest.schema.names[1:])
 
-        version, held, rows = retry.retry_on_conflict(attempt)
+        version, held, rows = log_run.retry_on_conflict(attempt)
         self.backend.check(level, held, Counter(tokens_of(rows)), self.backend.states[version])
         for row in rows.to_pylist():
             brought = self.backend.brought[row["who"], row["at"]]
@@ -471,7 +625,7 @@ class World:
             self.schedule.run()
             self.backend.spurious[0] = 0
             last = Description.from_dict(self.backend.snapshot().manifest)
-            rewrite.compact(self.backend, last, 2**62)
+            compaction.compact(self.backend, last, 2**62)
             self.read(last)
         except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
             raise AssertionError(
@@ -487,15 +641,18 @@ class Patches:
 
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
-        for module in (merging, rewrite, memory):
+        for module in (merging, compaction, copying, memory):
             self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
-        self.patch.setattr(memory, "instants_of", instants_of)
-        self.patch.setattr(merging, "merge_level", merge_level)
-        for module in (commit, rewrite):
+        for module in (memory, retraction):
+            self.patch.setattr(module, "instants_of", instants_of)
+        for module in (merging, retraction):
+            self.patch.setattr(module, "merge_level", merge_level)
+        for module in (on_frame, evolution, copying):
             self.patch.setattr(module, "Manifest", Description)
-        self.patch.setattr(rewrite, "plan_evolution", plan_evolution)
+        self.patch.setattr(retraction, "subtract_by", subtract_by)
+        self.patch.setattr(evolution, "plan_evolution", plan_evolution)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
-        self.patch.setattr(retry.time, "sleep", lambda seconds: None)
+        self.patch.setattr(log_run.time, "sleep", lambda seconds: None)
 
     def __exit__(self, *_):
         self.patch.undo()
@@ -527,10 +684,11 @@ def test_whoever_comes_between_evolutions_nothing_is_lost(patched):
 class Play(World):
     """A schedule by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, levels: int = 3) -> None:
         self.schedule = Schedule(0)
         self.random = self.schedule.random
-        self.backend = Memory(retains=True, schedule=self.schedule, spurious=[0])
+        first = Description(levels)
+        self.backend = Memory(retains=True, schedule=self.schedule, spurious=[0], first=first)
         self.opened = {}
         self.until = self.schedule.until
 
@@ -541,10 +699,48 @@ class Play(World):
         self.add(name, lambda name: self.replace_one(name, low, high, {(name, at) for at in starts}))
 
     def expires(self, name, now):
-        self.add(name, lambda name: rewrite.expire(self.backend, Description(), now * SECOND))
+        self.add(name, lambda name: expiry.expire(self.backend, Description(), now * SECOND))
 
     def evolves(self, name, count):
-        self.add(name, lambda name: rewrite.evolve(self.backend, self.backend.first, Frame(LEVELS[:count], ("m0",))))
+        self.add(name, lambda name: evolution.evolve(self.backend, self.backend.first, Frame(LEVELS[:count], ("m0",))))
+
+
+PAST = {  # what an actor of each kind does to a store with a history
+    "append": lambda play, name: play.append(name, name, 1, {(name, at) for at in (1, 5, 6)}),
+    "replace": lambda play, name: play.replace_one(name, 4, 6, {(name, 4)}),
+    "replace an empty range": lambda play, name: play.replace_one(name, END + 4, END + 8, {(name, END + 5)}),
+    "expire": lambda play, name: play.works(name, lambda m: expiry.expire(play.backend, m, 7 * SECOND)),
+    "compact": lambda play, name: play.works(name, lambda m: compaction.compact(play.backend, m, 2**62)),
+    "evolve": lambda play, name: play.works(name, lambda m: play.evolve_to(m, 3, ("m0", f"m{name}"))),
+    "retract": lambda play, name: play.retract_some(name, {("past.r", 5), ("past.1", 7)}),
+    "backfill": lambda play, name: play.fill_past(name),
+    "copy": lambda play, name: play.copy(name, play.target),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", PAST)
+@pytest.mark.parametrize("second", PAST)
+def test_of_two_operations_on_a_store_with_a_history_nothing_is_lost(first, second, patched):
+    """The second one comes as a whole before each call of the first, from its beginning to its end."""
+    calls = 0
+    while True:
+        play = Play(levels=2)
+        play.target = Target(schedule=play.schedule)
+        play.make_history()
+        for name, kind in (("one", first), ("two", second)):
+            play.add(name, partial(PAST[kind], play))
+        one = play.schedule.actors[0]
+        for _ in range(calls):
+            if not one.done:
+                play.schedule.step(one)
+        is_over = one.done
+        play.until("two")
+        play.until("one")
+        play.run()
+        if is_over:
+            return
+        calls += 1
 
 
 def played(script: Callable[[Play], None]) -> Play:
@@ -556,6 +752,20 @@ def played(script: Callable[[Play], None]) -> Play:
             play.until(actor.name)
         play.run()
         return play
+
+
+def test_of_two_replacements_of_an_empty_range_one_comes_after_the_other_after_a_history():
+    """The record of how much has expired is there, and neither changes its text."""
+
+    def script(play):
+        play.make_history()
+        play.replaces("one", END, END + 2, [END])
+        play.replaces("two", END, END + 2, [END + 1])
+        play.until("one", "commit")
+        play.until("two", "commit")
+        play.until("one")
+
+    assert {token for token in played(script).backend.truth if token[1] >= END} == {("two", END + 1)}
 
 
 @pytest.mark.parametrize("starts", [[], [2]])

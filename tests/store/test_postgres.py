@@ -29,6 +29,7 @@ from tests.engines import FLAT_FRAME as FRAME
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.level_chain import labelled, merge_level
+from tiltframe.store.backends import Transaction
 from tiltframe.store.backends.postgres import schema
 from tiltframe.store.backends.postgres.backend import PostgresBackend
 from tiltframe.store.backends.postgres.session import session
@@ -67,7 +68,18 @@ def small(at=range(10), keys=("a", None), x: int = 1) -> pa.Table:
 
 
 def commit(tables: PostgresBackend, parts: list, remove=(), **recorded: str) -> None:
-    tables.commit(parts, remove, recorded, tables.snapshot(recorded))
+    tables.commit(transaction(tables.snapshot(recorded), parts, remove, recorded))
+
+
+def transaction(snapshot, adds=(), removes=(), records=None, describes=None) -> Transaction:
+    changes = Transaction(snapshot)
+    changes.adds(adds)
+    changes.removes(removes)
+    for name, text in (records or {}).items():
+        changes.records(name, text)
+    if describes is not None:
+        changes.describes(*describes)
+    return changes
 
 
 def read(tables: PostgresBackend, level: str = "1s", span=ALL) -> pa.Table:
@@ -90,7 +102,7 @@ def test_ugly_states_come_back_bit_for_bit(postgres):
     commit(tables, parts, w="1")
     snapshot = tables.snapshot(["w"])
     assert set(snapshot.parts) == set(parts)
-    assert snapshot.recorded == {"w": "1"}
+    assert snapshot.texts == {"w": "1"}
     assert sum(part.rows for part in parts) == states.num_rows
     names = [name for name in states.column_names if name != START]
     back = tables.read([(part, ALL) for part in parts], names)
@@ -209,7 +221,7 @@ def test_names_and_values_stay_data(postgres):
     parts = tables.write(FINE, states)
     commit(tables, parts, **{writer: writer})
     snapshot = tables.snapshot([writer])
-    assert (snapshot.parts, snapshot.recorded) == (tuple(parts), {writer: writer})
+    assert (snapshot.parts, snapshot.texts) == (tuple(parts), {writer: writer})
     back = tables.read([(part, ALL) for part in parts], states.column_names[1:])
     order = [(key, "ascending")]
     assert same(back.sort_by(order), states.sort_by(order))
@@ -232,8 +244,8 @@ def test_descriptions(postgres):
     only = PostgresBackend(postgres)
     more = {**description(SMALL, schema), "more": "ä'"}
     with pytest.raises(Conflict):
-        tables.commit((), (), {}, replace(snapshot, manifest={"not": "this"}), more, schema)
-    tables.commit((), (), {}, snapshot, more, schema)
+        tables.commit(transaction(replace(snapshot, manifest={"not": "this"}), describes=(more, schema)))
+    tables.commit(transaction(snapshot, describes=(more, schema)))
     assert only.snapshot().manifest["more"] == "ä'"
     store(postgres, SMALL, schema, "other")
     with pytest.raises(StoreError, match="several stores, say which: other, web"):
@@ -468,7 +480,8 @@ def test_many_at_once_agree(postgres):
             for number in range(3):
                 parts = tables.write(FINE, small(range(20 * number, 20 * number + 20)))
                 with suppress(Conflict):
-                    tables.commit(parts, (), {f"w{number}": ""}, replace(tables.snapshot(), recorded={}))
+                    unread = replace(tables.snapshot(), records={})
+                    tables.commit(transaction(unread, parts, records={f"w{number}": ""}))
                     won.append(number)
                 tables.vacuum(60)
         except Exception as error:

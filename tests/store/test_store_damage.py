@@ -23,6 +23,7 @@ from tests.bad_inputs.check import ACCIDENTS
 from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe.store.backends import Transaction
 from tiltframe.store.backends.delta.log import one_line
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
@@ -133,7 +134,9 @@ def test_coarser_levels_are_derived_anew(tmp_path):
     store.compact()
     before = answers(tmp_path / "s")
     snapshot = store.backend.snapshot()
-    store.backend.commit((), [*snapshot.of("1m"), *snapshot.of("10m")], {}, snapshot)
+    transaction = Transaction(snapshot)
+    transaction.removes([*snapshot.of("1m"), *snapshot.of("10m")])
+    store.backend.commit(transaction)
     assert len(store.verify().problems) == 1
     FrameStore(tmp_path / "s").rebuild()
     assert answers(tmp_path / "s") == before

@@ -199,7 +199,7 @@ class SQLite(one_file()):
 
     def _held(self, db):
         row = db.execute("SELECT held FROM store").fetchone()
-        empty = {"version": 0, "manifest": None, "schema": None, "parts": {}, "recorded": {}, "rows": {}}
+        empty = {"version": 0, "manifest": None, "schema": None, "parts": {}, "records": {}, "rows": {}}
         return pickle.loads(row[0]) if row else empty
 
 

@@ -17,16 +17,17 @@ from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
-from tiltframe.store.changes.append import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
+from tiltframe.store.changes.append import Commit, begin_commit, by_level, check_unchanged, check_writer, last_commits
 from tiltframe.store.changes.backfill import follow, plan_backfill
-from tiltframe.store.changes.replacement import Progress, evolve, retain
+from tiltframe.store.changes.compaction import Progress
+from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.retraction import check_retractable, retract
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.errors import MissingStore, OtherFrame
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
+from tiltframe.store.recorded import checked_records, expected_texts, values_of
 from tiltframe.store.with_open import WithOpen
 from tiltframe.tabular import table_of
 
@@ -247,7 +248,7 @@ class FrameStore(Maintenance):
         """
         wanted = checked_names(names, "names")
         snapshot = self._backend.snapshot(wanted)
-        return {} if snapshot is None else values_of(snapshot.recorded, wanted)
+        return {} if snapshot is None else values_of(snapshot.texts, wanted)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
         """Record something beside the states, in a commit of its own.
@@ -268,13 +269,13 @@ class FrameStore(Maintenance):
         """
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
 
-        def attempt() -> None:
-            snapshot = snapshot_of(self._backend, unchanged)
-            check_replacing(snapshot, unchanged)
-            self._backend.commit((), (), texts, snapshot)
+        def attempt(transaction: Attempt) -> None:
+            check_unchanged(transaction, unchanged)
+            for name, text in texts.items():
+                transaction.records(name, text)
 
         _ = self.manifest
-        retry_on_conflict(attempt)
+        run(self._backend, attempt, unchanged)
 
     def append(
         self,

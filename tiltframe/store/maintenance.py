@@ -14,8 +14,10 @@ from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
+from tiltframe.store.changes.compaction import compact, mergeable
 from tiltframe.store.changes.copying import copy
-from tiltframe.store.changes.replacement import check_whole, compact, expire, mergeable, replace_range
+from tiltframe.store.changes.expiry import expire
+from tiltframe.store.changes.replacement import check_whole, replace_range
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from tiltframe.level_chain import merge_level
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part
 from tiltframe.store.manifest import Manifest
-from tiltframe.store.ranges import EVER, Range, common
+from tiltframe.store.ranges import EVER, Range, common, minus
 from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
@@ -27,14 +28,30 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
     return [(part, piece) for part, piece in found if piece is not None]
 
 
-def merge_into_parts(backend: Backend, manifest: Manifest, level: TimeWindow, part_ranges: PartRanges) -> list[Part]:
-    """Merge pieces, of the level or finer ones, into parts of the level; some windows at a time."""
+class Writer(Protocol):
+    """Writes parts: a backend, or a transaction that discards them unless it is committed."""
+
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]: ...
+
+
+def write_merged(
+    backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
+) -> list[Part]:
+    """Merge pieces, of the level or finer ones, and write them as parts of the level; some windows at a time."""
     columns, parts = manifest.schema.names[1:], list[Part]()
     for some in by_windows(part_ranges, level):
         states = backend.read(some, columns)
         if states.num_rows:
-            parts += backend.write(level, merge_level(states, manifest.frame, level, unknown=True))
+            parts += writer.write(level, merge_level(states, manifest.frame, level, unknown=True))
     return parts
+
+
+def write_without(
+    backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
+) -> list[Part]:
+    """Write the windows of parts of a level that do not start in a range."""
+    pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
+    return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
 def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:

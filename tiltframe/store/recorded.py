@@ -28,7 +28,7 @@ def snapshot_of(backend: Backend, recorded: Iterable[str] = ()) -> Snapshot:
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
     """Read before when levels hold no windows any more; levels that have let go of nothing are not in it."""
-    expired: dict[str, int] = json.loads(snapshot.recorded.get(EXPIRED, "{}"))
+    expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
     return expired
 
 
@@ -39,7 +39,7 @@ def held_from(snapshot: Snapshot, level: str) -> int:
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
     """Read from when on all rows have the columns of states that were added; those that all rows have are not in it."""
-    known: dict[str, int] = json.loads(snapshot.recorded.get(KNOWN, "{}"))
+    known: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return known
 
 

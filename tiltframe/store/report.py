@@ -10,7 +10,7 @@ import numpy as np
 
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changes.replacement import mergeable
+from tiltframe.store.changes.compaction import mergeable
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of

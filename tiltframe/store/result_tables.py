@@ -16,7 +16,7 @@ from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import Backend, ResultTables
-from tiltframe.store.changes.append import check_frame
+from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.errors import StoreError
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest

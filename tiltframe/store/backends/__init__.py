@@ -2,8 +2,20 @@
 
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.protocol import Backend, Part, ResultTables, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction
 from tiltframe.store.errors import Conflict
 from tiltframe.store.ranges import Range, inside
 
-__all__ = ["Backend", "Conflict", "Part", "Range", "ResultTables", "Snapshot", "bucket_names", "inside", "instants_of"]
+__all__ = [
+    "Backend",
+    "Conflict",
+    "Part",
+    "Range",
+    "Record",
+    "ResultTables",
+    "Snapshot",
+    "Transaction",
+    "bucket_names",
+    "inside",
+    "instants_of",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from aggr.arrow.bit_equality import digest
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of, rollup
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.protocol import Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction
 from tiltframe.store.errors import Conflict
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.manifest import Manifest, schema_of
@@ -49,7 +49,8 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     """
     _check_manifest(make_backend())
     checks = (_check_empty, _check_commit, _check_parts, _check_written_twice, _check_removal, _check_conflicts)
-    for check in (*checks, _check_evolving, _check_vacuum, _check_together):
+    of_transactions = (_check_revisions, _check_ranges, _check_all_at_once, _check_together, _check_guarded_together)
+    for check in (*checks, *of_transactions, _check_evolving, _check_vacuum):
         check(_Tried.made(make_backend()))
 
 
@@ -72,7 +73,7 @@ class _Tried:
 
     def add(self, states: pa.Table, **recorded: str) -> list[Part]:
         parts = self.backend.write(FINE, states)
-        self.backend.commit(parts, (), recorded, self.snapshot(*recorded))
+        self.backend.commit(_transaction(self.snapshot(*recorded), adds=parts, records=recorded))
         return parts
 
     def rows(self) -> pa.Table:
@@ -82,16 +83,16 @@ class _Tried:
     def expect_rows(self, states: pa.Table, why: str) -> None:
         _expect(_same(self.rows(), states), why)
 
-    def expect_conflict(self, why: str, *commit: Any) -> None:
+    def expect_conflict(self, why: str, transaction: Transaction) -> None:
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
-            self.backend.commit(*commit)
+            self.backend.commit(transaction)
         except Conflict:
             pass
         else:
             raise AssertionError(f"the backend breaks a promise: {why} is a Conflict")
         after = self.snapshot("w", "other")
-        same = set(before.parts) == set(after.parts) and before.recorded == after.recorded
+        same = set(before.parts) == set(after.parts) and before.records == after.records
         same = same and before.manifest == after.manifest
         _expect(same and _same(rows, self.rows()), "a commit that raises Conflict changes nothing")
 
@@ -107,13 +108,12 @@ def _check_manifest(backend: Backend) -> None:
     backend.create(other, manifest.schema)
     seen = tried.snapshot()
     _expect(seen.manifest == described, "a second create() changes nothing")
-    backend.commit((), (), {}, seen, other, manifest.schema)
+    backend.commit(_transaction(seen, describes=(other, manifest.schema)))
     _expect(tried.snapshot().manifest == other, "a commit replaces the manifest")
-    tried.expect_conflict("a new manifest on one that is another by now", (), (), {}, seen, described, manifest.schema)
-    tried.expect_conflict("a commit by a manifest that is another by now", (), (), {"w": "{}"}, seen)
-    seen = tried.snapshot()
-    tried.add(_states([0]))
-    tried.expect_conflict("a new manifest after another commit", (), (), {}, seen, described, manifest.schema)
+    again = _transaction(seen, describes=(described, manifest.schema))
+    tried.expect_conflict("a new manifest on one that is another by now", again)
+    by_old = _transaction(seen, records={"w": "{}"})
+    tried.expect_conflict("a commit by a manifest that is another by now", by_old)
     moved: Backend = pickle.loads(pickle.dumps(backend))
     _expect(_Tried(moved, manifest.schema).snapshot().manifest == other, "a backend that was pickled finds its store")
     _expect(isinstance(backend.uri, str) and isinstance(backend.display_uri, str), "uri and display_uri are text")
@@ -121,7 +121,7 @@ def _check_manifest(backend: Backend) -> None:
 
 def _check_empty(tried: _Tried) -> None:
     seen = tried.snapshot("w")
-    _expect(not seen.parts and not seen.recorded, "a store that nothing was committed to has no parts and no records")
+    _expect(not seen.parts and not seen.records, "a store that nothing was committed to has no parts and no records")
     none = tried.backend.read([], tried.schema.names[1:])
     _expect(none.schema.equals(tried.schema) and not none.num_rows, "read of no parts has the schema, and no rows")
     _expect(tried.backend.write(FINE, _states([0]).slice(0, 0)) == [], "write() of no states makes no part")
@@ -134,25 +134,26 @@ def _check_commit(tried: _Tried) -> None:
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
     _expect(not before.parts, "what was written is not readable before it is committed")
-    version = tried.backend.commit([*fine, *coarse], (), {"w": "1", "note": note}, before)
+    transaction = _transaction(before, adds=[*fine, *coarse], records={"w": "1", "note": note})
+    version = tried.backend.commit(transaction)
     seen = tried.snapshot("w", "note", "other")
     _expect(seen.version == version > before.version, "versions grow, and commit() returns that of its snapshot")
     _expect(set(seen.parts) == {*fine, *coarse}, "a snapshot has the parts that were committed, as write() gave them")
     _expect(set(seen.of(COARSE.name)) == set(coarse), "parts are of their levels")
-    _expect(seen.recorded == {"w": "1", "note": note}, "a snapshot has the records asked for, and no others")
+    _expect(seen.texts == {"w": "1", "note": note}, "a snapshot has the records asked for, and no others")
     tried.expect_rows(states, "read() returns the same bits as were written")
-    tried.backend.commit((), (), {"w": json.dumps("x" * 10_000)}, seen)
+    tried.backend.commit(_transaction(seen, records={"w": json.dumps("x" * 10_000)}))
     seen = tried.snapshot("w", "note")
-    _expect(len(seen.recorded["w"]) == 10_002, "a commit without parts records, in place of what was recorded")
-    _expect(set(seen.recorded) == {"w", "note"}, "names that a commit does not record stay as they are")
+    _expect(len(seen.texts["w"]) == 10_002, "a commit without parts records, in place of what was recorded")
+    _expect(set(seen.records) == {"w", "note"}, "names that a commit does not record stay as they are")
     many = {f"name {i}": str(i) for i in range(1000)}
     for i in range(40):
         tried.add(states.slice(0, 0), **{f"w{i}": str(i)}, **(many if i == 20 else {}))
     every = tried.snapshot(*many, *(f"w{i}" for i in range(40)))
-    _expect(every.recorded == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
+    _expect(every.texts == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
     whole = tried.backend.snapshot(None)
-    told = set() if whole is None else {*whole.recorded}
-    _expect(told == {*every.recorded, "w", "note"}, "snapshot(None) has all that is recorded")
+    told = set() if whole is None else {*whole.records}
+    _expect(told == {*every.records, "w", "note"}, "snapshot(None) has all that is recorded")
     _expect(tried.backend.verify() == [], "verify() finds no damage in a whole store")
 
 
@@ -194,19 +195,20 @@ def _check_removal(tried: _Tried) -> None:
     first, second = sorted(tried.add(states, w="1"), key=lambda part: part.first_start)
     before = tried.snapshot()
     new = tried.backend.write(FINE, added)
-    tried.backend.commit(new, [first], {}, before)
+    tried.backend.commit(_transaction(before, adds=new, removes=[first]))
     kept = _between(states, second.first_start, EVER[1])
     tried.expect_rows(pa.concat_tables([kept, added]), "a commit adds and removes parts")
     _expect(second in tried.snapshot().parts, "a part that is not removed stays as it is")
     extra = tried.backend.write(FINE, _states([7]))
-    tried.expect_conflict("removing a part that was removed before", extra, [first], {}, tried.snapshot())
+    twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
+    tried.expect_conflict("removing a part that was removed before", twice)
     try:  # as an older snapshot has it
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass
     else:
         _expect(_same(old, states), "an older snapshot reads the rows that it had, or raises Conflict")
-    _expect(tried.snapshot("w").recorded == {"w": "1"}, "records stay when the parts of their commits go")
+    _expect(tried.snapshot("w").texts == {"w": "1"}, "records stay when the parts of their commits go")
 
 
 def _check_conflicts(tried: _Tried) -> None:
@@ -214,10 +216,68 @@ def _check_conflicts(tried: _Tried) -> None:
     seen = tried.snapshot("w", "other")
     new = tried.backend.write(FINE, _states([1]))
     tried.add(_states([2]), w="4")
-    tried.expect_conflict("recording what has been recorded since the snapshot", new, (), {"w": "5"}, seen)
-    tried.backend.commit(new, (), {"other": "1"}, seen)
+    late = _transaction(seen, adds=new, records={"w": "5"})
+    tried.expect_conflict("recording what has been recorded since the snapshot", late)
+    tried.backend.commit(_transaction(seen, adds=new, records={"other": "1"}))
     tried.expect_rows(_states([0, 2, 1]), "commits that record other names do not conflict")
-    tried.expect_conflict("recording again on an old snapshot", (), (), {"other": "1"}, seen)
+    _expect(tried.snapshot("other").texts == {"other": "1"}, "what a commit on an old snapshot records is there")
+    tried.expect_conflict("recording again on an old snapshot", _transaction(seen, records={"other": "1"}))
+
+
+def _check_revisions(tried: _Tried) -> None:
+    """Check that records are compared by revisions: a text that has come back is not the one that was read."""
+    tried.add(_states([0]), w="1")
+    seen = tried.snapshot("w", "other")
+    tried.add(_states([1]), w="1")
+    _expect(tried.snapshot("w").texts == {"w": "1"}, "a record may be replaced by the same text")
+    _expect(tried.snapshot("w").revision("w") != seen.revision("w"), "recording the same text changes the revision")
+    tried.expect_conflict("recording what has been recorded again unchanged", _transaction(seen, records={"w": "1"}))
+    tried.add(_states([2]), w="2")
+    tried.add(_states([3]), w="1")
+    tried.expect_conflict("reading a record whose text has changed and come back", _reading(seen, "w", other="x"))
+    tried.backend.commit(_reading(tried.snapshot("w", "other"), "w", other="x"))
+    _expect(tried.snapshot("other").texts == {"other": "x"}, "reading a record that has not changed is no Conflict")
+    seen = tried.snapshot("none", "w")
+    tried.add(_states([4]), none="1")
+    tried.expect_conflict("reading that nothing is recorded, if something is by now", _reading(seen, "none", w="9"))
+
+
+def _check_ranges(tried: _Tried) -> None:
+    tried.add(_states([0, 4]))
+    seen = tried.snapshot()
+    hours = [(hour * HOUR, (hour + 1) * HOUR) for hour in range(6)]
+    new = [tried.backend.write(FINE, _states([hour])) for hour in range(6)]
+    coarse = tried.backend.write(COARSE, _between(_states([2]), 2 * HOUR, 2 * HOUR + 1))
+    tried.backend.commit(_transaction(tried.snapshot(), adds=[*new[1], *coarse]))
+    late = _transaction(seen, adds=new[2])
+    late.reads(FINE.name, (0, 2 * HOUR))
+    tried.expect_conflict("a part that was added in a range that was read", late)
+    beside = _transaction(seen, adds=new[3])
+    beside.reads(FINE.name, hours[2])
+    beside.reads(COARSE.name, hours[3])
+    tried.backend.commit(beside)
+    tried.expect_rows(_states([0, 4, 1, 3]), "parts that are added outside the ranges that were read do not conflict")
+    seen = tried.snapshot()
+    gone = [part for part in seen.of(FINE.name) if part.within(hours[4])]
+    tried.backend.commit(_transaction(seen, removes=gone))
+    late = _transaction(seen, adds=new[5])
+    late.reads(FINE.name, hours[4])
+    tried.expect_conflict("a part that was removed from a range that was read", late)
+
+
+def _check_all_at_once(tried: _Tried) -> None:
+    """Check that one transaction adds, removes, records and describes; of two parts of a bucket it removes one."""
+    first, _ = sorted(tried.add(_states([0, 1]), w="1"), key=lambda part: part.first_start)
+    tried.add(_states([0]))
+    described = replace(_manifest(), retention={FINE.name: "1d"}).to_dict()
+    new = tried.backend.write(FINE, _states([2]))
+    seen, manifest = tried.snapshot("w"), (described, tried.schema)
+    tried.backend.commit(_transaction(seen, adds=new, removes=[first], records={"w": "2"}, describes=manifest))
+    tried.expect_rows(_states([0, 1, 2]), "a commit with a new manifest adds and removes parts")
+    now = tried.snapshot("w")
+    _expect(now.texts == {"w": "2"} and now.manifest == described, "a commit with a new manifest records")
+    late = _transaction(now, removes=[first], describes=(_manifest().to_dict(), tried.schema))
+    tried.expect_conflict("a new manifest with a part to remove that is gone", late)
 
 
 def _check_evolving(tried: _Tried) -> None:
@@ -232,17 +292,18 @@ def _check_evolving(tried: _Tried) -> None:
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
     days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))  # a day begins as the first hour does
-    tried.backend.commit(days, (), {"w": "1"}, tried.snapshot("w"), described, schema)
+    seen = tried.snapshot("w")
+    tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))
     seen = tried.snapshot("w")
     _expect(seen.manifest == described, "a commit replaces the manifest by one with more states")
-    _expect(set(seen.of("1d")) == set(days) and seen.recorded == {"w": "1"}, "a new manifest comes with its commit")
+    _expect(set(seen.of("1d")) == set(days) and seen.texts == {"w": "1"}, "a new manifest comes with its commit")
     lacking = before.append_column(schema.field("more"), pa.nulls(before.num_rows, schema.field("more").type))
     tried.schema = schema
     tried.expect_rows(lacking, "rows that lack a column have null in it")
     tried.add(_moved(more, HOUR))
     tried.expect_rows(pa.concat_tables([lacking, _moved(more, HOUR)]), "rows of before and after come back")
     late = opened.write(FINE, _moved(before, 2 * HOUR))
-    opened.commit(late, (), {}, tried.snapshot())
+    opened.commit(_transaction(tried.snapshot(), adds=late))
     tried.expect_rows(
         pa.concat_tables([lacking, _moved(more, HOUR), _moved(lacking, 2 * HOUR)]),
         "write() takes states that lack a column",
@@ -258,7 +319,7 @@ def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
     first, _ = sorted(tried.add(states), key=lambda part: part.first_start)
     tried.backend.write(FINE, _states([1]))
-    tried.backend.commit((), [first], {}, tried.snapshot())
+    tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
     _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns how much it has removed")
     tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves what is readable")
 
@@ -282,13 +343,13 @@ def _check_together(tried: _Tried) -> None:
     def commit(backend: Backend, parts: Sequence[Part], name: str, text: str) -> None:
         now = backend.snapshot([name])
         assert now is not None
-        backend.commit(parts, (), {name: text}, now)
+        backend.commit(_transaction(now, adds=parts, records={name: text}))
 
     def race(backend: Backend, i: int) -> None:
         now = backend.snapshot(["race"])
-        if now is not None and "race" in now.recorded:
+        if now is not None and "race" in now.records:
             return
-        backend.commit((), (), {"race": str(i)}, seen)
+        backend.commit(_transaction(seen, records={"race": str(i)}))
         winners.append(str(i))
 
     threads = [threading.Thread(target=work, args=[i]) for i in range(4)]
@@ -300,7 +361,62 @@ def _check_together(tried: _Tried) -> None:
         raise errors[0]
     states = pa.concat_tables([_states([4 * i + number]) for i in range(4) for number in range(3)])
     tried.expect_rows(states, "commits of several writers at once are all there, once each")
-    _expect([tried.snapshot("race").recorded["race"]] == winners, "of commits on one snapshot one is accepted")
+    _expect([tried.snapshot("race").texts["race"]] == winners, "of commits on one snapshot one is accepted")
+
+
+def _check_guarded_together(tried: _Tried) -> None:
+    """Check that of threads that record the same text again, each beside a part of its own, one is accepted."""
+    tried.add(_states([0]), guard="{}")
+    seen = tried.snapshot("guard")
+    start = threading.Barrier(4)
+    accepted: list[int] = []
+    errors: list[BaseException] = []
+
+    def work(hour: int) -> None:
+        try:
+            backend: Backend = pickle.loads(pickle.dumps(tried.backend))
+            transaction = _transaction(seen, adds=backend.write(FINE, _states([hour])), records={"guard": "{}"})
+            start.wait()
+            backend.commit(transaction)
+            accepted.append(hour)
+        except Conflict:
+            pass
+        except BaseException as error:
+            errors.append(error)
+            start.abort()
+
+    threads = [threading.Thread(target=work, args=[hour]) for hour in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    _expect(len(accepted) == 1, "of commits at once that record the same text again one is accepted")
+    tried.expect_rows(_states([0, *accepted]), "a commit that is accepted is the only one that is read")
+
+
+def _transaction(
+    snapshot: Snapshot,
+    adds: Sequence[Part] = (),
+    removes: Sequence[Part] = (),
+    records: Mapping[str, str] | None = None,
+    describes: tuple[Mapping[str, Any], pa.Schema] | None = None,
+) -> Transaction:
+    transaction = Transaction(snapshot)
+    transaction.adds(adds)
+    transaction.removes(removes)
+    for name, text in (records or {}).items():
+        transaction.records(name, text)
+    if describes is not None:
+        transaction.describes(*describes)
+    return transaction
+
+
+def _reading(snapshot: Snapshot, name: str, **records: str) -> Transaction:
+    transaction = _transaction(snapshot, records=records)
+    transaction.read(name)
+    return transaction
 
 
 def _expect(holds: bool, promise: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tiltframe.level_chain import instants_of
 from tiltframe.names import START
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
 from tiltframe.store.errors import Conflict, MissingStore
 from tiltframe.store.ranges import Range, inside
 from windows import TimeWindow
@@ -28,7 +28,7 @@ class _Tables:
     manifest: str = ""
     schema: pa.Schema | None = None
     parts: dict[str, Part] = field(default_factory=dict)  # name -> readable part
-    recorded: dict[str, str] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     rows: dict[str, pa.Table] = field(default_factory=dict)  # name of a part -> rows, readable or not
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -100,13 +100,14 @@ class MemoryBackend:
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Copy what there is."""
+        with self.tables.lock:
+            return self._now(recorded) if self.tables.manifest else None
+
+    def _now(self, recorded: Iterable[str] | None) -> Snapshot:
         tables = self.tables
-        with tables.lock:
-            if not tables.manifest:
-                return None
-            names = tables.recorded if recorded is None else recorded
-            texts = {name: tables.recorded[name] for name in names if name in tables.recorded}
-            return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), texts)
+        names = tables.records if recorded is None else recorded
+        records = {name: tables.records[name] for name in names if name in tables.records}
+        return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Put rows down under new names, one part for each bucket."""
@@ -123,35 +124,22 @@ class MemoryBackend:
         for part in parts:
             self.tables.rows.pop(part.name, None)
 
-    def commit(
-        self,
-        add: Sequence[Part],
-        remove: Sequence[Part],
-        recorded: Mapping[str, str],
-        expected: Snapshot,
-        manifest: Mapping[str, Any] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> int:
+    def commit(self, transaction: Transaction) -> int:
         """Check everything, then change everything, under one lock."""
         tables = self.tables
         with tables.lock:
-            if json.loads(tables.manifest) != expected.manifest:
-                raise Conflict("the manifest is another by now")
-            if manifest is not None and tables.version != expected.version:
-                raise Conflict("another commit came before a new manifest")
-            if any(part.name not in tables.parts for part in remove):
-                raise Conflict("a part that is removed has been removed by another commit")
-            if any(tables.recorded.get(name) != expected.recorded.get(name) for name in recorded):
-                raise Conflict("another commit has recorded the same")
-            for part in remove:
+            if reason := transaction.conflict(self._now(transaction.record_names)):
+                raise Conflict(reason)
+            tables.version += 1
+            for part in transaction.removed:
                 del tables.parts[part.name]
                 if not self.retains:
                     del tables.rows[part.name]
-            tables.parts.update({part.name: part for part in add})
-            tables.recorded.update(recorded)
-            if manifest is not None:
-                tables.manifest, tables.schema = json.dumps(manifest), schema
-            tables.version += 1
+            tables.parts.update({part.name: part for part in transaction.added})
+            records = {name: Record(tables.version, text) for name, text in transaction.recorded.items()}
+            tables.records.update(records)
+            if transaction.manifest is not None:
+                tables.manifest, tables.schema = json.dumps(transaction.manifest), transaction.schema
             return tables.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:

@@ -3,9 +3,9 @@
 A store is one log. Rows of all levels come in *parts*; a commit makes some parts readable, others unreadable, and
 records names with texts, in one transaction. What is written and never committed is never read.
 
-    snapshot()                                    a moment: the manifest, all parts, what is recorded
-    write(level, states)                ──▶ parts by many tasks, unreadable yet
-    commit(add, remove, recorded, expected)       all levels at once, or Conflict
+    snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
+    write(level, states)     ──▶ parts, unreadable yet; by many tasks
+    commit(transaction)      ──▶ all its changes at once, or Conflict
 
 `tiltframe.store.testing.check_backend` checks what is promised here, of any backend.
 """
@@ -13,98 +13,20 @@ records names with texts, in one transaction. What is written and never committe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tiltframe.store.log.snapshot import Part, Record, Snapshot
+from tiltframe.store.log.transaction import Transaction
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
 OWN = "tiltframe:"  # recorded names that begin so are the store's own
 KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
-EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement: of two at once, one has to try again
+EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unchanged: of two at once, one is refused
 
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of one level in one bucket of time, written together.
-
-    Parameters
-    ----------
-    level : str
-        A level's name, ``10s``.
-    first_start, last_start : int
-        Starts of its first and its last window, microseconds UTC.
-    rows, bytes : int
-        Its size, stored or about.
-    name : str
-        Tells it from all other parts of the store: a file's name, or an identifier in a database.
-    """
-
-    level: str
-    first_start: int
-    last_start: int
-    rows: int
-    bytes: int = 0
-    name: str = ""
-
-    @property
-    def range(self) -> Range:
-        """The range of its window starts, end exclusive."""
-        return self.first_start, self.last_start + 1
-
-    def within(self, span: Range) -> Range | None:
-        """Intersect the part's range of window starts with another range.
-
-        Parameters
-        ----------
-        span : (int, int)
-            ``[from, to)``, microseconds UTC.
-
-        Returns
-        -------
-        (int, int) or None
-            None if the intersection is empty.
-        """
-        low, high = max(self.first_start, span[0]), min(self.last_start + 1, span[1])
-        return (low, high) if low < high else None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a store held at one moment.
-
-    Parameters
-    ----------
-    version : int
-        Grows with every commit.
-    manifest : dict
-        As JSON; `tiltframe.store.manifest.Manifest.from_dict` reads it.
-    parts : tuple of Part
-        That are readable, of all levels.
-    recorded : name -> text
-        Of the names that were asked for, those that are recorded.
-    """
-
-    version: int
-    manifest: Mapping[str, Any]
-    parts: tuple[Part, ...]
-    recorded: Mapping[str, str]
-
-    def of(self, level: str) -> tuple[Part, ...]:
-        """Choose the parts of a level.
-
-        Parameters
-        ----------
-        level : str
-            A level's name.
-
-        Returns
-        -------
-        tuple of Part
-        """
-        return tuple(part for part in self.parts if part.level == level)
+__all__ = ["EXPIRED", "KNOWN", "OWN", "Backend", "Part", "Record", "ResultTables", "Snapshot", "Transaction"]
 
 
 @runtime_checkable
@@ -199,7 +121,8 @@ class Backend(Protocol):
         Parameters
         ----------
         recorded : names or None
-            Whose texts are asked for; None for all that are recorded.
+            Names of the records that the snapshot is to have; None for all. Each has a revision. Every commit that
+            records the name changes it, even if the text stays the same.
 
         Returns
         -------
@@ -245,31 +168,17 @@ class Backend(Protocol):
         parts : of any levels, as `write` returned them
         """
 
-    def commit(
-        self,
-        add: Sequence[Part],
-        remove: Sequence[Part],
-        recorded: Mapping[str, str],
-        expected: Snapshot,
-        manifest: Mapping[str, Any] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> int:
-        """Make parts readable and others unreadable, and record texts, in one transaction.
+    def commit(self, transaction: Transaction) -> int:
+        """Make all changes of a transaction, at once.
+
+        The transaction's snapshot may be old. The check and the change are one step: no other commit comes between
+        them.
 
         Parameters
         ----------
-        add : parts
-            As `write` returned them, here or in another process.
-        remove : parts
-            That are readable. Snapshots that have them can be read until `vacuum`.
-        recorded : name -> text
-            Replaces what was recorded under the names.
-        expected : Snapshot
-            That the commit was derived from; it was asked for all names in ``recorded``.
-        manifest : dict, optional
-            Replaces the store's, at the same name, keys and levels, perhaps with more levels and states.
-        schema : schema, optional
-            With a manifest: all columns that there were, and perhaps more. Rows that lack a column have null in it.
+        transaction : Transaction
+            Removed parts stay readable by older snapshots until `vacuum`. Parts, records and manifest may all change in
+            one transaction.
 
         Returns
         -------
@@ -279,8 +188,7 @@ class Backend(Protocol):
         Raises
         ------
         Conflict
-            If a part to remove is not readable any more, a text is another than in ``expected``, or the manifest is;
-            with a new manifest, if anything was committed since. Nothing was changed.
+            If ``transaction.conflict(now)`` names a reason, for the store as it is now. Nothing was changed.
         StoreError
             If the store cannot be written, or has types that cannot be stored. The same may have been committed.
         """

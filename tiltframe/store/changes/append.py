@@ -19,14 +19,14 @@ import pyarrow as pa
 from aggr.arguments import checked_whole, is_name, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.row_hash import row_hashes
-from aggr.fields import CannotSubtract
 from tiltframe.frame import LEVEL, START, TiltFrame
-from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Snapshot, Transaction
+from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.errors import CommitConflict, OtherFrame
-from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest, generation_in
-from tiltframe.store.recorded import snapshot_of, values_of
+from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.recorded import snapshot_of
 from windows import TimeWindow
 
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
@@ -123,47 +123,45 @@ class Commit:
         """Commit what has been written, by the receipts of all calls of `write`, each once; say whether it was new.
 
         Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
-        meanwhile, `OtherFrame` if the frame of the store is another by now.
+        meanwhile, `OtherFrame` if the frame of the store is another by now. What was written is removed then.
         """
         each = [json.loads(receipt) for receipt in receipts]
         parts = [Part(**part) for receipt in each for part in receipt["parts"]]
         digests = [digests for receipt in each for digests in receipt["digests"]]
         totals = [total(of) for of in zip(*digests, strict=True)] or [(0, 0)]
-        return self.once(totals, parts, lambda snapshot: ())
+        try:
+            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts))
+        except (CommitConflict, OtherFrame):
+            self.backend.discard(parts)
+            raise
+        if not is_new:
+            self.backend.discard(parts)
+        return is_new
 
-    def once(
-        self, digests: Sequence[Digest], written: Sequence[Part], derive: Callable[[Snapshot], Sequence[Part]]
-    ) -> bool:
-        """Commit the parts that are written, unless the number is there: False if it is; then they are discarded.
+    def commit_once(self, digests: Sequence[Digest], derive: Callable[[Attempt], None]) -> bool:
+        """Commit a transaction that ``derive`` fills, under the number; return whether the number is new.
 
-        ``derive`` chooses the parts to remove of a snapshot, and may write anew, once more if someone else was faster.
         ``digests`` are of what the commit brings; raises as `commit` does.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
 
-        def attempt() -> bool:
-            snapshot = snapshot_of(self.backend, [record, *self.recorded, *self.replacing])
-            last, known = last_commits(snapshot, self.writer)
+        def attempt(transaction: Attempt) -> bool:
+            transaction.read(record)
+            last, known = last_commits(transaction.snapshot, self.writer)
             if last >= self.number:
                 _check_same(self, last, known, states)
                 return False
-            check_frame(snapshot, self.manifest, self.backend)
-            check_replacing(snapshot, self.replacing)
+            check_frame(transaction.snapshot, self.manifest, self.backend)
+            check_unchanged(transaction, self.replacing)
             kept = dict([*known.items(), (str(self.number), states[0])][-KEPT:])
-            texts = {record: json.dumps({"last": self.number, "states": kept}), **self.recorded}
-            remove = derive(snapshot)
-            self.backend.commit(written, remove, texts, snapshot)
+            transaction.records(record, json.dumps({"last": self.number, "states": kept}))
+            for name, text in self.recorded.items():
+                transaction.records(name, text)
+            derive(transaction)
             return True
 
-        try:
-            added = retry_on_conflict(attempt)
-        except (CannotSubtract, CommitConflict, OtherFrame):
-            self.backend.discard(written)
-            raise
-        if not added:
-            self.backend.discard(written)
-        return added
+        return run(self.backend, attempt, [EXPIRED, record, *self.recorded, *self.replacing])
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
@@ -188,25 +186,16 @@ def begin_commit(
 def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
     """Read a writer's last number, -1 if it has none, and the fingerprints of its last commits by their numbers."""
     record = f"{OWN}writer {writer}"
-    held = values_of(snapshot.recorded, [record]).get(record, {"last": -1, "states": {}})
-    return held["last"], held["states"]
+    text = snapshot.text(record)
+    if text is None:
+        return -1, {}
+    commits = json.loads(text)
+    return commits["last"], commits["states"]
 
 
-def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:
-    """Raise `OtherFrame` if a store's frame has evolved since it was opened."""
-    if generation_in(snapshot.manifest) == manifest.generation:
-        return
-    now = Manifest.from_dict(snapshot.manifest, backend.display_uri)
-    difference = manifest.frame.difference(now.frame) or "its states are kept otherwise"
-    raise OtherFrame(
-        f"the frame of the store {backend.display_uri} has evolved since it was opened here: {difference}; nothing was "
-        "written, open the store again"
-    )
-
-
-def check_replacing(snapshot: Snapshot, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` unless names are recorded as they were when it was looked."""
-    if any(snapshot.recorded.get(name) != text for name, text in replacing.items()):
+def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
+    """Raise `CommitConflict` unless records have the texts that a caller has read, None for no record."""
+    if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
 
 

@@ -24,7 +24,7 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import row_batches
 from tiltframe.spilled_states import spilled
-from tiltframe.store.changes.replacement import Progress
+from tiltframe.store.changes.compaction import Progress
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import EVER, Range, as_text
 from windows import window

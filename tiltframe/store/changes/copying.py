@@ -18,9 +18,9 @@ import numpy as np
 from tiltframe.store import merging
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.open import absolute_uri
-from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
-from tiltframe.store.errors import MissingStore, StoreError
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot, Transaction
+from tiltframe.store.errors import Conflict, MissingStore, StoreError
+from tiltframe.store.log.run import commit_on, retry_on_conflict
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER
@@ -73,17 +73,31 @@ def copy(
             written += rows.num_rows
             progress(written, states)
             if time.monotonic() - noted > _SECONDS:
-                target.commit((), (), {COPY: _text(origin, [*readable, *fresh])}, mine)
+                progressed = _text(origin, [*readable, *fresh])
+                commit_on(target, mine, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
                 mine, noted = snapshot_of(target, [COPY]), time.monotonic()
-        mine = snapshot_of(target, [COPY, *now.recorded])
-        names = {part.name for each in fresh for part in each.parts}
-        add = [part for each in fresh if not each.added for part in each.parts]
-        remove = [part for part in mine.parts if part.name not in names]
-        records = {COPY: _text(origin, [replace(each, added=True) for each in fresh])}
-        target.commit(add, remove, {**now.recorded, **records}, mine)
+        last = snapshot_of(target, [COPY, *now.records])
+        if last.revision(COPY) != mine.revision(COPY):
+            raise Conflict("another copy into the same place has made progress")
+        _copied(last, origin, target)  # raises if the target was written to meanwhile
+        commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written
 
     return retry_on_conflict(attempt)
+
+
+def _finish(
+    transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
+) -> None:
+    """Make the copied parts readable instead of those whose sources are gone, with all records of the source."""
+    names = {part.name for copied in fresh for part in copied.parts}
+    for level in manifest.frame.levels:
+        parts = transaction.reads(level.name, EVER)
+        transaction.removes(part for part in parts if part.name not in names)
+    transaction.adds(part for copied in fresh if not copied.added for part in copied.parts)
+    for record, text in source.texts.items():
+        transaction.records(record, text)
+    transaction.records(COPY, _text(origin, [replace(copied, added=True) for copied in fresh]))
 
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
@@ -91,14 +105,14 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
     there = target.snapshot([COPY])
     if there is None:
         target.create(described, manifest.columns)
-    elif COPY in there.recorded and there.manifest != described:
-        target.commit((), (), {}, there, described, manifest.columns)
+    elif there.text(COPY) is not None and there.manifest != described:
+        commit_on(target, there, lambda transaction: transaction.describes(described, manifest.columns))
     return snapshot_of(target, [COPY])
 
 
 def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:
     """Read what the target has of the source; raises `StoreError` where that is not all that it has."""
-    held = json.loads(mine.recorded.get(COPY, "{}"))
+    held = json.loads(mine.text(COPY) or "{}")
     if held.get("origin", origin) != origin or (mine.parts and not held):
         raise StoreError(f"the store {target.display_uri} is there, and is no copy of {origin}; give another place")
     copied = [

@@ -1,14 +1,17 @@
 """Evolution: a store's frame becomes another, which adds or drops measures, or adds coarser levels.
 
 Nothing that is stored changes. Rows lack the states of a measure that was added since: what they would hold is not
-known, so every result that they are part of is null, until rows are rolled up anew (`rewrite.replace_range`). A new
-level is derived from the coarsest one in the same commit (`rewrite.evolve`).
+known, so every result that they are part of is null, until rows are rolled up anew (`replacement.replace_range`). A new
+level is derived from the coarsest one in the same commit.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from aggr import Measure
@@ -16,7 +19,91 @@ from aggr.groups.groups import Groups
 from aggr.tables.by_key import check_rows
 from aggr.tables.state_plan import StateColumn, holder, plan
 from tiltframe.frame import INSTANT, START, TiltFrame
+from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
+from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.manifest import Manifest, check_levels, check_states_names
+from tiltframe.store.merging import pieces_of, write_merged
+from tiltframe.store.ranges import EVER, first_whole
+from tiltframe.store.recorded import expired_before, known_from
+from windows import TimeWindow
+
+
+def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
+    """Change a store's frame and derive its new levels; returns the new manifest.
+
+    Raises as `plan_evolution` does, and `OtherFrame` if the store is of yet another frame than it was opened by.
+    """
+    derived: dict[frozenset[Part], list[Part]] = {}  # parts of the coarsest level -> parts of new levels, for retries
+
+    def attempt(transaction: Attempt) -> Manifest:
+        snapshot = transaction.snapshot
+        now = Manifest.from_dict(snapshot.manifest, backend.display_uri)
+        if frame.difference(now.frame) is None:
+            return now
+        following = plan_evolution(now, frame, row_schema)
+        count, expired = len(now.frame.levels), dict(expired_before(snapshot))
+        coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
+        for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
+            if below.name in expired:  # whole windows can be had only of what is still held
+                expired[level.name] = first_whole(expired[below.name], level)
+        if new_levels:
+            parts = transaction.reads(coarsest.name, EVER)
+            starts = {level.name: expired.get(level.name, EVER[0]) for level in new_levels}
+            transaction.adds(_derive_levels(backend, now, new_levels, starts=starts, parts=parts, derived=derived))
+        transaction.read(EXPIRED)
+        if expired != expired_before(snapshot):
+            transaction.records(EXPIRED, json.dumps(expired))
+        added = [name for name in following.schema.names if name not in now.columns.names]
+        rows = [part for level in now.frame.levels if added for part in transaction.reads(level.name, EVER)]
+        if rows:
+            starts_of_added = known_from(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, now))
+            transaction.records(KNOWN, json.dumps(starts_of_added))
+        transaction.describes(following.to_dict(), following.columns)
+        return following
+
+    return run_on_frame(backend, manifest, attempt)
+
+
+def _derive_levels(
+    backend: Backend,
+    manifest: Manifest,
+    levels: Sequence[TimeWindow],
+    *,
+    starts: Mapping[str, int],
+    parts: Sequence[Part],
+    derived: dict[frozenset[Part], list[Part]],
+) -> list[Part]:
+    """Write the windows of new levels, from their starts on, that parts of the coarsest level have.
+
+    ``derived`` has what earlier attempts wrote: it is used again as far as its parts are still there.
+    """
+    for group in [group for group in derived if not group <= set(parts)]:
+        backend.discard(derived.pop(group))
+    missing = frozenset(parts).difference(*derived)
+    derived[missing] = []
+    for level in levels:
+        pieces = pieces_of(missing, [(starts[level.name], EVER[1])])
+        derived[missing] += write_merged(backend, backend, manifest, level=level, part_ranges=pieces)
+    return [part for group in derived.values() for part in group]
+
+
+def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
+    """Find the end of the last window of the finest level that has any."""
+    level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
+    return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
+
+
+def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
+    """Have a store keep its levels so long from now on."""
+
+    def attempt(transaction: Attempt) -> Manifest:
+        now = Manifest.from_dict(transaction.snapshot.manifest, backend.display_uri)
+        following = replace(now, retention=retention)
+        transaction.describes(following.to_dict(), following.columns)
+        return following
+
+    return run(backend, attempt)
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:

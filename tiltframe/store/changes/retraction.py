@@ -16,8 +16,9 @@ from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
-from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.protocol import EXPIRED, Part
 from tiltframe.store.changes.append import Commit, by_level, negated
+from tiltframe.store.log.run import Attempt
 from tiltframe.store.merging import by_windows, pieces_of
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import held_from
@@ -36,21 +37,18 @@ def retract(commit: Commit, states: pa.Table) -> bool:
     what was written is removed.
     """
     levels = list(by_level(states, commit.frame))
-    written: list[Part] = []
 
-    def derive(snapshot: Snapshot) -> list[Part]:
-        commit.backend.discard(written)  # those of an attempt before
-        written.clear()
-        removed: list[Part] = []
+    def derive(transaction: Attempt) -> None:
+        transaction.read(EXPIRED)
         for level, gone in levels:
-            held = gone.filter(pa.array(instants_of(gone) >= held_from(snapshot, level.name)))
-            starts = np.unique(instants_of(held))
-            touched = [part for part in snapshot.of(level.name) if _has_some(part, starts)]
-            _rewrite(commit, level, touched, held, written)
-            removed += touched
-        return removed
+            is_held = instants_of(gone) >= held_from(transaction.snapshot, level.name)
+            retracted = gone.filter(pa.array(is_held))
+            starts = np.unique(instants_of(retracted))
+            touched = [part for part in transaction.snapshot.of(level.name) if _has_some(part, starts)]
+            transaction.removes(touched)
+            _write_without(commit, transaction, level, parts=touched, gone=retracted)
 
-    return commit.once([negated(digest) for digest in commit.digests(levels[0][1])], written, derive)
+    return commit.commit_once([negated(digest) for digest in commit.digests(levels[0][1])], derive)
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
@@ -58,8 +56,10 @@ def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
     return bool(first < end)
 
 
-def _rewrite(commit: Commit, level: TimeWindow, parts: Sequence[Part], gone: pa.Table, written: list[Part]) -> None:
-    """Write parts without what is gone, some windows at a time, and note what was written."""
+def _write_without(
+    commit: Commit, transaction: Attempt, level: TimeWindow, *, parts: Sequence[Part], gone: pa.Table
+) -> None:
+    """Write the states of parts without those that are gone, some windows at a time."""
     frame, starts = commit.frame, instants_of(gone)
     functions, found = {c.name: c.measure.function for c in frame.states}, np.zeros(gone.num_rows, np.bool_)
     for some in by_windows(pieces_of(parts, [EVER]), level):
@@ -72,7 +72,7 @@ def _rewrite(commit: Commit, level: TimeWindow, parts: Sequence[Part], gone: pa.
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
         if rest.num_rows:
-            written += commit.backend.write(level, rest)
+            transaction.write(level, rest)
     if not found.all():
         row = int(np.argmin(found))
         raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")

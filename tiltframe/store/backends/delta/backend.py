@@ -22,7 +22,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,10 +38,18 @@ from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import BUCKET, LEVEL, RECORD
 from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.delta.files import data_files, read_file, read_files, write_file, write_states
+from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit
 from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head
-from tiltframe.store.backends.delta.log import added, as_store_errors, files_in, manifest_in, one_line, removed
+from tiltframe.store.backends.delta.log import (
+    added,
+    as_store_errors,
+    files_in,
+    manifest_in,
+    one_line,
+    partition_of,
+    removed,
+)
 from tiltframe.store.backends.delta.records import (
     FOLD_AT,
     RECORDS,
@@ -55,7 +63,7 @@ from tiltframe.store.backends.delta.records import (
 from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
 from tiltframe.store.backends.key_bounds import key_bounds
 from tiltframe.store.backends.open import absolute_uri
-from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
 from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
 from tiltframe.store.manifest import Manifest
@@ -146,13 +154,16 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         try:
             with self._updated() as now:
-                records = self._recorded(now, names)
-                asked = records if names is None else names
-                texts = {name: records[name][1] for name in asked if name in records}
-                return Snapshot(now.version, now.manifest, now.parts, texts)
+                return self._snapshot(now, names)
         except MissingStore:
             self._check_nothing_there()
             return None
+
+    def _snapshot(self, now: _Opened, names: Iterable[str] | None) -> Snapshot:
+        wanted = None if names is None else set(names)
+        records = self._records(now, wanted)
+        asked = records if wanted is None else wanted & records.keys()
+        return Snapshot(now.version, now.manifest, now.parts, {name: Record(*records[name]) for name in asked})
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write one Parquet file for each bucket."""
@@ -179,28 +190,25 @@ class DeltaBackend:
             with suppress(OSError):
                 data_files(self._path, self.options).delete_file(part.name)
 
-    def commit(
-        self,
-        add: Sequence[Part],
-        remove: Sequence[Part],
-        recorded: Mapping[str, str],
-        expected: Snapshot,
-        manifest: Mapping[str, Any] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> int:
-        """Commit one transaction on the version that was looked at last; a new manifest comes with its schema."""
+    def commit(self, transaction: Transaction) -> int:
+        """Commit to the version that was looked at last, which fails if there is a newer one."""
         with self._updated() as now:
             assert now.table is not None
-            self._check_expected(now, remove, recorded, expected, manifest is not None)
-            files, outdated = self._record_files(now, recorded, expected.version + 1)
+            if reason := transaction.conflict(self._snapshot(now, transaction.record_names)):
+                raise Conflict(reason)
             version = now.version + 1
-            actions: list[AddAction | RemoveAction] = [*map(added, add), *map(added, files)]
+            files, outdated = self._record_files(now, transaction.recorded, version)
+            actions: list[AddAction | RemoveAction] = [*map(added, transaction.added), *map(added, files)]
+            copies: list[Part] = []
             changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
-            if manifest is None:
-                actions += [*map(removed, remove), *map(removed, outdated)]
-            else:  # replaces the files of no partition, and so nothing but the schema
-                changes = {"mode": "overwrite", "partition_filters": [(LEVEL, "=", "")]}
-                changes["schema"] = _table_schema(schema or self._manifest().columns, json.dumps(manifest))
+            if transaction.manifest is None:
+                actions += [*map(removed, transaction.removed), *map(removed, outdated)]
+            else:  # deltalake changes a schema only if it overwrites partitions, and then removes no single files
+                filters, copies = self._overwritten(now, transaction.removed)
+                columns = transaction.schema or self._manifest().columns
+                schema = _table_schema(columns, json.dumps(transaction.manifest))
+                changes = {"mode": "overwrite", "partition_filters": filters, "schema": schema}
+                actions += map(added, copies)
             try:
                 now.table.create_write_transaction(
                     actions,
@@ -209,22 +217,28 @@ class DeltaBackend:
                     **changes,
                 )
             except CommitFailedError as error:
-                self.discard(files)
+                self.discard([*files, *copies])
                 raise Conflict(one_line(error)) from None
             self._acknowledge(version)
             return version
 
-    def _check_expected(
-        self, now: _Opened, remove: Sequence[Part], recorded: Mapping[str, str], expected: Snapshot, exactly: bool
-    ) -> None:
-        if now.manifest != expected.manifest or (exactly and now.version != expected.version):
-            raise Conflict("the store has been described anew, or written to, meanwhile")
-        if remove and {part.name for part in remove} - {part.name for part in now.parts}:
-            raise Conflict("what was to be replaced has been replaced by someone else")
-        records = self._recorded(now, recorded) if now.version != expected.version else {}
-        changed = [name for name in recorded if name in records and records[name][1] != expected.recorded.get(name)]
-        if changed:
-            raise Conflict("someone else has recorded the same meanwhile")
+    def _overwritten(self, now: _Opened, gone: Sequence[Part]) -> tuple[list[tuple[str, str, Any]], list[Part]]:
+        """Return filters of partitions that have all parts to remove, and copies of the other parts in them.
+
+        Without parts the filters match no partition. A part that stays gets a new name, since a commit of Delta Lake
+        cannot remove and add the same file.
+        """
+        if not gone:
+            return [(LEVEL, "=", "")], []
+        partitions = [partition_of(part) for part in gone]
+        levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
+        names = {part.name for part in gone}
+        folder, copies = data_files(self._path, self.options), list[Part]()
+        for part in now.parts:
+            partition = partition_of(part)
+            if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
+                copies.append(replace(part, name=copy_file(part.name, folder)))
+        return [(LEVEL, "in", sorted(levels)), (BUCKET, "in", sorted(buckets))], copies
 
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
@@ -242,7 +256,7 @@ class DeltaBackend:
         now.read[name] = records
         return [RecordFile(name, min(records), max(records), len(records), size)], outdated
 
-    def _recorded(self, now: _Opened, names: Iterable[str] | None) -> Records:
+    def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
         """Read the files that may have names, None for all; a name that is in none is not in it, others may be."""
         wanted = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if wanted is None or file.may_have(wanted))

@@ -140,6 +140,14 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
             raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
 
 
+def copy_file(name: str, folder: fs.FileSystem) -> str:
+    """Copy a data file under a new name, which is returned; the checksum in the name stays."""
+    place, _, file = name.rpartition("/")
+    copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
+    folder.copy_file(name, copied)
+    return copied
+
+
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
     """Read a whole file."""
     _check_file(name, folder)

@@ -57,15 +57,16 @@ def added(file: Part | RecordFile) -> AddAction:
         edges = [{RECORD: name} for name in (file.first, file.last)]
     stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}
     stats["nullCount"] = dict.fromkeys(edges[0], 0)
-    return AddAction(file.name, file.bytes, _partition(file), int(time.time() * 1000), True, json.dumps(stats))
+    return AddAction(file.name, file.bytes, partition_of(file), int(time.time() * 1000), True, json.dumps(stats))
 
 
 def removed(file: Part | RecordFile) -> RemoveAction:
     """Say to Delta that a file is no longer of the table."""
-    return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, _partition(file))
+    return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, partition_of(file))
 
 
-def _partition(file: Part | RecordFile) -> dict[str, str | None]:
+def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
+    """Return the values of the partition that a file is in."""
     bucket = file.name.split("/")[-2].removeprefix(f"{BUCKET}=")
     return {LEVEL: file.level, BUCKET: bucket}
 

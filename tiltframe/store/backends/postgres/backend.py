@@ -28,7 +28,7 @@ from tiltframe.store.backends.postgres.address import secrets as passwords
 from tiltframe.store.backends.postgres.limits import PART, check_values
 from tiltframe.store.backends.postgres.schema import Found, Layout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
-from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
 from tiltframe.store.backends.sql.conditions import bound_conditions
 from tiltframe.store.backends.sql.literals import moment, numbers, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
@@ -91,12 +91,8 @@ class PostgresBackend:
             store = find(db, self.name)
             if store is None:
                 return None
-            rows = db.rows(
-                "SELECT level, first_start, last_start, rows, bytes, part::text AS name "
-                f"FROM {store.layout.table('parts')} WHERE unread_since IS NULL ORDER BY first_start, part"
-            )
-            parts = tuple(Part(**row) for row in rows)
-            return Snapshot(store.version, store.manifest, parts, _recorded(db, store.layout, recorded))
+            records = _records(db, store.layout, recorded)
+            return Snapshot(store.version, store.manifest, _readable_parts(db, store), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write rows of parts that are listed as unread."""
@@ -125,26 +121,22 @@ class PostgresBackend:
     def discard(self, parts: Sequence[Part]) -> None:
         """Leave them to `vacuum`."""
 
-    def commit(
-        self,
-        add: Sequence[Part],
-        remove: Sequence[Part],
-        recorded: Mapping[str, str],
-        expected: Snapshot,
-        manifest: Mapping[str, Any] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> int:
+    def commit(self, transaction: Transaction) -> int:
         """Change everything in one transaction, for which other commits to the store wait."""
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
-            if store.manifest != expected.manifest or (manifest is not None and store.version != expected.version):
-                raise Conflict(f"the store {store.name} has been described anew, or written to, meanwhile")
-            held = _recorded(db, store.layout, recorded)
-            if any(held.get(name) != expected.recorded.get(name) for name in recorded):
-                raise Conflict(f"the store {store.name} has had the same recorded meanwhile")
-            for parts, read, change in ((remove, True, "now()"), (add, False, "NULL")):
-                ids = [int(part.name) for part in parts]
+            # Removed parts are checked when they are updated, so all parts are listed only if ranges were read.
+            parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
+            records = _records(db, store.layout, transaction.record_names)
+            now = Snapshot(store.version, store.manifest, parts, records)
+            if reason := transaction.conflict(now):
+                raise Conflict(f"{reason}, in {store.name}")
+            for changed_parts, read, change in (
+                (transaction.removed, True, "now()"),
+                (transaction.added, False, "NULL"),
+            ):
+                ids = [int(part.name) for part in changed_parts]
                 changed = db.rows(
                     f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {change} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
@@ -152,15 +144,15 @@ class PostgresBackend:
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
-            if recorded:
+            if transaction.recorded:
                 db.run(
                     f"INSERT INTO {store.layout.table('recorded')} "
                     "SELECT sha256(convert_to(r.key, 'UTF8')), r.key, r.value FROM json_each_text($1::json) AS r "
                     "ON CONFLICT (digest) DO UPDATE SET text = EXCLUDED.text",
-                    json.dumps(dict(recorded)),
+                    json.dumps(transaction.recorded),
                 )
-            if manifest is not None:
-                _describe(db, store, manifest, schema or store.layout.schema)
+            if transaction.manifest is not None:
+                _describe(db, store, transaction.manifest, transaction.schema or store.layout.schema)
             db.run("UPDATE tiltframe SET version = version + 1 WHERE name = $1", store.name)
             return store.version + 1
 
@@ -236,15 +228,27 @@ class PostgresBackend:
         return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
 
 
-def _recorded(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, str]:
-    """Read the texts of those names that are recorded; None for all."""
-    every, wanted = f"SELECT name, text FROM {layout.table('recorded')}", names if names is None else list(names)
+def _readable_parts(db: Session, store: Found) -> tuple[Part, ...]:
+    rows = db.rows(
+        "SELECT level, first_start, last_start, rows, bytes, part::text AS name "
+        f"FROM {store.layout.table('parts')} WHERE unread_since IS NULL ORDER BY first_start, part"
+    )
+    return tuple(Part(**row) for row in rows)
+
+
+def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
+    """Read the records with the names, None for all.
+
+    The revision is the transaction that wrote the row, which the server notes for each row.
+    """
+    wanted = None if names is None else list(names)
     if wanted == []:
         return {}
+    every = f"SELECT name, text, xmin::text::bigint AS revision FROM {layout.table('recorded')}"
     digests = "SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n"
     chosen = f"{every} WHERE digest IN ({digests})"
     rows = db.rows(every) if wanted is None else db.rows(chosen, json.dumps(wanted))
-    return {row["name"]: row["text"] for row in rows}
+    return {row["name"]: Record(row["revision"], row["text"]) for row in rows}
 
 
 def _describe(db: Session, store: Found, manifest: Mapping[str, Any], schema: pa.Schema) -> None:

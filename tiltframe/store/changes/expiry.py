@@ -1,0 +1,39 @@
+"""Expiry: the windows of each level that are older than its retention are removed, of all levels at once."""
+
+from __future__ import annotations
+
+import json
+
+from tiltframe.store.backends.protocol import EXPIRED, Backend
+from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.log.run import Attempt
+from tiltframe.store.manifest import Manifest, horizon_of
+from tiltframe.store.merging import pieces_of, write_without
+from tiltframe.store.ranges import EVER
+from tiltframe.store.recorded import expired_before, held_from
+
+
+def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
+    """Remove the windows of each level that are older than its retention, of all levels at once.
+
+    Returns by level the time before which it holds no windows, and how many rows were removed.
+    """
+
+    def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
+        snapshot, removed = transaction.snapshot, dict[str, tuple[int, int]]()
+        for name in manifest.retention:
+            horizon = max(horizon_of(manifest, name, now), held_from(snapshot, name))
+            old = [part for part in snapshot.of(name) if part.first_start < horizon]
+            cut = [part for part in old if part.last_start >= horizon]
+            rows = backend.read(pieces_of(cut, [(EVER[0], horizon)]), []).num_rows
+            removed[name] = horizon, rows + sum(part.rows for part in old if part not in cut)
+            transaction.removes(old)
+            write_without(
+                backend, transaction, manifest, level=manifest.frame.level(name), parts=cut, removed=(EVER[0], horizon)
+            )
+        if transaction.removed:
+            horizons = {name: horizon for name, (horizon, rows) in removed.items() if rows}
+            transaction.records(EXPIRED, json.dumps({**expired_before(snapshot), **horizons}))
+        return removed
+
+    return run_on_frame(backend, manifest, attempt)

@@ -1,0 +1,158 @@
+"""A snapshot: the parts, the records and the manifest of a store at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tiltframe.store.ranges import Range
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one level in one bucket of time, written together.
+
+    Parameters
+    ----------
+    level : str
+        A level's name, ``10s``.
+    first_start, last_start : int
+        Starts of its first and its last window, microseconds UTC.
+    rows, bytes : int
+        Its size, stored or about.
+    name : str
+        Unique in the store: a file's name, or an identifier in a database.
+    """
+
+    level: str
+    first_start: int
+    last_start: int
+    rows: int
+    bytes: int = 0
+    name: str = ""
+
+    @property
+    def range(self) -> Range:
+        """The range of its window starts, end exclusive."""
+        return self.first_start, self.last_start + 1
+
+    def within(self, span: Range) -> Range | None:
+        """Intersect the part's range of window starts with another range.
+
+        Parameters
+        ----------
+        span : (int, int)
+            ``[from, to)``, microseconds UTC.
+
+        Returns
+        -------
+        (int, int) or None
+            None if the intersection is empty.
+        """
+        low, high = max(self.first_start, span[0]), min(self.last_start + 1, span[1])
+        return (low, high) if low < high else None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A text that is recorded under a name.
+
+    Parameters
+    ----------
+    revision : int
+        Changes whenever the name is recorded, even with the same text.
+    text : str
+    """
+
+    revision: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The contents of a store at one moment.
+
+    Parameters
+    ----------
+    version : int
+        Grows with every commit.
+    manifest : dict
+        As JSON; `tiltframe.store.manifest.Manifest.from_dict` reads it.
+    parts : tuple of Part
+        All readable parts, of all levels.
+    records : name -> Record
+        The records that exist among the requested names.
+    """
+
+    version: int
+    manifest: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    records: Mapping[str, Record]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each record, by name."""
+        return {name: record.text for name, record in self.records.items()}
+
+    def text(self, name: str) -> str | None:
+        """Return the text of a record.
+
+        Parameters
+        ----------
+        name : str
+            One of the names that the snapshot was asked for.
+
+        Returns
+        -------
+        str or None
+            None if nothing is recorded under the name.
+        """
+        record = self.records.get(name)
+        return None if record is None else record.text
+
+    def revision(self, name: str) -> int | None:
+        """Return the revision of a record.
+
+        Parameters
+        ----------
+        name : str
+            One of the names that the snapshot was asked for.
+
+        Returns
+        -------
+        int or None
+            None if nothing is recorded under the name.
+        """
+        record = self.records.get(name)
+        return None if record is None else record.revision
+
+    def of(self, level: str) -> tuple[Part, ...]:
+        """Return the parts of a level.
+
+        Parameters
+        ----------
+        level : str
+            A level's name.
+
+        Returns
+        -------
+        tuple of Part
+        """
+        return tuple(part for part in self.parts if part.level == level)
+
+    def names_within(self, level: str, span: Range) -> set[str]:
+        """Return the names of the parts of a level that have windows in a range.
+
+        Parameters
+        ----------
+        level : str
+            A level's name.
+        span : (int, int)
+            ``[from, to)`` of window starts, microseconds UTC.
+
+        Returns
+        -------
+        set of str
+        """
+        return {part.name for part in self.parts if part.level == level and part.within(span) is not None}
