@@ -31,7 +31,8 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
 class Writer(Protocol):
     """Writes parts: a backend, or a transaction that discards them unless it is committed."""
 
-    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]: ...
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
+        """Write states as parts of a level."""
 
 
 def write_merged(

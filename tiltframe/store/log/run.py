@@ -24,15 +24,20 @@ class Log(Protocol):
     """The methods of `tiltframe.store.backends.protocol.Backend` that a transaction needs."""
 
     @property
-    def display_uri(self) -> str: ...
+    def display_uri(self) -> str:
+        """The address of the store, for messages."""
 
-    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None: ...
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
+        """Return the store at this moment, None if it does not exist."""
 
-    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]: ...
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
+        """Write states as parts that are not readable yet."""
 
-    def discard(self, parts: Sequence[Part]) -> None: ...
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Remove parts that will not be committed."""
 
-    def commit(self, transaction: Transaction) -> int: ...
+    def commit(self, transaction: Transaction) -> int:
+        """Make all changes at once, or raise `Conflict`."""
 
 
 class Attempt(Transaction):
