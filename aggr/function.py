@@ -30,6 +30,7 @@ from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
 from aggr.parameters import default_of, repeated
+from aggr.sql.number_columns import Use
 from aggr.state_checks import (
     FUNCTION,
     VERSION,
@@ -72,6 +73,7 @@ class Function(ABC):
     estimated_by : likewise with ``beyond="estimate"``
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
+    ordered_inputs : names of inputs whose values are compared with each other; others of any type are kept as they are
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
     accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
         ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`;
@@ -102,6 +104,7 @@ class Function(ABC):
     takes_by_input: ClassVar[Mapping[str, InputTypes]] = {}
     about: ClassVar[Mapping[str, str]] = {}
     nullable_inputs: ClassVar[frozenset[str]] = frozenset()
+    ordered_inputs: ClassVar[frozenset[str]] = frozenset({"by", EVENT_TIME})
     takes_weights: ClassVar[bool] = False
     time_is_order: ClassVar[bool] = False
     merges_by_field: ClassVar[bool] = True
@@ -680,6 +683,25 @@ class Function(ABC):
             return _result_type(self, state_type)
         except TypeError:  # a parameter that cannot be hashed
             return _result_type.__wrapped__(self, state_type)
+
+    def input_use(self, name: str) -> Use:
+        """Return how the function reads an input: as it is written, as a number, in order, or for its nulls alone.
+
+        Parameters
+        ----------
+        name : str
+            One of `inputs`.
+
+        Returns
+        -------
+        Use
+        """
+        takes = self.takes_by_input.get(name, self.takes)
+        if not takes.allows(pa.string()):
+            return Use.NUMBER
+        if name in self.ordered_inputs:
+            return Use.ORDER
+        return Use.ANY if takes is ANY else Use.KEEP
 
     def state_function(self) -> Self:
         """Return the function that keeps this one's state: the same, with whatever only reads at its default."""

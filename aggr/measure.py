@@ -18,6 +18,7 @@ from aggr.groups.groups import Groups
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
 from aggr.sql.inputs import columns_in, may_read, type_in, values_in
+from aggr.sql.number_columns import Use, columns_of_use
 from aggr.state_checks import FUNCTION
 from aggr.values import Values
 
@@ -125,11 +126,25 @@ class Measure:
         >>> aggr.sum("price * quantity", where="status < 400").columns(["price", "quantity", "status"])
         ('price', 'quantity', 'status')
         """
-        read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
-        asked = () if self.where is None else sql.columns_of(self.where)
-        if names is not None:
-            asked = tuple(_column_in(name, names) for name in asked)
-        return tuple(dict.fromkeys([*read, *asked]))
+        if names is None:
+            read = [name for text in self.inputs for name in may_read(text)]
+            return tuple(dict.fromkeys([*read, *sql.columns_of(self.where)]))
+        read = [name for text, use in self.input_uses() for name in columns_in(text, names, use)]
+        for name, use in sql.uses_of(self.where):
+            read += columns_of_use(_column_in(name, names), names, use)
+        return tuple(dict.fromkeys(read))
+
+    def input_uses(self) -> list[tuple[str, Use]]:
+        """Return the texts of its inputs, as `inputs`, each with what its values are for.
+
+        Returns
+        -------
+        list of (str, Use)
+        """
+        function = self.function
+        texts = zip((self.column, *self.others), function.inputs, strict=True)
+        used = [(text, function.input_use(name)) for text, name in texts if text is not None]
+        return [*used, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
         """Return the type of the input that the function gets.
@@ -155,13 +170,17 @@ class Measure:
             If the weights are not of numbers.
         """
         if self.weight is not None:
-            check_weight_type(type_in(self.weight, schema))
+            check_weight_type(type_in(self.weight, schema, Use.NUMBER))
         if self.column is None:
             return pa.int64()
-        dtype = type_in(self.column, schema)
+        name, *further = self.function.inputs
+        dtype = type_in(self.column, schema, self.function.input_use(name))
         if not self.others:
             return dtype
-        others = [self._known(time) if text is None else type_in(text, schema) for text in self.others]
+        others = [
+            self._known(time) if text is None else type_in(text, schema, self.function.input_use(other))
+            for text, other in zip(self.others, further, strict=True)
+        ]
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(
@@ -219,12 +238,12 @@ class Measure:
                 rows = sql.rows_where(self.where, table, timezone)
                 table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
                 times = times if times is None else times.filter(pa.array(rows))
-            weights = None if self.weight is None else values_in(self.weight, table, timezone)
+            weights = None if self.weight is None else values_in(self.weight, table, timezone, Use.NUMBER)
             if self.column is None:
                 return self.function.grouped(pa.array(groups.ids), groups, weights)
             column, *others = [
-                self._known(times) if text is None else values_in(text, table, timezone)
-                for text in (self.column, *self.others)
+                self._known(times) if text is None else values_in(text, table, timezone, self.function.input_use(name))
+                for text, name in zip((self.column, *self.others), self.function.inputs, strict=True)
             ]
             return self.function.grouped([column, *others] if others else column, groups, weights)
 

@@ -20,7 +20,7 @@ from aggr.tables.keys import keyed
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, START, TiltFrame
-from tiltframe.level_chain import climb, instants_of, joined, merge_panes, reduce_rows, row_batches
+from tiltframe.level_chain import climb, from_rows, instants_of, joined, merge_panes, reduce_rows
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.manifest import checked_retention
@@ -200,7 +200,9 @@ def explain(
     for name, value in (("rows_per_day", rows_per_day), ("keys", keys), ("commits_per_day", commits_per_day)):
         if value is not None and not (isinstance(value, int | float) and 0 < value < 2**63):
             raise ValueError(f"{name} must be a number above 0; got {shown(value)}")
-    rows = pa.Table.from_batches(row_batches(sample, frame, reading))
+    if keys is not None and keys != int(keys):
+        raise ValueError(f"keys must be a whole number from 1; got {shown(keys)}")
+    rows = from_rows(sample, frame, reading, pa.Table.from_batches)
     times = event_times(rows.column(frame.time), frame.time)
     if not len(times) or times.min() == times.max():
         raise ValueError("the sample must have rows of at least two times, so that its rate is known")

@@ -16,6 +16,7 @@ from aggr.arguments import checked_list, checked_mapping, checked_name, checked_
 from aggr.arrow.normalize import normalized_type
 from aggr.state_checks import checked
 from aggr.tables.by_key import check_rows, columns_read, states_fields
+from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
@@ -170,6 +171,20 @@ class TiltFrame:
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
+
+    def column_uses(self, where: str | None = None) -> ColumnUses:
+        """Return how keys, measures and a condition on rows use the columns that they read.
+
+        Parameters
+        ----------
+        where : str, optional
+
+        Returns
+        -------
+        ColumnUses
+        """
+        groups = tuple(tuple(self.measures[name] for name in column.serves) for column in self.states)
+        return ColumnUses(self.keyed_by, groups, where)
 
     @cached_property
     def level_field(self) -> pa.Field:

@@ -8,10 +8,10 @@ overlap, its states are kept per pane, and a window's state is the merge of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,18 +25,19 @@ from aggr.state_checks import CheckedStates, arrow_of, checked_like, made_here
 from aggr.tables import partial_aggregation
 from aggr.tables.by_key import check_rows, finish_by, key_column, merge_by, reduce_by
 from aggr.tables.flat_results import flattened
-from aggr.tables.keys import columns_keys_may_read, keyed, plain_keys
+from aggr.tables.keys import keyed, plain_keys
 from aggr.tables.ranges import merge_runs
 from tiltframe.event_time import event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.near_in_time import near_in_time
 from tiltframe.overlapping_windows import ranges_of_panes
-from tiltframe.tabular import rows_of, table_of
+from tiltframe.tabular import Batches, consume, rows_of, table_of
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.contract import Numbered, check_nested
 from windows.timezone import Instants
 
+T = TypeVar("T")
 _HELD_BYTES = 1 << 28  # of rows that are brought near in time
 _FEW_ROWS = 256  # of a group in a batch, where merging its states costs more than bringing rows near in time
 
@@ -74,21 +75,49 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    return rollup_batches(row_batches(data, frame, reading), frame)
+    return from_rows(data, frame, reading, lambda batches: rollup_batches(batches, frame))
 
 
-def row_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Read the columns of a frame of whatever `rollup` takes: at least one batch, perhaps without rows."""
+def from_rows(
+    data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
+) -> T:
+    """Read the columns of a frame of whatever `rollup` takes: ``read`` gets at least one batch, perhaps without rows.
+
+    It is called again, with all batches, if a file shows the type of a column late.
+    """
+    rows = _rows(data, frame, reading)
+    return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
+
+
+def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
+    """Read the columns of a frame once, as `from_rows` does, where rows cannot be read again."""
+    return _frame_batches(_rows(data, frame, reading), frame)
+
+
+def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
     checked_type(frame, TiltFrame, "frame")
     reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
     reading.check(frame.time, frame.may_read())
-    keys, columns_in = columns_keys_may_read(frame.keyed_by), frame.columns_in
-    coded = plain_keys(frame.keyed_by)
-    schema, batches = rows_of(data, "data", columns_in, frame.time, keys, coded, reading, frame.timezone, frame.check)
+    return rows_of(
+        data,
+        "data",
+        frame.columns_in,
+        frame.time,
+        uses=frame.column_uses(reading.where),
+        coded=plain_keys(frame.keyed_by),
+        reading=reading,
+        timezone=frame.timezone,
+        check=frame.check,
+    )
+
+
+def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
+    """Choose the columns of a frame of batches, after one that has no rows."""
+    schema = rows.schema
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
     columns = list(frame.columns_in(schema.names))
-    return (batch.select(columns) for batch in chain([nothing], batches))
+    return (batch.select(columns) for batch in chain([nothing], rows.batches))
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:

@@ -11,16 +11,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from aggr.arguments import because, checked_type, shortened, shown
-from aggr.arrow.normalize import normalized_type
-from tiltframe.files.inputs import open_source
+from aggr.arrow.normalize import normalize, normalized_type
+from aggr.sql.number_columns import number_column
+from aggr.tables.column_uses import ColumnUses
+from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.late_type import LateType, read_widening
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, with_time
+from tiltframe.files.written_numbers import find_numbers, read_numbers, with_numbers
 
 _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
@@ -32,14 +37,28 @@ _FIRST = {  # what holds no rows yet, or no names of columns
     "Series": "call .to_frame() first",
 }
 _NOTHING = ReadOptions()
+_NO_USES = ColumnUses()
+T = TypeVar("T")
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Batches(NamedTuple):
-    """A stream of batches of one schema; perhaps none."""
+    """A stream of batches of one schema, perhaps without any; ``widened`` reads files again with a wider type."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
+    widened: Callable[[LateType], Batches] | None = None
+
+
+def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
+    """Read a stream of batches; if the type of a column of files shows late, again with the wider type."""
+    return read_widening(rows, read, _widened)
+
+
+def _widened(rows: Batches, late: LateType) -> Batches:
+    if rows.widened is None:  # a stream, which is read once
+        raise late
+    return rows.widened(late)
 
 
 def is_tabular(given: object) -> bool:
@@ -59,7 +78,7 @@ def rows_of(
     what: str,
     columns: Columns | None,
     time: str,
-    keys: Sequence[str] = (),
+    uses: ColumnUses = _NO_USES,
     coded: Sequence[str] = (),
     reading: ReadOptions = _NOTHING,
     timezone: str = "UTC",
@@ -68,37 +87,48 @@ def rows_of(
     """Read the rows of whatever holds a table: the columns that are needed where they can be chosen before, else all.
 
     ``columns`` names those that are needed, of all that there are, and refuses data without them; None needs all.
-    ``coded`` are texts that may come as dictionaries, where Parquet files hold them so; of ``keys``, text files' digits
-    stay as they are. ``check`` refuses rows by their schema; of files the value is named for which a column is no
-    number. Raises ``ValueError`` for what holds no table, which messages call ``what``, and for files that cannot be
-    read.
+    ``coded`` are texts that may come as dictionaries, where Parquet files hold them so; ``uses`` says of which columns
+    the digits are kept, and which texts are read as numbers. ``check`` refuses rows by their schema; of files the value
+    is named for which a column is no number. Raises ``ValueError`` for what holds no table, which messages call
+    ``what``, and for files that cannot be read.
 
-    >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
+    >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
     [1]
     """
     paths = _paths(given, what)
     if not paths:
-        return _with_options(given, what, columns, time, reading, timezone)
+        return _with_options(given, what, columns, time, uses, reading, timezone)
     try:
-        source = open_source(paths, time, keys, reading, timezone).coded(coded)
+        source = open_source(paths, time, uses, reading, timezone).coded(coded)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
+    return _of_source(source, columns)
+
+
+def _of_source(source: Source, columns: Columns | None) -> Batches:
     needed = source.schema.names if columns is None else columns(source.schema.names)
     names = [name for name in source.schema.names if name in needed]
-    return Batches(pa.schema([source.schema.field(name) for name in names]), source.batches(names))
+    schema = pa.schema([source.schema.field(name) for name in names])
+    return Batches(schema, source.batches(names), lambda late: _of_source(source.widened(late), columns))
 
 
 def _with_options(
-    given: Any, what: str, columns: Columns | None, time: str, reading: ReadOptions, timezone: str
+    given: Any,
+    what: str,
+    columns: Columns | None,
+    time: str,
+    uses: ColumnUses,
+    reading: ReadOptions,
+    timezone: str,
 ) -> Batches:
     """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
     if replace(reading, time=None, where=None) != _NOTHING:
         raise ValueError(f"{what} is no file; of reading only time and where are of tables and streams")
     if reading == _NOTHING:
-        return _stream(given, what, columns)
-    schema, batches = _stream(given, what, None)
+        return _with_numbers(_stream(given, what, columns), uses)
+    schema, batches, _ = _with_numbers(_stream(given, what, None), uses)
     full = with_time(schema, time, reading)
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
     read = rows_before(names, full, schema, time, reading).names
@@ -106,15 +136,43 @@ def _with_options(
     return Batches(pa.schema([full.field(name) for name in names]), rows)
 
 
-def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], reading: ReadOptions | None = None) -> Any:
+def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
+    """Put the numbers of columns of text next to these, where something reads their numbers.
+
+    The rows of a table, or the first rows of a stream, decide which texts are numbers.
+    """
+    batches = iter(rows.batches)
+    is_list = isinstance(rows.batches, list)
+    sample = list[pa.RecordBatch](rows.batches if is_list else ())
+
+    def texts(name: str) -> list[pa.Array]:
+        if not is_list and not sample:
+            sample.extend(islice(batches, 1))
+        return [normalize(batch.column(name)) for batch in sample]
+
+    numbers = find_numbers(rows.schema, texts, uses, _NOTHING)
+    if not numbers:
+        return rows if is_list else Batches(rows.schema, chain(sample, batches))
+
+    def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, kind in numbers.items():
+            texts = normalize(batch.column(name))
+            batch = batch.append_column(number_column(name), read_numbers(texts, kind, name, _NOTHING))
+        return batch
+
+    given = rows.batches if is_list else chain(sample, batches)
+    return Batches(with_numbers(rows.schema, numbers), map(widened, given))
+
+
+def whole_or_batches(given: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
     """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
     is_arrow = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
     if reading == _NOTHING and (is_arrow or not (is_tabular(given) or _paths(given, what))):
         return given
-    schema, batches = rows_of(given, what, None, time, keys, reading=reading)
-    return pa.Table.from_batches(batches, schema)
+    rows = rows_of(given, what, None, time, uses, reading=reading)
+    return consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema))
 
 
 def table_of(given: Any, what: str) -> pa.Table:
@@ -131,7 +189,7 @@ def table_of(given: Any, what: str) -> pa.Table:
             given = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
-    schema, batches = _stream(given, what, None)
+    schema, batches, _ = _stream(given, what, None)
     plain = pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
     return pa.Table.from_batches(batches, schema).cast(plain)
 

@@ -37,6 +37,7 @@ class M4(First):
 
     name = "m4"
     time_is_order = False
+    ordered_inputs = frozenset({"value", "time"})
     keeps = "the first, last, least and greatest value, each with its time"
     returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null where there is nothing"
     guarantee = "exact, by event time, never by arrival"

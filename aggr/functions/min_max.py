@@ -30,6 +30,7 @@ class Min(Function):
     keeps = "the least value"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact"
+    ordered_inputs = frozenset({"value"})
     state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:

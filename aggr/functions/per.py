@@ -22,6 +22,7 @@ from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED
 from aggr.measure import Measure, from_description
 from aggr.parameters import repeated
+from aggr.sql.number_columns import Use
 from aggr.values import Values
 
 ERROR, SAMPLE = "error", "sample"
@@ -130,6 +131,18 @@ class Per(Function):
         described = {name: _state_measure(measure).describe() for name, measure in self._measures.items()}
         given = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
         return {name: repeated(name, given[name], dtype, n) for name, dtype in self.state_parameters.items()}
+
+    def input_use(self, name: str) -> Use:
+        """Return how the measures read an input: as it is written, if one of them does."""
+        if name == "key":
+            return Use.KEEP
+        uses = {
+            use
+            for measure in self._measures.values()
+            for text, use in (*measure.input_uses(), *(() if measure.where is None else ((measure.where, Use.ANY),)))
+            if _input_name(text) == name
+        }
+        return next((use for use in (Use.KEEP, Use.ORDER, Use.NUMBER) if use in uses), Use.ANY)
 
     def check_input(self, dtype: pa.DataType) -> None:
         several = len(self.inputs) > 1

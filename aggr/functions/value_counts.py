@@ -197,6 +197,7 @@ class ExactQuantiles(Mode):
 
     name = "exact_quantiles"
     state_name = "value_counts"
+    ordered_inputs = frozenset({"value"})
     returns = "quantiles, each of the input's type; null where there is nothing"
     guarantee = "exact"
 

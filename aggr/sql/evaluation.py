@@ -12,6 +12,7 @@ from aggr.arguments import listed, shortened, shown
 from aggr.arrays import Flags
 from aggr.sql.fields import column_in
 from aggr.sql.function_table import Compiler
+from aggr.sql.number_columns import Use, number_column, text_column
 from aggr.sql.parse import CONDITION, EXPRESSION, columns_of, parsed
 from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.zones import UTC
@@ -75,7 +76,7 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str =
     return rows
 
 
-def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> pa.Array:
+def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, use: Use = Use.KEEP) -> pa.Array:
     """Compute a value for every row.
 
     Parameters
@@ -85,6 +86,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -
     table : table or batch
     timezone : str
         An IANA name: of the clock that times are read on.
+    use : Use
+        What the values are for, where a column has its numbers next to it.
 
     Returns
     -------
@@ -100,11 +103,11 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -
     >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
     [3.0, None]
     """
-    values = _values(_bound(text, table.schema, EXPRESSION, timezone), text, table, EXPRESSION)
-    return values.cast(value_type(text, table.schema)) if pa.types.is_timestamp(values.type) else values
+    values = _values(_bound(text, table.schema, EXPRESSION, timezone, use), text, table, EXPRESSION)
+    return values.cast(value_type(text, table.schema, use)) if pa.types.is_timestamp(values.type) else values
 
 
-def value_type(text: str, schema: pa.Schema) -> pa.DataType:
+def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
     """Return the type of what `evaluate` computes for tables of a schema.
 
     Parameters
@@ -112,6 +115,8 @@ def value_type(text: str, schema: pa.Schema) -> pa.DataType:
     text : str
         SQL, as `evaluate` takes it.
     schema : pa.Schema
+    use : Use
+        As `evaluate` takes it.
 
     Returns
     -------
@@ -127,7 +132,7 @@ def value_type(text: str, schema: pa.Schema) -> pa.DataType:
     >>> value_type("price * quantity", pa.schema([("price", pa.float64()), ("quantity", pa.int32())]))
     DataType(double)
     """
-    dtype = _bound(text, schema, EXPRESSION).type
+    dtype = _bound(text, schema, EXPRESSION, use=use).type
     return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype  # it is an instant
 
 
@@ -173,22 +178,24 @@ def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
     return term
 
 
-def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC) -> Term:
+def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Use = Use.KEEP) -> Term:
     parsed(text, what)
     names = columns_of(text, what)
     columns = dict.fromkeys(column_in(name, schema.names) or name for name in names)
+    columns |= dict.fromkeys(numbers for name in names if (numbers := number_column(name)) in schema.names)
     for name in columns:
         if schema.get_field_index(name) < 0:
             several = "several columns" if name in schema.names else "a column"
-            there = listed(schema.names)
+            there = listed(list(dict.fromkeys(map(text_column, schema.names))))
             raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {there}")
-    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in columns]), what, timezone)
+    fields = [schema.field(name).remove_metadata() for name in columns]
+    return _compiled(text, pa.schema(fields), what, timezone, use)
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str, schema: pa.Schema, what: str, timezone: str) -> Term:
+def _compiled(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) -> Term:
     try:
-        return Compiler(schema, timezone).term(parsed(text, what))
+        return Compiler(schema, timezone, use).term(parsed(text, what))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:

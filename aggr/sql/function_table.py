@@ -21,6 +21,7 @@ from sqlglot import expressions as exp
 from aggr.arrow.normalize import is_number
 from aggr.sql.fields import name_of, named
 from aggr.sql.literals import number
+from aggr.sql.number_columns import Use, column_read, number_column
 from aggr.sql.term import BOOL, Kernel, Term, apply, constant, null
 from aggr.sql.types import coerce, named_type
 from aggr.sql.zones import UTC, localized
@@ -93,6 +94,17 @@ class Compiler:
 
     schema: pa.Schema
     timezone: str = UTC
+    outer: Use = Use.KEEP  # what reads the values of the expression
+
+    def column(self, node: exp.Expr) -> Term:
+        """Make the term of a column, or of the numbers next to it where the expression reads these."""
+        name = name_of(node)  # type: ignore[arg-type]
+        if number_column(name) in self.schema.names:
+            from aggr.sql.uses import use_of  # which reads this table
+
+            use = use_of(node)
+            name = column_read(name, self.schema.names, self.outer if use is Use.VALUE else use)
+        return named(name, self.schema, self.timezone)
 
     def term(self, node: exp.Expr) -> Term:
         """Compile a node; raises ``ValueError`` if types do not go together."""
@@ -186,7 +198,7 @@ reads(exp.Paren, this=ANY)(lambda term: term)
 reads(exp.Null)(null)
 reads(exp.Boolean, this=RAW)(lambda true: constant(bool(true), BOOL))
 reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.scalar(text) if quoted else number(text)))
-_COLUMN = Argument(lambda compiler, node, name: named(name_of(node), compiler.schema, compiler.timezone))  # type: ignore[arg-type]
+_COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
 for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by the node that they are a part of

@@ -15,6 +15,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
+from aggr.sql.number_columns import Use, column_read, columns_of_use
 
 _WORDS = re.compile(r"\w+(\.\w+)*")  # what is a name however it is read, or, with digits and such, a constant
 
@@ -37,8 +38,8 @@ def is_column(text: str, names: Collection[str]) -> bool:
     return True
 
 
-def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
-    """Name the columns that a text reads, among those of these names.
+def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
+    """Name the columns that a text reads, among those of these names; ``use`` is what its values are for.
 
     Raises ``ValueError`` for a text that is neither a column nor an expression, or could be meant either way, and for
     an expression of a column that is not there.
@@ -49,33 +50,35 @@ def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
     ('http',)
     """
     if is_column(text, names):
-        return (text,)
+        return columns_of_use(text, names, use)
     try:
-        read = sql.columns_of(text, "expression")
+        read = sql.uses_of(text, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
     found = list[str]()
-    for name in read:
+    for name, part in read:
         column = sql.column_in(name, names)
         if column is None:
             of = "" if sql.column_of(text) else f", which {shown(text)} reads"
             raise ValueError(f"the data has no column {shown(name)}{of}; {nearest(name, names)}")
-        found.append(column)
+        found += columns_of_use(column, names, use if part is Use.VALUE else part)
     return tuple(dict.fromkeys(found))
 
 
-def type_in(text: str, schema: pa.Schema) -> pa.DataType:
-    """Tell the type of a column or an expression; raises as `columns_in`, and where types do not fit."""
+def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
+    """Return the type of a column or an expression; raises as `columns_in`, and where types do not fit."""
     if is_column(text, schema.names):
-        return schema.field(text).type
-    columns_in(text, schema.names)
-    return sql.value_type(text, schema)
+        return schema.field(column_read(text, schema.names, use)).type
+    columns_in(text, schema.names, use)
+    return sql.value_type(text, schema, use)
 
 
-def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC") -> pa.Array:
+def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC", use: Use = Use.KEEP) -> pa.Array:
     """Return a column, or compute an expression; raises ``ValueError`` where it cannot be computed."""
     names = table.schema.names
-    return one_array(table.column(text)) if is_column(text, names) else sql.evaluate(text, table, timezone)
+    if is_column(text, names):
+        return one_array(table.column(column_read(text, names, use)))
+    return sql.evaluate(text, table, timezone, use)
 
 
 def may_read(text: str) -> tuple[str, ...]:

@@ -50,10 +50,13 @@ def reduce_by(
     """
     groups, one = group_by(list(keys.values()), rows.num_rows)
     values: dict[object, Values] = {}  # measures of the same values share what they read of them
-    for measure in (column.measure for column in states):
-        if measure.reads not in values:
-            values[measure.reads] = measure.values(rows, groups, times, timezone)
-    reduced = {c.name: c.measure.reduce_values(values[c.measure.reads]) for c in states}
+    reduced = {}
+    for column in states:
+        measure = column.measure
+        read = measure.reads, measure.columns(rows.column_names)  # which may be the numbers next to a text
+        if read not in values:
+            values[read] = measure.values(rows, groups, times, timezone)
+        reduced[column.name] = measure.reduce_values(values[read])
     return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
 
 

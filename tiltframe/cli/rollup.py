@@ -16,7 +16,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
-from aggr.tables.keys import columns_keys_may_read, plain_keys
+from aggr.tables.keys import plain_keys
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
@@ -25,6 +25,7 @@ from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_leniently
 from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
@@ -97,11 +98,11 @@ def rollup(
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
-        keys = columns_keys_may_read(frame.keyed_by)
-        opened = partial(open_source, given, frame.time, keys, reading, frame.timezone)
+        uses = frame.column_uses(reading.where)
+        opened = partial(open_source, given, frame.time, uses, reading, frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
-        source = replace(source, schema=settled(source.schema, frame, store))
+        source = replace(source, schema=settled(source.schema, frame, store, guessed=source.guessed))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
@@ -233,9 +234,10 @@ def _read(
 
     Rows that functions refuse are looked for in a second reading, once some have been refused.
     """
-    coded = source.coded(plain_keys(frame.keyed_by))
 
-    def watched(seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+    def watched(
+        coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
+    ) -> Iterator[pa.RecordBatch]:
         """Let the batches of files pass, at least one, and see when their rows were."""
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
@@ -252,17 +254,22 @@ def _read(
                 yield batch
             progress(0, file.stat().st_size)
 
-    def read(check: _Check | None = None) -> tuple[_Reduced, _Seen]:
+    def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _Seen]:
         seen = _Seen()
+        coded = source.coded(plain_keys(frame.keyed_by))
+        if bad is not None:
+            bad.begin_again()
         with progress_bar("rolling up", source.bytes) as progress:
-            return reduce(watched(seen, check, progress)), seen
+            return reduce(watched(coded, seen, check, progress)), seen
+
+    def read(check: _Check | None = None) -> tuple[_Reduced, _Seen]:
+        return read_widening(source, lambda source: read_with(source, check), Source.widened)
 
     try:
         return read()
     except UNREADABLE:
         if bad is None:
             raise
-    bad.begin_again()
     return read(lambda rows: reduce_rows(rows, frame))
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from aggr.tables.keys import columns_keys_may_read
+from aggr.arrow.normalize import one_array
 from tiltframe.cli.ingested_files import file_digest
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import (
@@ -29,10 +29,12 @@ from tiltframe.files.bad_rows import (
     open_leniently,
     sound,
 )
+from tiltframe.files.digits import check_floats
 from tiltframe.files.formats import without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
+from tiltframe.files.written_numbers import find_numbers, number_arrays, with_numbers
 from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
@@ -69,6 +71,7 @@ class Lines:
     arrival: bool = False
     bad: BadRows | None = None
     schema: pa.Schema | None = None
+    _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # of columns of text whose numbers are read
     _number: int = 1  # of the next line
 
     @property
@@ -150,10 +153,14 @@ class Lines:
                 f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
+        check_floats(rows, _STANDARD_INPUT, given.decode, self.reading)
         if self.arrival:
             rows = self._arrived(rows)
         time, reading = self.frame.time, self.reading
-        whole = with_time(rows.schema, time, reading)
+        if self.schema is None:
+            uses = self.frame.column_uses(reading.where)
+            self._numbers = find_numbers(rows.schema, lambda name: [one_array(rows.column(name))], uses, reading)
+        whole = with_numbers(with_time(rows.schema, time, reading), self._numbers)
         read = list(self.frame.columns_in(whole.names))
         if self.schema is None:
             self.frame.check(whole)
@@ -163,6 +170,8 @@ class Lines:
         if reading.time is None and (reading.unit(time) is not None or reading.time_format is not None):
             at = batch.schema.get_field_index(time)
             batch = batch.set_column(at, time, times_in(batch.column(at), time, reading).cast(INSTANT))
+        for name, numbers in number_arrays(batch, whole, reading):
+            batch = batch.append_column(name, numbers)
         found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
         event_times(found.column(time), time)
         return found
@@ -283,11 +292,13 @@ class Arrivals:
 
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""
-        keys = columns_keys_may_read(self.frame.keyed_by)
-        opened = partial(open_source, [path], self.frame.time, keys, self.reading, self.frame.timezone)
+        uses = self.frame.column_uses(self.reading.where)
+        opened = partial(open_source, [path], self.frame.time, uses, self.reading, self.frame.timezone)
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
-            source = replace(source, schema=settled(source.schema, self.store.frame, self.store))
+            source = replace(
+                source, schema=settled(source.schema, self.store.frame, self.store, guessed=source.guessed)
+            )
             self.store.check_states(self.store.frame.states_schema(source.schema))
         return source

@@ -23,6 +23,7 @@ from tiltframe.event_time import event_times
 from tiltframe.files.formats import delimiter_of, kind_of, open_text, own_schema
 from tiltframe.files.inputs import Source
 from tiltframe.files.json_arrays import is_array
+from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.soundness import record_pattern
 
@@ -142,6 +143,8 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
     """Read lines together; where that fails, halves of them, down to lines that cannot be read alone."""
     try:
         read(lines)
+    except LateType:
+        raise
     except UNREADABLE as error:
         if len(lines) == 1:
             return [], [(lines[0], error)]
@@ -183,6 +186,8 @@ def _whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
     """Read rows together; None where some of them cannot be read."""
     try:
         check(rows := read())
+    except LateType:
+        raise
     except UNREADABLE:
         return None
     return rows

@@ -9,27 +9,32 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
+from collections.abc import Callable, Collection
+from decimal import Decimal
 
 import pyarrow as pa
 
 from aggr.arguments import shortened, shown
 from aggr.arrow import compute as pc
+from aggr.arrow.normalize import one_array
+from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null where a number, a time or a truth is expected
 
+_WHOLE, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
+_DECIMAL_DIGITS = 38
 _MANY = 15  # so many digits, and fewer, are exact in a double
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return the pattern of the one text that stands for each value of a type; None where any text may."""
+    """Return the pattern of the texts that may stand for a value of a type alone; None where any text may."""
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
     if pa.types.is_floating(kind):
-        return r"(?i)^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9]|nan|-?inf)$"
+        return r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9]|-?[1-9](\.[0-9]*[1-9])?e[+-]?[0-9]+|(?i:nan|-?inf))$"
     return r"(?i)^(true|false)$" if pa.types.is_boolean(kind) else None
 
 
@@ -60,31 +65,53 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(column, number), plain, foreign)
 
 
-def check_digits(values: pa.Array, texts: pa.Array, name: str, file: Path, exact: bool, reading: ReadOptions) -> None:
-    """Raise ``ValueError`` naming what would be lost in a type that was guessed, and how to say what it is.
+def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
+    """Raise ``ValueError`` naming a number that a type that was guessed would round, and how to say what it is.
 
-    With ``exact`` each value must be written in one way only.
+    Sums and means may round fractions; what keeps or compares numbers may not.
     """
-    if exact:
-        _check_exact(pc.unique(texts).drop_null(), values.type, name, file, reading)
-    elif (most := largest(values)) is not None and most >= _EXACT:
+    if not pa.types.is_floating(values.type):
+        return
+    if (most := largest(values)) is not None and most >= _EXACT:
         large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
         for text in pc.unique(large).to_pylist():  # whole numbers that a double rounds, and those beyond the largest
             if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
-                raise _lost(text, values.type, name, file, reading)
+                raise ValueError(lost(text))
+    if Use.ORDER in uses and (rounded := first_rounded(texts, values)) is not None:
+        raise ValueError(lost(rounded))
 
 
-def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:
-    """Refuse texts that are not the only ones for their values."""
+def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
+    """Return the first text whose number is not that of its double's shortest text; None if there is none."""
+    long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
+    if not pc.any(long).as_py():
+        return None
+    texts, values = texts.filter(long), values.filter(long)
+    other = texts.filter(pc.not_equal(values.cast(pa.string()), texts))
+    for text in pc.unique(other).to_pylist():
+        if Decimal(text) != Decimal(repr(float(text))):
+            return str(text)
+    return None
+
+
+def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
+    """Return the first text that a value of a type would not be written as; None if there is none.
+
+    >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
+    ('007', None)
+    """
     pattern = canonical(kind)
     if pattern is None:
-        return
+        return None
     lossy = texts.filter(pc.invert(pc.match_substring_regex(texts, pattern)))
-    if not len(lossy) and pa.types.is_floating(kind):
-        long = texts.filter(pc.greater(pc.utf8_length(texts), _MANY)).to_pylist()
-        lossy = pa.array([text for text in long if _rounds(text, exact=True)], pa.string())
     if len(lossy):
-        raise _lost(lossy[0].as_py(), kind, name, file, reading)
+        return str(lossy[0].as_py())
+    if pa.types.is_floating(kind):
+        doubtful = pc.or_(pc.greater(pc.utf8_length(texts), _MANY), pc.match_substring(texts, "e"))
+        for text in pc.unique(texts.filter(doubtful)).to_pylist():
+            if text is not None and _rounds(text, exact=True):
+                return str(text)
+    return None
 
 
 def largest(values: pa.Array) -> float | None:
@@ -99,52 +126,83 @@ def _rounds(text: str, exact: bool) -> bool:
         return True
     if re.fullmatch(r"[+-]?[0-9]+", text):
         return int(float(text)) != int(text)
-    return exact and text.lower() != repr(float(text))
+    return exact and _plain_exponent(text.lower()) != _plain_exponent(repr(float(text)))
 
 
-def _lost(text: str, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> ValueError:
+def _plain_exponent(number: str) -> str:
+    """Write 1e+100 and 1e-07 as 1e100 and 1e-7."""
+    return re.sub(r"e([+-]?)0*", lambda sign: "e-" if sign[1] == "-" else "e", number)
+
+
+def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
+    """Write that a text would not be kept in the type that was guessed, and how to say what it is.
+
+    ``exact`` is the type that holds all values of the column, if there is one.
+    """
     guessed = "float64" if kind == pa.float64() else str(kind)
-    return ValueError(
-        f"{file}: {shown(text)} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
-        f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, _number(text))}"
+    return (
+        f"{where}: {shown(text)} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
+        f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, exact or 'float64')}"
     )
 
 
-def _number(text: str) -> str:
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
-        return "bool" if text.lower() in ("true", "false") else "float64"
-    number = int(text)
-    if -(2**63) <= number < 2**63:
-        return "int64"
-    return "uint64" if 0 <= number < 2**64 else "decimal(38)" if abs(number) < 10**38 else "float64"
+def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
+    """Raise ``ValueError`` if doubles in JSON rows, in their structs or lists, stand for whole numbers that they round.
 
-
-def check_floats(batch: pa.RecordBatch, file: Path, reading: ReadOptions) -> pa.RecordBatch:
-    """Let a batch of JSON pass, unless doubles in it, or in its structs, stand for whole numbers that they round."""
+    Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` reads what the rows were
+    parsed from, which ``source`` names in errors.
+    """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        _check_doubles(column, name, file, reading)
-    return batch
+        _check_doubles(one_array(column), name, source, text, reading)
 
 
-def _check_doubles(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
+def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
     if name in reading.declared:
         return
     if pa.types.is_struct(column.type):
         for field in column.type:
-            _check_doubles(pc.struct_field(column, [field.name]), f"{name}.{field.name}", file, reading)
+            inner = pc.struct_field(column, [field.name])
+            _check_doubles(inner, f"{name}.{field.name}", source, text, reading)
+    elif pa.types.is_list(column.type):
+        _check_doubles(pc.list_flatten(column), name, source, text, reading)
     elif pa.types.is_floating(column.type) and (most := largest(column)) is not None and most >= _EXACT:
-        _look_for_whole(file, name, reading)
+        _check_whole_numbers(name, source, text(), reading)
 
 
-def _look_for_whole(file: Path, name: str, reading: ReadOptions) -> None:
-    """Search a file of JSON lines for whole numbers in a column that a double rounds."""
-    last = name.rpartition(".")[2]  # of a field of a struct
-    number = re.compile(re.escape(json.dumps(last, ensure_ascii=False)) + r"\s*:\s*(-?[0-9]{16,})(?![0-9.eE])")
-    with pa.input_stream(file, compression="detect") as stream:
-        text = stream.read().decode(reading.encoding)
-    for found in number.finditer(text):
-        if _rounds(found[1], exact=False):
+def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions) -> None:
+    """Search JSON for whole numbers of a column, or of a field of this name, that a double rounds."""
+    last = re.escape(json.dumps(name.rpartition(".")[2], ensure_ascii=False))
+    numbers = [
+        number
+        for value in re.finditer(last + r"\s*:\s*(\[[^\]{]*|-?[0-9][0-9.eE+-]*)", text)
+        for number in re.findall(r"(?<![\w.+-])-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", value[1])
+    ]
+    are_whole = all(re.fullmatch(_WHOLE, number) for number in numbers)
+    for number in numbers:
+        beyond = are_whole and not -(2**63) <= int(number) < 2**63
+        if re.fullmatch(_WHOLE, number) and (beyond or _rounds(number, exact=False)):
+            kind = exact_type(numbers) or "float64"
             raise ValueError(
-                f"{file}: {shortened(found[1])} in the column {name!r} would lose digits as float64; "
-                f"say {reading.say(name, _number(found[1]))}"
+                f"{source}: {shortened(number)} in the column {name!r} would lose digits as float64; "
+                f"say {reading.say(name, kind)}"
             )
+
+
+def exact_type(numbers: Collection[str]) -> str | None:
+    """Name the type that holds numbers exactly, whole ones and fractions; None if no type has so many digits.
+
+    >>> exact_type(["1", "-2"]), exact_type(["9223372036854775808"]), exact_type(["0.25", "-3"]), exact_type(["9" * 40])
+    ('int64', 'uint64', 'decimal(3, 2)', None)
+    """
+    values = [Decimal(number) for number in numbers if re.fullmatch(_FINITE, number.strip())]
+    if len(values) < len(numbers):
+        return None
+    fraction = max((max(-int(value.as_tuple().exponent), 0) for value in values), default=0)
+    low, high = min(values, default=Decimal(0)), max(values, default=Decimal(0))
+    if not fraction:
+        if low >= -(2**63) and high < 2**63:
+            return "int64"
+        if low >= 0 and high < 2**64:
+            return "uint64"
+    digits = max(len(str(int(max(abs(low), abs(high))))) + fraction, 1)
+    return f"decimal({digits}, {fraction})" if digits <= _DECIMAL_DIGITS else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +15,23 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 from aggr.arrow import compute as pc
-from aggr.arrow.normalize import is_number
+from aggr.arrow.normalize import is_number, normalize
+from aggr.sql.number_columns import Use
+from aggr.tables.column_uses import Uses
 from aggr.tables.partial_aggregation import REDUCE_ROWS
-from tiltframe.files.digits import NO_NUMBER, canonical, check_digits, check_floats, from_text
+from tiltframe.files.digits import (
+    NO_NUMBER,
+    canonical,
+    check_digits,
+    check_floats,
+    exact_type,
+    first_unfaithful,
+    from_text,
+    lost,
+    plain_numbers,
+)
 from tiltframe.files.json_arrays import ArrayLines, is_array
+from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
@@ -26,6 +40,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
 _HEAD = 1 << 12  # in which an array begins, if a file is one
+_PARQUET_ROWS = 1 << 16  # by which numbers that Parquet holds as text are told
 _INFERRED_BYTES = 1 << 24  # types are inferred from so much of a CSV or JSON file
 
 
@@ -67,14 +82,31 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
     return schema
 
 
+def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
+    """Read some columns of the first rows of a file as they are written: those by which types are inferred."""
+    if kind_of(file) == "csv" or kind_of(file) == "tsv":
+        with open_text(file) as stream:
+            batch = open_csv(
+                stream, file, reading, pa.schema([(name, pa.string()) for name in names])
+            ).read_next_batch()
+        return dict(zip(names, batch.columns, strict=True))
+    if kind_of(file) == "json":
+        schema = pa.schema([(name, pa.string()) for name in names])
+        with _json_stream(file, reading) as stream:
+            options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
+            batch = pajson.open_json(stream, options, _json_lines(schema)).read_next_batch()
+        return {name: batch.column(name) for name in names}
+    batch = _parquet(file).head(_PARQUET_ROWS, columns=list(names)).combine_chunks()
+    return {name: normalize(batch.column(name)) for name in names}
+
+
 def read(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
+    file: Path, columns: Sequence[str], wanted: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a file: those that it has; of JSON lines, where one may come late, any.
 
     ``wanted`` are the types that text files are read in; what is a dictionary there is one as Parquet is read, too.
-    Values of the columns ``exact``, keys, must be the digits that a text file writes; of those whose types ``reading``
-    gives no digits are checked.
+    Digits are checked by the ``uses`` of a column, unless ``reading`` declares its type.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
@@ -84,35 +116,61 @@ def read(
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             for batch in pajson.open_json(stream, options, _json_lines(schema)):
-                yield without_nothing(check_floats(batch, file, reading), reading.null)
+                check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
+                yield without_nothing(batch, reading.null)
     else:
-        yield from _read_csv(file, columns, wanted, exact, reading)
+        yield from _read_csv(file, columns, wanted, uses, reading)
 
 
 def _read_csv(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
+    file: Path, columns: Sequence[str], wanted: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: wanted.field(name).type for name in columns}
-    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, exact, reading)}
+    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _of(uses, name), reading)}
     schema = pa.schema(pa.field(name, pa.string() if name in texts else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
             batch = without_nothing(batch, ["", *reading.null], texts)
             for place, name in enumerate(batch.schema.names):
                 if name in texts:
-                    values, written = from_text(batch.column(place), kinds[name], reading)
+                    column = batch.column(place)
+                    values, written = from_text(column, kinds[name], reading)
                     if name not in reading.declared:
-                        check_digits(values, written, name, file, name in exact, reading)
+                        of_column = _of(uses, name)
+                        explain = partial(_lost, file=file, name=name, kind=kinds[name], reading=reading)
+                        if Use.KEEP in of_column and (text := first_unfaithful(written, kinds[name])) is not None:
+                            raise LateType(name, pa.string(), partial(explain, text))
+                        check_digits(values, written, of_column, explain)
                     batch = batch.set_column(place, name, values)
             yield batch
 
 
-def _comes_as_text(name: str, kind: pa.DataType, exact: Sequence[str], reading: ReadOptions) -> bool:
-    """Say whether a column is read as text first: to see its digits, or as its numbers are written in their own way."""
+def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
+    """Write that a text would be lost, with a type that holds all values of its column."""
+    return lost(text, kind, str(file), reading, name, _exact_type(file, name, reading))
+
+
+def _exact_type(file: Path, name: str, reading: ReadOptions) -> str | None:
+    """Name the type that holds all numbers of a column of a CSV file exactly; None if there is none."""
+    texts = set[str]()
+    with open_text(file) as stream:
+        for batch in open_csv(stream, file, reading, pa.schema([(name, pa.string())])):
+            column = plain_numbers(batch.column(0), reading) if reading.own_numbers else batch.column(0)
+            nothing = pa.array([*NO_NUMBER, *reading.null])
+            texts |= set(pc.unique(column.filter(pc.invert(pc.is_in(column, nothing)))).drop_null().to_pylist())
+    return exact_type(texts)
+
+
+def _of(uses: Uses, name: str) -> frozenset[Use]:
+    return uses.get(name, frozenset())
+
+
+def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
+    """Return whether a column is read as text first: to see its digits, or because numbers are not written as usual."""
     if reading.own_numbers and is_number(kind):
         return True
     guessed = name not in reading.declared
-    return guessed and (pa.types.is_floating(kind) or (name in exact and canonical(kind) is not None))
+    return guessed and (pa.types.is_floating(kind) or (Use.KEEP in uses and canonical(kind) is not None))
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
@@ -138,6 +196,12 @@ def open_csv(
         decimal_point=reading.point,
     )
     return pacsv.open_csv(stream, options, parse, convert)
+
+
+def _whole_text(file: Path, reading: ReadOptions) -> str:
+    with open_text(file) as stream:
+        text: str = stream.read().decode(reading.encoding)
+    return text
 
 
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:

@@ -13,18 +13,30 @@ from pathlib import Path
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.arrow.normalize import normalize, normalized_type
+from aggr.arrow.normalize import is_number, normalize, normalized_type
 from aggr.sql.inputs import columns_in
+from aggr.sql.number_columns import Use, number_column
+from aggr.tables.column_uses import ColumnUses, Uses
 from tiltframe.event_time import INSTANT
-from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read
+from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read
+from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.soundness import check_text
+from tiltframe.files.written_numbers import (
+    find_numbers,
+    is_guess,
+    needs_numbers,
+    number_arrays,
+    stays_text,
+    with_numbers,
+)
 from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
 from tiltframe.store_folders import is_store
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
 _NOTHING = ReadOptions()
+_NO_USES = ColumnUses()
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,8 @@ class Source:
     """Files of any of the formats, read with one schema.
 
     ``schema`` has every column of every file, each in the type that holds all of them, or that was declared; ``time``
-    names the column of event times; ``keys`` the columns whose values must be what a text file writes. ``timezone`` is
+    names the column of event times; ``uses`` says how columns are used, which decides which digits matter. A column of
+    text whose numbers are read has these next to it (`aggr.sql.number_columns`). ``timezone`` is
     of the clock that expressions of ``reading`` read times on; ``own`` has the columns before the time is computed, if
     it is; ``written`` those that each file has by itself, as far as it has been looked at.
     """
@@ -40,7 +53,7 @@ class Source:
     files: tuple[Path, ...]
     schema: pa.Schema
     time: str
-    keys: tuple[str, ...] = ()
+    uses: Uses = field(default_factory=dict)
     reading: ReadOptions = _NOTHING
     timezone: str = "UTC"
     own: pa.Schema | None = None
@@ -51,12 +64,31 @@ class Source:
         """The size of all files."""
         return sum(file.stat().st_size for file in self.files)
 
+    @property
+    def guessed(self) -> list[str]:
+        """The columns of text files whose types were not declared."""
+        files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
+        if len(files) < len(self.files):
+            return []
+        return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
+
     def coded(self, names: Sequence[str]) -> Source:
         """Read texts as dictionaries, where all files are Parquet's, which holds them so: grouping begins with that."""
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
-        fields = [f.with_type(_CODES) if f.name in names and pa.types.is_string(f.type) else f for f in self.schema]
+        coded = [name for name in names if number_column(name) not in self.schema.names]
+        fields = [f.with_type(_CODES) if f.name in coded and pa.types.is_string(f.type) else f for f in self.schema]
         return replace(self, schema=pa.schema(fields))
+
+    def widened(self, late: LateType) -> Source:
+        """Return the source with the wider type of a column; its numbers are next to it if they are read as well."""
+        at = self.schema.get_field_index(late.column)
+        before = self.schema.field(at).type
+        schema = self.schema.set(at, self.schema.field(at).with_type(late.kind))
+        if pa.types.is_string(late.kind) and is_number(before):
+            uses = self.uses.get(late.column, frozenset())
+            schema = with_numbers(schema, {late.column: before} if needs_numbers(uses, is_declared=False) else {})
+        return replace(self, schema=schema)
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
         """Read some columns of every row, at least one batch; ``done`` hears of each file that is through."""
@@ -80,14 +112,17 @@ class Source:
                 _check_sound(file, self.reading)
                 late = kind_of(file) == "json"  # a column of JSON lines may come after the first ones
                 present = [name for name in own.names if late or name in written.names]
-                rows = read(file, present, wanted, self.keys, self.reading)
+                rows = read(file, present, wanted, self.uses, self.reading)
             for batch in rows:
-                yield prepared(self._widened(batch, own, file), columns, self.time, self.reading, self.timezone)
+                batch = self._widened(batch, own, file)
+                for name, numbers in number_arrays(batch, self.schema, self.reading):
+                    batch = batch.append_column(name, numbers)
+                yield prepared(batch, columns, self.time, self.reading, self.timezone)
         except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(wanted.names, wanted.types, strict=True))
-            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading, self.keys)) from None
+            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading, self._kept())) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
@@ -95,6 +130,9 @@ class Source:
     def needs(self, columns: Sequence[str]) -> pa.Schema:
         """Say what is read of files to give some columns."""
         return rows_before(columns, self.schema, self.own, self.time, self.reading)
+
+    def _kept(self) -> list[str]:
+        return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
         """Check the schema; where a column is text for a value that is no number, say which it is, and its line."""
@@ -160,7 +198,7 @@ class Source:
 def open_source(
     inputs: Sequence[str | Path],
     time: str,
-    keys: Sequence[str] = (),
+    uses: ColumnUses = _NO_USES,
     reading: ReadOptions = _NOTHING,
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
@@ -168,8 +206,9 @@ def open_source(
     """Find the files of inputs, files or folders, and agree on a schema.
 
     A folder stands for all files of a known format below it, but for those of stores. The column of event times may be
-    written in another way in each file; the values of ``keys`` must be the digits that a text file writes; expressions
-    of ``reading`` read times on the clock of the time zone; ``sample`` gives what types are told by in place of a file.
+    written in another way in each file; ``uses`` says which columns keep the digits that a text file writes;
+    expressions of ``reading`` read times on the clock of the time zone; ``sample`` gives what types are told by in
+    place of a file.
 
     Raises ``FileNotFoundError`` if a path is not there, ``ValueError`` if a folder has no data, a format is unknown, a
     file is empty or damaged, or two files do not fit.
@@ -189,7 +228,7 @@ def open_source(
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
         try:
-            schema = own if schema is None else pa.unify_schemas([schema, own], promote_options="permissive")
+            schema = own if schema is None else _unified(schema, own, uses)
         except pa.ArrowException as error:
             raise ValueError(
                 f"{file} does not fit the files before it: {_first_line(error)}{_hint(error, reading)}"
@@ -198,8 +237,55 @@ def open_source(
     at = schema.get_field_index(time)
     if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # no rows, or no times
         schema = schema.set(at, pa.field(time, INSTANT))
+    by_column = uses.among(schema.names)
+    texts = {
+        file: names for file in files if (names := _written_as_text(file, written[file], schema, by_column, reading))
+    }
+    samples = {file: first_texts(sample(file), names, reading) for file, names in texts.items()}
+    schema = _with_texts(schema, samples, by_column, reading)
+    numbers = find_numbers(
+        schema, lambda name: [sample[name] for sample in samples.values() if name in sample], uses, reading
+    )
     own = None if reading.time is None else schema
-    return Source(tuple(files), with_time(schema, time, reading), time, tuple(keys), reading, timezone, own, written)
+    schema = with_numbers(with_time(schema, time, reading), numbers)
+    return Source(tuple(files), schema, time, by_column, reading, timezone, own, written)
+
+
+def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
+    """Unify the schemas of two files; a column that is kept and is text in one of them is text in both."""
+    by_column = uses.among(schema.names)
+    for name in by_column.keys() & set(other.names):
+        kinds = {schema.field(name).type, other.field(name).type}
+        if pa.string() in kinds and all(kind == pa.string() or is_guess(kind) for kind in kinds):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+            other = other.set(other.get_field_index(name), pa.field(name, pa.string()))
+    return pa.unify_schemas([schema, other], promote_options="permissive")
+
+
+def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
+    """Name the columns of a file whose texts decide: guesses that something keeps, and texts that may be numbers."""
+    names = []
+    for name in [name for name in uses if name in written.names]:
+        kind, of_column = schema.field(name).type, uses[name]
+        is_guessed = is_guess(kind) and kind_of(file) in ("csv", "tsv") and name not in reading.declared
+        if (is_guessed and of_column & {Use.TEXT, Use.KEEP}) or (
+            pa.types.is_string(kind) and needs_numbers(of_column, name in reading.declared)
+        ):
+            names.append(name)
+    return names
+
+
+def _with_texts(
+    schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
+) -> pa.Schema:
+    """Return the schema in which columns of digits are text that a number would not be written as."""
+    for name in dict.fromkeys(name for sample in samples.values() for name in sample):
+        at = schema.get_field_index(name)
+        kind = schema.field(at).type
+        parts = [sample[name] for sample in samples.values() if name in sample]
+        if is_guess(kind) and stays_text(parts, kind, uses[name], reading):
+            schema = schema.set(at, pa.field(name, pa.string()))
+    return schema
 
 
 def _files(path: Path) -> list[Path]:
@@ -261,7 +347,7 @@ def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.S
                     f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
                 )
         elif declared_kind is not None:
-            kind = declared_kind
+            kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
         elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
             kind = pa.string()  # the expression puts texts together
         fields.append(pa.field(name, kind))

@@ -143,13 +143,15 @@ class ReadOptions:
         Parameters
         ----------
         path : str
-            Of a field after its struct's, ``http.status``.
+            Of a field after its struct's, ``http.status``; of a list's elements that of the list.
         inferred : pa.DataType
 
         Returns
         -------
         pa.DataType
         """
+        if pa.types.is_list(inferred):
+            return pa.list_(self.typed(path, inferred.value_type))
         if path in self.declared or not pa.types.is_struct(inferred):
             return self.declared.get(path, inferred)
         return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])

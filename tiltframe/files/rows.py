@@ -11,6 +11,7 @@ from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import filterable, is_number
 from aggr.sql.inputs import columns_in, values_in
+from aggr.sql.number_columns import text_column
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.time_format import fractional, read_format
@@ -30,7 +31,7 @@ def rows_before(
 ) -> pa.Schema:
     """Say which columns are read, so that `prepared` gives those of these names: of ``own`` before time is computed."""
     before = schema if own is None else own
-    read = [name for name in columns if name != time or reading.time is None]
+    read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
         read += columns_in(reading.time, before.names)
     for name in sql.columns_of(reading.where):

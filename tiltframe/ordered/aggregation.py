@@ -278,7 +278,7 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    rows = whole_or_batches(data, "data", time, list(keys), reading)
+    rows = whole_or_batches(data, "data", time, made.query.column_uses(), reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return made.finish(rows)
     parts = [made.add(batch) for batch in some_batches(rows)]

@@ -250,7 +250,7 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    rows = whole_or_batches(data, "data", frame.order.time, frame.order.keys, reading)
+    rows = whole_or_batches(data, "data", frame.order.time, made.query.column_uses(), reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return made.add(rows)
     return pa.concat_tables([made.add(batch) for batch in some_batches(rows)])

@@ -12,6 +12,7 @@ from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.function import EVENT_TIME
 from aggr.tables.by_key import check_rows, columns_read
+from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.ordered.sequence import Order, check_inputs
@@ -79,6 +80,10 @@ class OrderedQuery:
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
+
+    def column_uses(self, where: str | None = None) -> ColumnUses:
+        """Return how keys, measures and a condition use columns, as `tiltframe.TiltFrame.column_uses` does."""
+        return ColumnUses(self.keyed_by, tuple((column.measure,) for column in self.columns), where)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse data that does not fit, by the schema of its rows, as `tiltframe.TiltFrame.check` does."""

@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from aggr.tables.keys import columns_keys_may_read
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.cost import BODY_BYTES, Limits
@@ -56,7 +55,7 @@ class Writing:
 
         def append() -> bool:
             store = self._stores[request.path_params["name"]]
-            rows = _from_lines(body, store) if kind == LINES else _from_stream(body)
+            rows = read_lines(body, store) if kind == LINES else _from_stream(body)
             return store.append_rows(rows, writer, number)
 
         return JSONResponse({"added": await self._pool.run(append)})
@@ -76,7 +75,7 @@ class Writing:
             rows = rows_of_metrics(_unpacked(body) if is_packed else body, kind == JSON, store.frame.time)
             if not rows:
                 return
-            events = _from_lines("".join(json.dumps(row) + "\n" for row in rows).encode(), store)
+            events = read_lines("".join(json.dumps(row) + "\n" for row in rows).encode(), store)
             if numbered:
                 store.append_rows(events, *numbered)
             else:
@@ -132,16 +131,14 @@ def _unpacked(body: bytes) -> bytes:
     return unpacked
 
 
-def _from_lines(body: bytes, store: FrameStore) -> pa.Table:
+def read_lines(body: bytes, store: FrameStore) -> pa.Table:
     """Read JSON lines as files of them are read, in the types of the columns that the store was made of."""
     frame = store.frame
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(body)
         file.flush()
         try:
-            source = open_source(
-                [file.name], frame.time, columns_keys_may_read(frame.keyed_by), timezone=frame.timezone
-            )
+            source = open_source([file.name], frame.time, frame.column_uses(), timezone=frame.timezone)
             source = replace(source, schema=settled(source.schema, frame, store, of_numbers=True))
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import labelled, row_batches
+from tiltframe.level_chain import from_rows, labelled
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
@@ -436,8 +437,13 @@ class FrameStore(Maintenance):
         """
         check_writer(writer, commit)
         checked_records(recorded)
-        batches = row_batches(data, self.frame, reading)
-        with spilled(batches, self.frame, checked_whole(max_bytes, "max_bytes", 1)) as slices:
+        bound = checked_whole(max_bytes, "max_bytes", 1)
+        with ExitStack() as held:
+
+            def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
+                return held.enter_context(spilled(batches, self.frame, bound))
+
+            slices = from_rows(data, self.frame, reading, spill)
             return self.append_spilled(slices, writer, commit, recorded) is not None
 
     def append_spilled(

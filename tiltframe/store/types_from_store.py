@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from aggr.arrow.normalize import is_number
 from aggr.tables.keys import key_columns, key_type, plain_keys
+from tiltframe.files.written_numbers import is_guess, with_numbers
 from tiltframe.frame import TiltFrame
 from tiltframe.store.frame_store import FrameStore
 
+_NUMBERS = (pa.int64(), pa.float64())
 _KINDS = (
     *(pa.float64(), pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.date32(), pa.float32(), pa.int32()),
     *(pa.timestamp(unit, zone) for unit in ("us", "ms", "ns") for zone in ("UTC", None)),
 )
 
 
-def settled(schema: pa.Schema, frame: TiltFrame, store: FrameStore, of_numbers: bool = False) -> pa.Schema:
+def settled(
+    schema: pa.Schema, frame: TiltFrame, store: FrameStore, of_numbers: bool = False, guessed: Collection[str] = ()
+) -> pa.Schema:
     """Give columns of nothing but nulls the types that make the states which a store keeps.
 
     Where it has none yet, or no type does, they stay as they are. With ``of_numbers`` also columns of numbers that
     would make other states are given such a type: few rows may have whole numbers alone where others have fractions.
+    Columns that are ``guessed`` to be of numbers, because a text file writes digits, may be text in the store.
     """
     kept = store.schema
     if kept is None:
         return schema
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
-        misfit = of_numbers and is_number(schema.field(at).type) and not _fits(schema, frame, kept, name)
-        if not (misfit or pa.types.is_null(schema.field(at).type)):
+        before = schema.field(at).type
+        may_change = (of_numbers and is_number(before)) or (name in guessed and is_guess(before))
+        misfit = may_change and not _fits(schema, frame, kept, name)
+        if not (misfit or pa.types.is_null(before)):
             continue
         kinds = [key_type(kept.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
-        choices = (schema.set(at, pa.field(name, kind)) for kind in kinds)
+        choices = [schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(before, kind))]
+        if name in guessed and is_guess(before):
+            texts = schema.set(at, pa.field(name, pa.string()))
+            choices += [with_numbers(texts, {name: kind}) for kind in dict.fromkeys([before, *_NUMBERS])]
         schema = next((choice for choice in choices if _fits(choice, frame, kept, name)), schema)
     return schema
+
+
+def _narrows(before: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type has no fractions, and the guess has."""
+    return bool(pa.types.is_floating(before) and pa.types.is_integer(kind))
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, name: str) -> bool:

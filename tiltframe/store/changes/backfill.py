@@ -17,12 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, shown
-from aggr.tables.keys import columns_keys_may_read
 from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import row_batches
+from tiltframe.level_chain import frame_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store.changes.compaction import Progress
 from tiltframe.store.query.time_range import read_time_range
@@ -99,8 +98,7 @@ def plan_backfill(
             raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
         return Backfill(writer, _ranges(frame, span, chunk, newest_first), asked, _of_function(data, frame, options))
     paths = [path.resolve() for path in _paths(data)]
-    keys = columns_keys_may_read(frame.keyed_by)
-    source = open_source(paths, frame.time, keys, options, frame.timezone)
+    source = open_source(paths, frame.time, frame.column_uses(options.where), options, frame.timezone)
     source.check(frame.check)
     times = {file: _times(source, file) for file in source.files}
     held = [each for each in times.values() if each is not None]
@@ -150,7 +148,7 @@ def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
     def batches(span: Range) -> Iterator[pa.RecordBatch]:
         begin = dt.datetime.fromtimestamp(0, dt.UTC)
         data = rows(*(begin + dt.timedelta(microseconds=at) for at in span))
-        for batch in row_batches(data, frame, reading):
+        for batch in frame_batches(data, frame, reading):
             if not _inside(batch, frame, span).all():
                 raise ValueError(
                     f"the rows of {as_text(span[0])} to {as_text(span[1])} have times outside, which would count in "

@@ -23,10 +23,11 @@ from aggr.arguments import is_name, nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.call_text import read_as
+from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import key_column
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.level_chain import instants_of
-from tiltframe.tabular import rows_of
+from tiltframe.tabular import consume, rows_of
 from windows import MIN_INSTANT
 
 VALID = ("now", "as_of")
@@ -150,8 +151,8 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     >>> store.query("1h", keys={"site": lookup("device", sites)}, flat=True).select(["site", "n"]).to_pylist()
     [{'site': 'berlin', 'n': 2}, {'site': 'paris', 'n': 1}]
     """
-    schema, batches = rows_of(table, "the table of a lookup", None, SINCE, [key])
-    return Lookup(key, pa.Table.from_batches(batches, schema), valid)
+    rows = rows_of(table, "the table of a lookup", None, SINCE, ColumnUses({key: key}))
+    return Lookup(key, consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), valid)
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, str | Lookup] | None:

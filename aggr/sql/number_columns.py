@@ -1,0 +1,64 @@
+"""Number columns: a column of text may have its numbers next to it, for what reads it as a number.
+
+``zip = '007'`` compares text, ``zip > 100`` numbers. Where a column is read both ways, a table may hold it twice: the
+text as it is written, and next to it a column of its numbers, `number_column`. Each reader takes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+
+_NUMBERS_OF = "\ue000"  # of the private use area, so that no column of a user's has it
+
+
+class Use(Enum):
+    """How values of a column are read.
+
+    ``TEXT`` needs text, ``KEEP`` keeps them as they are written, ``NUMBER`` is for arithmetic, ``ORDER`` compares them,
+    ``ANY`` looks for nulls only, and ``VALUE`` passes them on to what reads the expression.
+    """
+
+    TEXT = "text"
+    KEEP = "keep"
+    NUMBER = "number"
+    ORDER = "order"
+    ANY = "any"
+    VALUE = "value"
+
+
+def number_column(name: str) -> str:
+    """Name the column that holds the numbers of a column of text.
+
+    >>> number_column("price") == "price"
+    False
+    """
+    return _NUMBERS_OF + name
+
+
+def text_column(name: str) -> str:
+    """Name the column that a user knows, of this column or of the numbers next to it.
+
+    >>> text_column(number_column("price"))
+    'price'
+    """
+    return name.removeprefix(_NUMBERS_OF)
+
+
+def column_read(name: str, names: Collection[str], use: Use) -> str:
+    """Return the column that is read for a use of a column: itself, or the numbers next to it if ``names`` has them.
+
+    >>> column_read("price", ["price"], Use.NUMBER)
+    'price'
+    """
+    numbers = number_column(name)
+    return numbers if use in (Use.NUMBER, Use.ORDER) and numbers in names else name
+
+
+def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
+    """Return the columns that a table must have for a use of a column: itself, which names it, and what is read.
+
+    >>> columns_of_use("price", ["price"], Use.NUMBER)
+    ('price',)
+    """
+    return tuple(dict.fromkeys([name, column_read(name, names, use)]))

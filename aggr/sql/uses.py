@@ -1,0 +1,103 @@
+"""Uses: whether an expression reads a column as text, or as a number."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sqlglot import expressions as exp
+
+from aggr.sql.fields import name_of
+from aggr.sql.function_table import COMPARISONS, DOUBLE, NUMBER, TABLE, TEXT
+from aggr.sql.number_columns import Use
+from aggr.sql.parse import CONDITION, parsed
+
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
+_JOINING = (exp.DPipe, exp.Concat)
+_COMPARING = (*COMPARISONS, exp.Between, exp.In)
+_CHOOSING = (exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least)
+_NOT_NUMBERS = exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
+
+
+def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
+    """List the columns that a condition or an expression reads, each with its use.
+
+    Parameters
+    ----------
+    text : str or None
+        None reads none.
+    what : "condition" or "expression"
+        What an error calls it.
+
+    Returns
+    -------
+    tuple of (str, Use)
+        In order of appearance; a column that is read in two ways comes twice.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> [(name, use.value) for name, use in uses_of("zip = '007' AND price * 2 > 5")]
+    [('zip', 'text'), ('price', 'number')]
+    """
+    return () if text is None else _uses(text, what)
+
+
+@lru_cache(maxsize=256)
+def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
+    tree = parsed(text, what)
+    found = [(name_of(column), use_of(column)) for column in tree.find_all(exp.Column, bfs=False)]
+    return tuple(dict.fromkeys(found))
+
+
+def use_of(column: exp.Expr) -> Use:
+    """Return how the parts of an expression around a column read it."""
+    node = column
+    while (parent := node.parent) is not None:
+        if isinstance(parent, _ARITHMETIC):
+            return Use.NUMBER
+        if isinstance(parent, _JOINING):
+            return Use.TEXT
+        if isinstance(parent, _COMPARING):
+            return _compared(parent)
+        if isinstance(parent, exp.Cast):  # TryCast is one
+            return Use.TEXT if parent.to.this in _NOT_NUMBERS else Use.NUMBER
+        if isinstance(parent, _CHOOSING):
+            literals = _literals(parent)
+            if literals or isinstance(parent, exp.Greatest | exp.Least):
+                return Use.TEXT if True in literals else Use.ORDER
+        elif not isinstance(parent, exp.Paren):
+            return _argument_use(parent, str(node.arg_key))
+        node = parent
+    return Use.VALUE
+
+
+def _compared(node: exp.Expr) -> Use:
+    """Return how a comparison reads its columns: as text if it compares with a text that is written out."""
+    return Use.TEXT if True in _literals(node) else Use.ORDER
+
+
+def _literals(node: exp.Expr) -> set[bool]:
+    """Return for each constant among a node's arguments, not for those in its conditions, whether it is a text."""
+    found = set[bool]()
+    for child in node.iter_expressions():
+        inner = child.unnest()
+        if isinstance(inner, exp.Literal):
+            found.add(bool(inner.is_string))
+        elif isinstance(inner, exp.Neg) and isinstance(inner.this, exp.Literal):
+            found.add(False)
+        elif isinstance(inner, exp.If) and isinstance(node, exp.Case):
+            found |= {bool(part.is_string) for part in inner.iter_expressions() if isinstance(part, exp.Literal)}
+    return found
+
+
+def _argument_use(node: exp.Expr, argument: str) -> Use:
+    """Return how a function of the table reads an argument."""
+    rule = TABLE.get(type(node))
+    take = rule.arguments[argument].take if rule is not None and argument in rule.arguments else None
+    if take is TEXT.take:
+        return Use.TEXT
+    return Use.NUMBER if take in (NUMBER.take, DOUBLE.take) else Use.ANY

@@ -1,0 +1,94 @@
+"""Column uses: for each column of rows, whether keys and measures keep, order or compute with its values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from aggr import sql
+from aggr.measure import Measure
+from aggr.sql.inputs import columns_in, is_column
+from aggr.sql.number_columns import Use
+from aggr.tables.keys import columns_keys_may_read
+
+Uses = Mapping[str, frozenset[Use]]
+_NUMBERS = frozenset({Use.NUMBER, Use.ORDER})
+_NONE: frozenset[Use] = frozenset()
+
+
+@dataclass(frozen=True)
+class ColumnUses:
+    """The texts that read columns: keys, inputs of measures, and a condition on rows.
+
+    ``measures`` are grouped by the column of states that they share.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> uses = ColumnUses({"zip": "zip"}, ((aggr.sum("price * 2"),),)).among(["zip", "price"])
+    >>> {name: [use.value for use in found] for name, found in uses.items()}
+    {'zip': ['keep'], 'price': ['number']}
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    measures: tuple[tuple[Measure, ...], ...] = ()
+    where: str | None = None
+
+    def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
+        """Return the uses of the columns of these names; a column that nothing reads is left out.
+
+        A text that reads a column which is not among them is left out as well: the frame refuses it later.
+        """
+        found: dict[str, frozenset[Use]] = {}
+        for text, use in self._texts():
+            for name, part in _uses_in(text, names):
+                found[name] = found.get(name, _NONE) | {use if part is Use.VALUE else part}
+        conditions = [measure.where for group in self.measures for measure in group]
+        for condition in [self.where, *conditions]:
+            for path, use in sql.uses_of(condition):
+                column = sql.column_in(path, names)
+                if column is not None:
+                    found[column] = found.get(column, _NONE) | {use}
+        return found
+
+    def is_missing(self, names: Collection[str]) -> bool:
+        """Return whether a text reads a column that is not among those of these names."""
+        try:
+            for text, _ in self._texts():
+                columns_in(text, names)
+        except ValueError:
+            return True
+        return False
+
+    def keys_may_read(self) -> tuple[str, ...]:
+        """Name the columns that keys may read, before it is known which there are."""
+        return columns_keys_may_read(self.keys)
+
+    def conflict(self, name: str) -> tuple[Measure, ...]:
+        """Return measures that share a state of a column, if some keep its texts and others compute with its numbers.
+
+        Empty if there are none.
+        """
+        for group in self.measures:
+            uses = {use for measure in group for text, use in measure.input_uses() if text == name}
+            if Use.KEEP in uses and uses & _NUMBERS:
+                return group
+        return ()
+
+    def _texts(self) -> Iterator[tuple[str, Use]]:
+        yield from ((text, Use.KEEP) for text in self.keys.values())
+        for group in self.measures:
+            for measure in group:
+                yield from measure.input_uses()
+
+
+def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
+    """Return the columns that a text reads, each with its use; none if it cannot be read or names another column."""
+    with suppress(ValueError):
+        if is_column(text, names):
+            return [(text, Use.VALUE)]
+        columns_in(text, names)
+        found = [(sql.column_in(name, names), use) for name, use in sql.uses_of(text, "expression")]
+        return [(name, use) for name, use in found if name is not None]
+    return []

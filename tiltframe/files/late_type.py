@@ -1,0 +1,40 @@
+"""Late types: a column whose type shows only after the rows by which types are inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+Rows = TypeVar("Rows")
+
+
+class LateType(ValueError):
+    """A value that the type of its column cannot hold, or would not write as it is; a wider type can.
+
+    Whoever can read the rows again does so with that type (`read_widening`); elsewhere it is an error like others.
+    """
+
+    def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
+        """Take the column, the wider type, and what writes the sentence."""
+        super().__init__(column, kind)
+        self.column, self.kind, self._describe = column, kind, describe
+
+    def __str__(self) -> str:
+        """Return the sentence for users; finding the line of the value takes another look at the file."""
+        return self._describe()
+
+
+def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
+    """Read rows; if the type of a column shows late, read again from the first row with the wider type."""
+    seen = set[tuple[str, str]]()
+    while True:
+        try:
+            return read(rows)
+        except LateType as late:
+            if (late.column, str(late.kind)) in seen:
+                raise
+            seen.add((late.column, str(late.kind)))
+            rows = widened(rows, late)

@@ -1,0 +1,133 @@
+"""Numbers that are written as text: which columns stay text, and which of these have their numbers next to them.
+
+A guess never changes a value. Digits that something keeps stay text unless each value would be written as they are:
+``007`` and ``1.10`` are texts, ``7`` and ``1.1`` are numbers. What computes with such a column reads its numbers, in a
+column of their own (`aggr.sql.number_columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import is_number, normalized_type
+from aggr.sql.number_columns import Use, number_column
+from aggr.tables.column_uses import ColumnUses
+from tiltframe.files.digits import first_rounded, first_unfaithful, from_text
+from tiltframe.files.read_options import ReadOptions
+
+_NUMBERS = (pa.int64(), pa.float64())
+Sample = Mapping[str, list[pa.Array]]  # texts by column, an array for each file
+
+
+def is_guess(kind: pa.DataType) -> bool:
+    """Return whether a type of a text file is a guess that may lose how values are written."""
+    return is_number(kind) or bool(pa.types.is_boolean(kind))
+
+
+def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
+    """Return whether a column whose texts were taken for numbers or truths is read as text."""
+    if Use.TEXT in uses:
+        return True
+    return Use.KEEP in uses and any(unfaithful(part, kind, reading) is not None for part in texts)
+
+
+def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
+    """Return the first text that its value would not be written as; None if there is none."""
+    return first_unfaithful(from_text(texts, kind, reading)[1], kind)
+
+
+def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
+    """Return the type that holds the numbers that texts write; None if one of them is not a number, or all are null.
+
+    With ``exactly`` a number that a double would round is None as well.
+    """
+    parts = list(texts)
+    for kind in _NUMBERS:
+        with suppress(pa.ArrowInvalid):
+            read = [from_text(part, kind, reading) for part in parts]
+            if sum(len(values) - values.null_count for values, _ in read) == 0:
+                return None
+            rounds = exactly and pa.types.is_floating(kind)
+            if rounds and any(first_rounded(written, values) is not None for values, written in read):
+                return None
+            return kind
+    return None
+
+
+def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
+    """Return whether something reads the numbers of a column of text; what a user declares as text is ordered so."""
+    return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
+
+
+def find_numbers(
+    schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
+) -> dict[str, pa.DataType]:
+    """Return the types of the numbers of columns of text, of those whose numbers are read.
+
+    ``texts`` gives the texts of a column that decide. Raises ``ValueError`` as `check_shared`.
+    """
+    found = {}
+    names = [name for name in schema.names if schema.names.count(name) == 1]
+    names = [name for name in names if number_column(name) not in schema.names]
+    for name, of_column in uses.among(names).items():
+        kind = schema.field(name).type
+        is_text = pa.types.is_string(normalized_type(kind)) if not pa.types.is_null(kind) else False
+        if not is_text or not needs_numbers(of_column, name in reading.declared):
+            continue
+        numbers = numbers_of(texts(name), reading, exactly=Use.ORDER in of_column)
+        if numbers is not None:
+            found[name] = numbers
+    check_shared(uses, found, reading)
+    return found
+
+
+def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return a schema with the columns of numbers next to those of texts."""
+    added = [pa.field(number_column(name), kind) for name, kind in numbers.items()]
+    return pa.schema([*schema, *added], schema.metadata)
+
+
+def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions) -> Iterator[tuple[str, pa.Array]]:
+    """Compute the columns of numbers that a schema has next to the columns of a batch.
+
+    Raises ``ValueError`` naming the first text that is not a number.
+    """
+    for name in batch.schema.names:
+        numbers = number_column(name)
+        if numbers in schema.names:
+            yield numbers, read_numbers(batch.column(name), schema.field(numbers).type, name, reading)
+
+
+def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
+    """Read the numbers of a column of text; raises ``ValueError`` naming the first that is not one."""
+    try:
+        return from_text(texts, kind, reading)[0].cast(kind)
+    except pa.ArrowInvalid:
+        wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
+        raise ValueError(
+            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition needs; "
+            f"mend it, leave it out with a condition, or compute the number: TRY_CAST({name} AS DOUBLE)"
+        ) from None
+
+
+def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
+    """Raise ``ValueError`` if measures of one state want the texts and the numbers of a column."""
+    for name in names:
+        if measures := uses.conflict(name):
+            both = " and ".join(repr(measure) for measure in measures)
+            raise ValueError(
+                f"{both} share a state, and values of {name!r} are not all written as numbers are: say what they are, "
+                f"{reading.say(name, 'float64')} or {reading.say(name, 'text')}"
+            )
+
+
+def _is_number(text: str, kind: pa.DataType, reading: ReadOptions) -> bool:
+    try:
+        from_text(pa.array([text]), kind, reading)
+    except pa.ArrowInvalid:
+        return False
+    return True
