@@ -15,6 +15,7 @@ from aggr.sql.function_table import Compiler
 from aggr.sql.number_columns import Use, number_column, text_column
 from aggr.sql.parse import CONDITION, EXPRESSION, columns_of, parsed
 from aggr.sql.term import Fields, Rows, Term
+from aggr.sql.uses import use_of
 from aggr.sql.zones import UTC
 
 _MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
@@ -195,7 +196,7 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Us
 @lru_cache(maxsize=256)
 def _compiled(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) -> Term:
     try:
-        return Compiler(schema, timezone, use).term(parsed(text, what))
+        return Compiler(schema, timezone, use, use_of).term(parsed(text, what))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:

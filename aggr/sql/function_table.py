@@ -95,14 +95,13 @@ class Compiler:
     schema: pa.Schema
     timezone: str = UTC
     outer: Use = Use.KEEP  # what reads the values of the expression
+    use_of: Callable[[exp.Expr], Use] = lambda column: Use.VALUE  # how the expression around a column reads it
 
     def column(self, node: exp.Expr) -> Term:
         """Make the term of a column, or of the numbers next to it where the expression reads these."""
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
-            from aggr.sql.uses import use_of  # which reads this table
-
-            use = use_of(node)
+            use = self.use_of(node)
             name = column_read(name, self.schema.names, self.outer if use is Use.VALUE else use)
         return named(name, self.schema, self.timezone)
 

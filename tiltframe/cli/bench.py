@@ -129,10 +129,10 @@ def _group_counts(text: str) -> list[int]:
 
 def _rows_in(file: Path, measures: list[Measure]) -> pa.Table:
     """Read the columns of the measures from a file."""
-    schema, batches = rows_of(
+    rows = rows_of(
         str(file), "data", lambda names: [name for measure in measures for name in measure.columns(names)], time=""
     )
-    return pa.Table.from_batches(list(batches), schema)
+    return pa.Table.from_batches(list(rows.batches), rows.schema)
 
 
 def _text_of(file: Path) -> str:
