@@ -48,6 +48,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item in chosen]
 
 
+@pytest.fixture(autouse=True)
+def new_folder_for_the_readme(request):
+    """Run the README in a new folder: its example creates a store in the current one."""
+    if request.node.path.name == "README.md":
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
+
+
 def fail_if_skipped(report):
     """With CI=true, let a test or file that is skipped fail, unless its reason is among `ALLOWED_SKIPS`."""
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):

@@ -18,8 +18,8 @@ import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.sql import bounds, rows_where
 from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
+from spark_udaf.store.data_source import TiltframeReader
 from spark_udaf.store.options import from_options, to_options
-from spark_udaf.store.source import TiltframeReader
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store.backends.delta.row_groups import laid_out
