@@ -147,8 +147,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
     Guarantee
     ---------
-    Each value is within the relative accuracy α of the state's scale: a dds of accuracy β of them has quantiles within
-    ``α + β + α·β``. Counts of NaN and of infinities stay behind.
+    Each value is within the relative accuracy α of the state's scale, and between its min and max: a dds of accuracy β
+    of them has quantiles within ``α + β + α·β``. Counts of NaN and of infinities stay behind.
 
     Examples
     --------
@@ -167,6 +167,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         side = Histograms.of(kept.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    low, high = (kept.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))  # null without values
+    value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})
 
 

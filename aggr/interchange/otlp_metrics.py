@@ -3,14 +3,16 @@
 ::
 
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
-    exponential histogram     the same for each bucket: its value, and as weight how many values it holds
+    exponential histogram     the same for each bucket: its value, and as weight the number of values in it
+
+A point that cannot be added to others is refused by itself: of cumulative sums and histograms, explicit buckets or
+summaries, without a time or a value.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +28,9 @@ _DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA; of DataPointFlags
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def rows_of_metrics(body: bytes, as_json: bool, time: str = "time") -> list[dict[str, Any]]:
+def rows_of_metrics(
+    body: bytes, as_json: bool, time: str = "time", refused: list[str] | None = None
+) -> list[dict[str, Any]]:
     """Read an ExportMetricsServiceRequest as rows.
 
     Parameters
@@ -35,25 +39,28 @@ def rows_of_metrics(body: bytes, as_json: bool, time: str = "time") -> list[dict
     as_json : bool
         Whether it is OTLP's JSON, and not protobuf.
     time : str
-        What the column of times is called; ISO 8601 in UTC, microseconds.
+        The name of the column of times; ISO 8601 in UTC, microseconds.
+    refused : list, optional
+        Gets a sentence for each point that is refused, and the other points are read. Without it the first one raises.
 
     Returns
     -------
     list of dicts
-        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time.
+        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute of one of these four
+        names is called ``exported_`` and its name.
 
     Raises
     ------
     ValueError
-        For what is no such request; for cumulative sums and histograms, which do not add up; for explicit buckets and
-        summaries.
+        If the body is not such a request. Without ``refused`` also for cumulative sums and histograms, which do not add
+        up; for explicit buckets and summaries; for a point without a time or a value.
     MissingExtra
         Without the extra otlp.
 
     Guarantee
     ---------
-    The rows of an exponential histogram, counted by their weights, are in the buckets that it has; their sum is that of
-    the buckets' values.
+    The rows of an exponential histogram, counted by their weights, are in the buckets that it has, and between its min
+    and max; their sum is that of the buckets' values. Values and attributes have the types that the message gives them.
 
     Examples
     --------
@@ -65,20 +72,41 @@ def rows_of_metrics(body: bytes, as_json: bool, time: str = "time") -> list[dict
     >>> rows_of_metrics(body, as_json=True)
     [{'host': 'a', 'metric': 'requests', 'time': '1970-01-01T00:00:01.500000+00:00', 'value': 7, 'weight': 1}]
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    own = {"metric", "value", "weight", time}
     for resource in _request(body, as_json).resource_metrics:
         common = _attributes(resource.resource.attributes)
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             kind = metric.WhichOneof("data")
-            data = getattr(metric, kind) if kind else None
-            _check(metric.name, kind, data)
-            for point in data.data_points if data else ():
+            for point in getattr(metric, kind).data_points if kind else ():
+                try:
+                    _check(metric, kind, point)
+                    if point.flags & _NO_VALUE:
+                        continue
+                    values = _values(metric.name, kind, point)
+                except ValueError as error:
+                    if refused is None:
+                        raise
+                    refused.append(str(error))
+                    continue
                 moment = _EPOCH + timedelta(microseconds=point.time_unix_nano // 1000)
-                at = {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
-                about = {**common, **_attributes(point.attributes), **at}
-                if not point.flags & _NO_VALUE:
-                    rows += [about | {"value": value, "weight": weight} for value, weight in _values(kind, point)]
+                about = _renamed({**common, **_attributes(point.attributes)}, own)
+                about |= {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
+                rows += [about | {"value": value, "weight": weight} for value, weight in values]
     return rows
+
+
+def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
+    """Rename attributes that are called as a column of the rows themselves."""
+    if own.isdisjoint(attributes):
+        return attributes
+    renamed = {name: value for name, value in attributes.items() if name not in own}
+    for name in own & attributes.keys():
+        other = f"exported_{name}"
+        while other in renamed or other in own:
+            other = f"exported_{other}"
+        renamed[other] = attributes[name]
+    return renamed
 
 
 def _request(body: bytes, as_json: bool) -> Any:
@@ -96,17 +124,27 @@ def _request(body: bytes, as_json: bool) -> Any:
         raise ValueError(f"this is no ExportMetricsServiceRequest: {' '.join(str(error).split())[:150]}") from None
 
 
-def _check(name: str, kind: str | None, data: Any) -> None:
+def _check(metric: Any, kind: str, point: Any) -> None:
+    """Raise ``ValueError`` for a point that does not add up, or that lacks its time or its value."""
+    name = shown(metric.name)
     if kind in ("histogram", "summary"):
         raise ValueError(
-            f"the metric {shown(name)} is a {kind}, whose values are not known; have the exporter make exponential "
-            "histograms of it"
+            f"the metric {name} is a {kind}, whose values are not known; have the exporter make exponential histograms "
+            "of it: OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION=base2_exponential_bucket_histogram"
         )
-    if kind in ("sum", "exponential_histogram") and data.aggregation_temporality != _DELTA:
+    data = getattr(metric, kind)
+    if kind != "gauge" and data.aggregation_temporality != _DELTA:
+        if kind == "sum" and not data.is_monotonic:
+            remedy = "an UpDownCounter is cumulative whatever the preference; record it as a gauge"
+        else:
+            remedy = "have the exporter send deltas: OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta"
         raise ValueError(
-            f"the metric {shown(name)} is cumulative, and what it sends would count again each time; have the exporter "
-            "send deltas: OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta"
+            f"the metric {name} is cumulative, and its points would count again each time they are sent; {remedy}"
         )
+    if not 0 < point.time_unix_nano < 2**63:
+        raise ValueError(f"a point of the metric {name} has no time: timeUnixNano is {point.time_unix_nano}")
+    if kind != "exponential_histogram" and not point.flags & _NO_VALUE and point.WhichOneof("value") is None:
+        raise ValueError(f"a point of the metric {name} has no value: neither asInt nor asDouble")
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:
@@ -119,10 +157,14 @@ def _attributes(attributes: Any) -> dict[str, Any]:
     return read
 
 
-def _values(kind: str | None, point: Any) -> Iterator[tuple[float, int]]:
+def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
+    """Return the values of a point, each with its weight; raises ``ValueError`` for a histogram that is damaged."""
     if kind != "exponential_histogram":
-        yield (point.as_int if point.WhichOneof("value") == "as_int" else point.as_double), 1
-        return
-    states = from_otlp(pa.array([point.SerializeToString()], pa.binary()), _ALL_BUCKETS)
+        return [(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double, 1)]
+    try:
+        states = from_otlp(pa.array([point.SerializeToString()], pa.binary()), _ALL_BUCKETS)
+    except ValueError as error:
+        said = str(error).removeprefix("message 0 ")
+        raise ValueError(f"a point of the metric {shown(name)} cannot be read: it {said}") from None
     buckets = bucket_values(states, _ALL_BUCKETS)
-    yield from zip(buckets["value"].to_pylist(), buckets["weight"].to_pylist(), strict=True)
+    return list(zip(buckets["value"].to_pylist(), buckets["weight"].to_pylist(), strict=True))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import http.client
 import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +21,12 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 import aggr
+from aggr.interchange.otlp_metrics import rows_of_metrics
 from tests.serve.servers import serving
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.appended_once import append_once
+from tiltframe.store import UnreachableStore
+from tiltframe.store.backends.delta.backend import DeltaBackend
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -112,11 +121,12 @@ def test_what_is_sent_again_counts_once(writable):
 
 
 @pytest.mark.long
-def test_what_does_not_add_up_is_refused(writable):
+def test_a_request_that_cannot_be_added_is_refused(writable):
     before = numbers(writable)
     json_kind, gzipped = KINDS["json"], KINDS["json"] | {"Content-Encoding": "gzip"}
     for body, headers, status, word in (
-        (exported(aggregationTemporality=2), json_kind, 400, "is cumulative"),
+        (exported(aggregationTemporality=2), json_kind, 400, "record it as a gauge"),
+        (exported(aggregationTemporality=2, isMonotonic=True), json_kind, 400, "PREFERENCE=delta"),
         (exported(kind="histogram"), json_kind, 400, "is a histogram"),
         (exported(value="many"), json_kind, 400, "no ExportMetricsServiceRequest"),
         (b"\xff" * 40, KINDS["protobuf"], 400, "no ExportMetricsServiceRequest"),
@@ -131,3 +141,182 @@ def test_what_does_not_add_up_is_refused(writable):
     assert writable.ask(f"{PATH}?writer=me", exported(), headers=json_kind).status == 400
     assert writable.ask(PATH.replace("web", "other"), exported(), headers=json_kind).status == 404
     assert numbers(writable) == before
+
+
+def attributes(**values):
+    """Write attributes; a value that is not text is written as OTLP's JSON has it."""
+    return [
+        {"key": name.replace("__", "."), "value": value if isinstance(value, dict) else {"stringValue": value}}
+        for name, value in values.items()
+    ]
+
+
+def point(at=1_714_557_600, value="1", **values):
+    return {"timeUnixNano": f"{at}000000000", "asInt": value, "attributes": attributes(**values)}
+
+
+def metric(name, *points, kind="sum", **more):
+    return {"name": name, kind: {"aggregationTemporality": 1, "dataPoints": points, **more}}
+
+
+def export(*metrics, resource=()):
+    """Write a request of metrics as OTLP's JSON."""
+    of = {"resource": {"attributes": list(resource)}, "scopeMetrics": [{"metrics": metrics}]}
+    return json.dumps({"resourceMetrics": [of]}).encode()
+
+
+def send(server, body, status=200, kind="json"):
+    answer = server.ask(PATH, body, headers=KINDS[kind])
+    assert answer.status == status, answer.body
+    return answer
+
+
+def buckets(offset, *counts, **more):
+    total = str(sum(map(int, counts)))
+    of = {"scale": 0, "count": total, "zeroCount": "0", "positive": {"offset": offset, "bucketCounts": counts}}
+    return {"timeUnixNano": "1714557600000000000", "attributes": attributes(host="a"), **of, **more}
+
+
+REFUSED = {
+    "an UpDownCounter": metric("active", point(host="a"), aggregationTemporality=2),
+    "a cumulative counter": metric("requests", point(host="a"), aggregationTemporality=2, isMonotonic=True),
+    "explicit buckets": metric("latency", {"timeUnixNano": "1714557600000000000"}, kind="histogram"),
+    "a summary": {"name": "latency", "summary": {"dataPoints": [{"timeUnixNano": "1714557600000000000"}]}},
+    "no time": metric("requests", {"asInt": "1", "attributes": attributes(host="a")}),
+    "time 0": metric("requests", point(at=0, host="a")),
+    "all bits of the time": metric("requests", point(host="a") | {"timeUnixNano": str(2**64 - 1)}),
+    "no value": metric("requests", {"timeUnixNano": "1714557600000000000", "attributes": attributes(host="a")}),
+    "a contradiction": metric("latency", buckets(0, "2") | {"count": "3"}, kind="exponentialHistogram"),
+    "a cumulative histogram": metric("latency", buckets(0, "2"), kind="exponentialHistogram", aggregationTemporality=2),
+}
+
+
+def test_a_refused_point_leaves_the_others(writable):
+    for number, (name, refused) in enumerate(REFUSED.items(), 1):  # one store for all, to save time
+        answer = send(writable, export(refused, metric("requests", point(host="good", value=str(number)))))
+        partial = answer.json()["partialSuccess"]
+        assert partial["rejectedDataPoints"] == "1", name
+        assert "metric" in partial["errorMessage"], name
+        assert numbers(writable)["good"]["requests"] == number * (number + 1) / 2, name
+        assert set(numbers(writable)) == {"good"}, name
+
+
+def test_partial_success_in_protobuf(writable):
+    from google.protobuf.json_format import Parse
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
+
+    text = export(REFUSED["time 0"], REFUSED["a summary"], metric("requests", point(host="a")))
+    body = Parse(text, service.ExportMetricsServiceRequest()).SerializeToString()
+    for _ in range(2):  # what is sent again has the same answer
+        response = service.ExportMetricsServiceResponse.FromString(send(writable, body, kind="protobuf").body)
+        assert response.partial_success.rejected_data_points == 2
+        assert "has no time" in response.partial_success.error_message
+    assert numbers(writable)["a"]["requests"] == 1
+
+
+def test_types_are_those_of_the_protocol_and_the_store(writable):
+    whole = {"intValue": "200"}
+    send(writable, export(metric("requests", point(status="200", host="a"), point(status=whole, host="a"))))
+    send(writable, export(metric("requests", point())))  # without the key
+    send(writable, export(metric("requests", point(host={"intValue": "7"}), point(host="7"))))
+    send(writable, export(metric("requests", point(host={"boolValue": True}), point(host={"doubleValue": 0.5}))))
+    send(writable, export(metric("requests", point(host="007"), point(host="1.10"))))
+    send(writable, export(metric("requests", point() | {"attributes": []}), resource=attributes(host="r")))
+    counted = {host: row["requests"] for host, row in numbers(writable).items() if row["requests"] is not None}
+    assert counted == {"a": 2, None: 1, "7": 2, "true": 1, "0.5": 1, "007": 1, "1.10": 1, "r": 1}
+
+
+def test_a_key_of_whole_numbers_takes_what_is_one(tmp_path):
+    frame = TiltFrame(["1m"], "at", {"n": aggr.count()}, ["code"])
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("code", pa.int64())])
+    store = FrameStore(tmp_path / "web", frame, row_schema=schema)
+    codes = [{"intValue": "200"}, "200", {"doubleValue": 200.0}, "0200", {"doubleValue": 0.5}, {"boolValue": True}, "x"]
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        answer = send(server, export(metric("requests", *[point(code=code) for code in codes])))
+    assert answer.json()["partialSuccess"]["rejectedDataPoints"] == "4"
+    assert store.query().select(["code", "n"]).to_pylist() == [{"code": 200, "n": 3}]
+
+
+def test_attributes_named_as_a_column_keep_their_values(tmp_path):
+    keys = ["exported_metric", "exported_value", "exported_weight", "exported_at"]
+    types = [("at", pa.timestamp("us", "UTC")), *((key, pa.string()) for key in keys)]
+    frame = TiltFrame(["1m"], "at", {"n": aggr.count()}, keys)
+    store = FrameStore(tmp_path / "web", frame, row_schema=pa.schema(types))
+    names = {"metric": "m", "value": "v", "weight": {"intValue": "9"}, "at": "t"}
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        send(server, export(metric("requests", point() | {"attributes": attributes(**names)})))
+    (row,) = store.query().to_pylist()
+    assert [row[f"exported_{name}"] for name in names] == ["m", "v", "9", "t"]
+
+
+@pytest.mark.parametrize("ends", [{"min": 5, "max": 5}, {"min": 4.5, "max": 5}, {"min": 5.5, "max": 7}, {}])
+def test_rows_of_a_histogram_are_within_its_min_and_max(ends):
+    rows = rows_of_metrics(export(metric("m", buckets(2, "2", **ends), kind="exponentialHistogram")), True)
+    values = [row["value"] for row in rows]
+    assert [row["weight"] for row in rows] == [2]
+    assert all(ends.get("min", 4) <= value <= ends.get("max", 8) for value in values)
+
+
+def empty_store(place):
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
+    return FrameStore(place, TiltFrame(["1m"], "at", {"n": aggr.sum("value")}), row_schema=schema)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_body_whose_commit_failed_counts_once_when_it_is_sent_again(tmp_path, monkeypatch, is_there):
+    """The disk is full before the commit, or after it, when the writer hears of an error as well."""
+    commit = DeltaBackend.commit
+
+    def failing(*args, **kwargs):
+        if is_there:
+            commit(*args, **kwargs)
+        raise UnreachableStore("no space left on device")
+
+    store = empty_store(tmp_path / "web")
+    for number in range(3):
+        rows = pa.table({"at": pa.array([60 * number], pa.timestamp("s", "UTC")), "value": [1]})
+        body = b"body %d" % number
+        with monkeypatch.context() as patched:
+            patched.setattr(DeltaBackend, "commit", failing)
+            with pytest.raises(UnreachableStore):
+                append_once(store, rows, body)
+        again = [append_once(FrameStore(tmp_path / "web"), rows, body) for _ in range(3)]  # as after a restart
+        assert again == [not is_there, False, False]
+        assert sum(store.query("1m")["n"].to_pylist()) == number + 1
+
+
+def test_bodies_of_the_same_states_at_the_same_time_count_each(tmp_path):
+    store = empty_store(tmp_path / "web")
+    rows = pa.table({"at": pa.array([0], pa.timestamp("s", "UTC")), "value": [1]})
+    bodies = [b for b in (b"%d" % i for i in range(5000)) if hashlib.sha256(b).hexdigest().startswith("00")][:12]
+    assert len(bodies) > 8, "of one record, so that they take the same numbers"
+    with ThreadPoolExecutor(4) as pool:
+        added = list(pool.map(lambda body: append_once(FrameStore(tmp_path / "web"), rows, body), bodies * 2))
+    assert sum(added) == len(bodies)
+    assert store.query("1m")["n"].to_pylist() == [len(bodies)]
+
+
+@pytest.mark.long
+def test_a_killed_server_counts_each_body_once(tmp_path):
+    FrameStore(tmp_path / "web", FRAME).append_rows(
+        pa.table({"at": [0], "host": ["none"], "metric": ["none"], "value": [0.0], "weight": [1]}), "test", 1
+    )
+    draw = random.Random(5)
+    bodies = [exported(host="k", value=str(i + 1)) for i in range(6)]
+    for round_number in range(3):
+        with serving(tmp_path, tmp_path / "web", "--writable") as server, ThreadPoolExecutor(3) as pool:
+            sent = [pool.submit(_send_or_fail, server, body) for body in bodies[: 2 * round_number + 2]]
+            if round_number < 2:
+                time.sleep(draw.random() * 0.3)
+                server.process.kill()
+            statuses = [each.result() for each in sent]
+    assert statuses == [200] * len(bodies)
+    rows = FrameStore(tmp_path / "web").query(keys=["host"], measures=["requests"]).to_pylist()
+    assert {row["host"]: row["requests"] for row in rows}["k"] == sum(range(1, 7))
+
+
+def _send_or_fail(server, body):
+    try:
+        return server.ask(PATH, body, headers=KINDS["json"]).status
+    except (OSError, http.client.HTTPException):
+        return None

@@ -83,7 +83,7 @@ def warning_header(sentences: Sequence[str]) -> dict[str, str]:
     r"""Write sentences as the header ``Warning``; names in them may have any letters, and a header has those of ASCII.
 
     >>> warning_header(['the measure "名" is not known'])
-    {'warning': '299 - "the measure \\\"\\u540d\\\" is not known"'}
+    {'warning': '299 - "the measure \\"\\u540d\\" is not known"'}
     """
     quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in sentences)
     ascii_only = (json.dumps(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\") for text in quoted)

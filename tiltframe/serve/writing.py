@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
-import threading
-import uuid
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,17 +16,18 @@ from starlette.routing import Route
 from aggr.arguments import shown
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.answers import WorkerPool
+from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.http import read_body
+from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 from tiltframe.store.changes.append import check_writer
 from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file
-_REMEMBERED = 10_000  # requests without a number
 
 
 class Writing:
@@ -38,7 +35,7 @@ class Writing:
 
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
         """Take the stores, and the threads that write."""
-        self._stores, self._pool, self._limits, self._once = stores, pool, limits, _Once()
+        self._stores, self._pool, self._limits = stores, pool, limits
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -61,47 +58,54 @@ class Writing:
         return JSONResponse({"added": await self._pool.run(append)})
 
     async def metrics(self, request: Request) -> Response:
-        """Add what an exporter of OpenTelemetry sends, under a writer's number, or once while this server runs."""
+        """Add the points that an exporter of OpenTelemetry sends, under a writer's number, or the same bytes once."""
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
         from aggr.interchange.otlp_metrics import rows_of_metrics  # a tenth of the time in which a server starts
 
         is_packed = request.headers.get("content-encoding") == "gzip"
+        refused: list[str] = []
 
         def append() -> None:
-            name = request.path_params["name"]
-            store = self._stores[name]
-            rows = rows_of_metrics(_unpacked(body) if is_packed else body, kind == JSON, store.frame.time)
-            if not rows:
+            store = self._stores[request.path_params["name"]]
+            message = _unpacked(body) if is_packed else body
+            rows = rows_of_metrics(message, kind == JSON, store.frame.time, refused)
+            events = table_of(rows, store, refused) if rows else None
+            if refused and not (events and events.num_rows):
+                raise ValueError(_reasons(refused))
+            if events is None:
                 return
-            events = read_lines("".join(json.dumps(row) + "\n" for row in rows).encode(), store)
             if numbered:
                 store.append_rows(events, *numbered)
             else:
-                self._once.append(name, store, events, body)
+                append_once(store, events, message)
 
         await self._pool.run(append)
-        return Response(b"{}" if kind == JSON else b"", media_type=kind)
+        return Response(_partial_success(refused, kind), media_type=kind)
 
 
-class _Once:
-    """What came without a number: the same bytes count once, as long as the server runs and has not met many others."""
+def _reasons(refused: Sequence[str]) -> str:
+    """Return the first reasons why points were refused, each once."""
+    reasons = list(dict.fromkeys(refused))
+    more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+    return reasons[0] + more
 
-    def __init__(self) -> None:
-        self._lock, self._writer, self._number = threading.Lock(), f"otlp-{uuid.uuid4().hex}", 0
-        self._met: OrderedDict[bytes, None] = OrderedDict()
 
-    def append(self, name: str, store: FrameStore, events: pa.Table, body: bytes) -> None:
-        digest = hashlib.sha256(name.encode() + b" " + body).digest()
-        with self._lock:
-            if digest in self._met:
-                return
-            self._number += 1  # of one that failed too: it may be there
-            store.append_rows(events, self._writer, self._number)
-            self._met[digest] = None
-            if len(self._met) > _REMEMBERED:
-                self._met.popitem(last=False)
+def _partial_success(refused: Sequence[str], kind: str) -> bytes:
+    """Write an ExportMetricsServiceResponse: empty if all points were added."""
+    if not refused:
+        return b"{}" if kind == JSON else b""
+    if kind == JSON:
+        partial = {"rejectedDataPoints": str(len(refused)), "errorMessage": _reasons(refused)}
+        return json.dumps({"partialSuccess": partial}, ensure_ascii=False).encode(errors="backslashreplace")
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+    response = ExportMetricsServiceResponse()
+    response.partial_success.rejected_data_points = len(refused)
+    response.partial_success.error_message = _reasons(refused)
+    written: bytes = response.SerializeToString()
+    return written
 
 
 def _kind(request: Request, what: str, *kinds: str) -> str:

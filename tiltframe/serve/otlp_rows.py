@@ -1,0 +1,129 @@
+"""Rows of OTLP metrics as a table: typed by the store, then by the protocol, and never by a guess.
+
+A value that does not fit the type of its column is refused with its row; the other rows of the request are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.tables.keys import key_type, plain_keys
+from tiltframe.frame import TiltFrame
+from tiltframe.store import FrameStore
+from tiltframe.store.types_from_store import settled
+
+_TIME = pa.timestamp("us", "UTC")
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+_COLUMN = re.compile(r"[A-Za-z_][\w.]*")
+_EXACT = 2**53  # whole numbers up to it are doubles
+
+
+def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
+    """Make a table of the columns that the store's frame reads; an attribute that a point does not have is null.
+
+    ``refused`` gets a sentence for each point with a value that does not fit.
+    """
+    frame = store.frame
+    present = dict.fromkeys(name for row in rows for name in row)
+    missing = [name for name in frame.may_read() if name not in present and _is_column(name, frame)]
+    columns = frame.columns_in([*present, *missing])
+    values = {name: [row.get(name) for row in rows] for name in columns}
+    schema = _schema(values, store)
+    fitting: dict[str, list[Any]] = {}
+    problems: dict[int, str] = {}
+    for field in schema:
+        if field.name == frame.time:
+            fitting[field.name] = values[field.name]
+            continue
+        fitting[field.name] = [_fitted(value, field, place, problems) for place, value in enumerate(values[field.name])]
+    points = {_point_of(rows[place]): (rows[place]["metric"], problem) for place, problem in problems.items()}
+    refused += [f"the metric {shown(metric)}: {problem}" for metric, problem in points.values()]
+    types = [pa.string() if field.name == frame.time else field.type for field in schema]
+    arrays = [pa.array(fitting[name], dtype) for name, dtype in zip(schema.names, types, strict=True)]
+    table = pa.table(arrays, names=schema.names)
+    if problems:
+        table = table.take([place for place in range(len(rows)) if place not in problems])
+    return table.set_column(0, schema.field(0), table.column(0).cast(_TIME))
+
+
+def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return what the rows of one point have in common: those of a histogram differ by value and weight alone."""
+    return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
+
+
+def _is_column(name: str, frame: TiltFrame) -> bool:
+    """Say whether a text that the frame may read is a column, and not an expression of columns."""
+    return name in plain_keys(frame.keyed_by) or _COLUMN.fullmatch(name) is not None
+
+
+def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
+    """Choose types: those of the store's keys and states, then those of the messages; of several types text."""
+    frame = store.frame
+    fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
+    schema = settled(pa.schema(fields), frame, store, of_numbers=True)
+    if store.schema is None:
+        return schema
+    for name in plain_keys(frame.keyed_by):
+        place = schema.get_field_index(name)
+        if place >= 0:
+            schema = schema.set(place, pa.field(name, key_type(store.schema.field(name).type)))
+    return schema
+
+
+def _type_of(values: Sequence[Any]) -> pa.DataType:
+    types = {type(value) for value in values if value is not None}
+    if not types:
+        return pa.null()
+    if len(types) == 1:
+        return _TYPES[types.pop()]
+    return pa.float64() if types == {int, float} else pa.string()
+
+
+def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
+    """Return a value in a column's type if it is the same value there; otherwise note the problem, and return null."""
+    if value is None or _TYPES[type(value)] == field.type:
+        return value
+    fitted: Any = None
+    if pa.types.is_string(field.type):
+        fitted = str(value).lower() if isinstance(value, bool) else repr(value)
+    elif pa.types.is_integer(field.type):
+        fitted = _as_whole(value, field.type)
+    elif pa.types.is_floating(field.type):
+        fitted = _as_double(value)
+    else:
+        fitted = _as_other(value, field.type)
+    if fitted is None:
+        problems[place] = f"{field.name} has the value {shown(value)}, and the store keeps {field.type} there"
+    return fitted
+
+
+def _as_whole(value: Any, dtype: pa.DataType) -> int | None:
+    whole = None
+    if isinstance(value, float) and value.is_integer():
+        whole = int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        whole = value
+    elif isinstance(value, str) and re.fullmatch("-?[1-9][0-9]{0,18}|0", value):
+        whole = int(value)
+    signed = pa.types.is_signed_integer(dtype)
+    bits = dtype.bit_width - signed
+    fits = whole is not None and (-(2**bits) if signed else 0) <= whole < 2**bits
+    return whole if fits else None
+
+
+def _as_double(value: Any) -> float | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if abs(value) <= _EXACT else None
+    return value if isinstance(value, float) else None
+
+
+def _as_other(value: Any, dtype: pa.DataType) -> Any:
+    try:
+        return pa.scalar(value).cast(dtype).as_py()
+    except (pa.ArrowException, ValueError, TypeError):
+        return None
