@@ -33,6 +33,14 @@ from aggr.histograms.column import Histograms, first_last
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
+_OTHERS = {  # cookies without their word size: histograms that are not read
+    0x1C849308: "a histogram of version V0",
+    0x1C849309: "a compressed histogram of version V0",
+    0x1C849301: "a histogram of version V1",
+    0x1C849302: "a compressed histogram of version V1",
+    0x0C72124E: "a histogram of doubles",
+    0x0C72124F: "a compressed histogram of doubles",
+}
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
 _HIGHEST = np.iinfo(np.int64).max  # of a value
 
@@ -201,7 +209,7 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
             raise ValueError(f"a damaged histogram: its compressed bytes break off or expand too far ({there})")
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
     if cookie & ~0xF0 != _PLAIN:
-        raise ValueError(f"unknown cookie {cookie:#x}; only V2 of HdrHistogram is read: {_COMPRESSED:#x}, {_PLAIN:#x}")
+        raise ValueError(_not_read(cookie))
     if len(data) < _HEADER.size:
         raise ValueError(f"a damaged histogram: its header has {len(data)} bytes, not {_HEADER.size}")
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
@@ -216,6 +224,17 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
     if ratio != (function.unit or 1.0):
         raise ValueError(f"a histogram of ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}")
     return data[_HEADER.size :], highest, magnitude
+
+
+def _not_read(cookie: int) -> str:
+    """Say which histogram a cookie stands for, and what is read instead."""
+    for other in (cookie & ~0xF0, cookie):
+        if other in _OTHERS:
+            return (
+                f"this is {_OTHERS[other]}, and only V2 of HdrHistogram is read; decode it with HdrHistogram 2.1 or "
+                "newer, which encodes it again as V2"
+            )
+    return f"unknown cookie {cookie:#x}; only V2 of HdrHistogram is read: {_COMPRESSED:#x}, {_PLAIN:#x}"
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:

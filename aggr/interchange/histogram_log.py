@@ -20,6 +20,7 @@ import math
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def write_histogram_log(
     ------
     ValueError, TypeError
         If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
-        blank or a line break in it; if the file cannot be written. Nothing is written then.
+        blank or a line break in it; if the file cannot be written. An existing file stays as it is then.
 
     Guarantee
     ---------
@@ -134,8 +135,32 @@ def write_histogram_log(
         for start, length, tag, top, text in rows
     ]
     head = ["#[Histogram log format version 1.2]", *_start_time(starts), _LEGEND]
-    with _explained("written"), open(_checked(path), "w", encoding="utf-8", newline="\n") as file:
-        file.write("\n".join([*head, *lines]) + "\n")
+    _replace(_checked(path), "\n".join([*head, *lines]) + "\n")
+
+
+def _replace(path: str, text: str) -> None:
+    """Write a text file under another name first, so that a failure leaves the file that is there."""
+    path = os.path.realpath(path)  # a link stays one
+    with _explained("written"):
+        descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(fresh, _mode(path))
+            os.replace(fresh, path)
+        except BaseException:
+            os.unlink(fresh)
+            raise
+
+
+def _mode(path: str) -> int:
+    """Return the permissions of a file: its own, or those that a new file gets."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def _checked(path: object) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -204,3 +209,56 @@ def test_bad_intervals_are_refused_before_anything_is_written(name, tmp_path):
     with pytest.raises((ValueError, TypeError), match=message):
         write_histogram_log(tmp_path / "x.hlog", table, Hdr())
     assert not (tmp_path / "x.hlog").exists()
+
+
+def test_a_log_that_cannot_be_written_leaves_the_file(tmp_path):
+    """The disk is full, as a limit of the size of files makes it."""
+    path = tmp_path / "x.hlog"
+    path.write_text("the log of yesterday")
+    script = f"""
+import resource, signal
+import pyarrow as pa
+from aggr import Groups, Hdr
+from aggr.interchange.histogram_log import write_histogram_log
+states = Hdr().reduce(pa.array([5] * 1000), Groups.each(1000))
+at = pa.array([1_000_000] * 1000, pa.timestamp("us", "UTC"))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_histogram_log({str(path)!r}, pa.table({{"start": at, "end": at, "histogram": states}}), Hdr())
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "the histogram log cannot be written" in done.stdout
+    assert path.read_text() == "the log of yesterday"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.hlog"]
+
+
+def test_a_log_keeps_its_permissions_and_its_link(tmp_path):
+    path = tmp_path / "x.hlog"
+    path.write_text("")
+    path.chmod(0o640)
+    (tmp_path / "link.hlog").symlink_to(path)
+    write_histogram_log(tmp_path / "link.hlog", intervals(), Hdr())
+    assert (tmp_path / "link.hlog").is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert read_histogram_log(path, Hdr()).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("cookie", "name"),
+    [
+        (0x1C849389, "compressed histogram of version V0"),
+        (0x1C849388, "histogram of version V0"),
+        (0x1C849342, "compressed histogram of version V1"),
+        (0x1C849311, "histogram of version V1"),
+        (0x0C72124F, "compressed histogram of doubles"),
+        (0x12345678, "unknown cookie 0x12345678"),
+    ],
+)
+def test_histograms_that_are_not_read_are_named(cookie, name, tmp_path):
+    text = base64.b64encode(struct.pack(">II", cookie, 0) + b"\0" * 40).decode()
+    (tmp_path / "x.hlog").write_text(f"0.126,1.007,1.933,{text}\n")
+    with pytest.raises(ValueError, match=f"line 1 of .*{name}.*only V2"):
+        read_histogram_log(tmp_path / "x.hlog", Hdr())
