@@ -237,6 +237,22 @@ def test_a_key_of_whole_numbers_takes_what_is_one(tmp_path):
     assert store.query().select(["code", "n"]).to_pylist() == [{"code": 200, "n": 3}]
 
 
+def test_a_value_that_does_not_fit_the_stores_type_is_refused_alone(tmp_path):
+    frame = TiltFrame(["1m"], "at", {"n": aggr.sum("value")})
+    store = FrameStore(tmp_path / "web", frame)
+    store.append_rows(
+        pa.table({"at": pa.array([0], pa.timestamp("s", "UTC")), "value": pa.array([2**60 + 1])}), "test", 1
+    )
+    values = [2**53 + 1, 0.5, 2.0, -1.0, "NaN"]
+    points = [point(number=str(i)) | {("asInt" if isinstance(v, int) else "asDouble"): v} for i, v in enumerate(values)]
+    for each in points[1:]:
+        del each["asInt"]
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        answer = send(server, export(metric("m", *points)))
+    assert answer.json()["partialSuccess"]["rejectedDataPoints"] == "2"
+    assert store.query(per=None)["n"].to_pylist() == [2**60 + 2**53 + 3]
+
+
 def test_attributes_named_as_a_column_keep_their_values(tmp_path):
     keys = ["exported_metric", "exported_value", "exported_weight", "exported_at"]
     types = [("at", pa.timestamp("us", "UTC")), *((key, pa.string()) for key in keys)]

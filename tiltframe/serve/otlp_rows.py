@@ -68,11 +68,20 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
     schema = settled(pa.schema(fields), frame, store, of_numbers=True)
     if store.schema is None:
         return schema
+    schema = _with_whole_numbers(schema, store)
     for name in plain_keys(frame.keyed_by):
         place = schema.get_field_index(name)
         if place >= 0:
             schema = schema.set(place, pa.field(name, key_type(store.schema.field(name).type)))
     return schema
+
+
+def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
+    """Give doubles the type of whole numbers if the store has states of these: a point with a fraction is refused."""
+    unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
+    fitting = settled(pa.schema(unknown), store.frame, store)
+    fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
+    return pa.schema(fields)
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:
