@@ -227,7 +227,7 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
 
 
 def _not_read(cookie: int) -> str:
-    """Say which histogram a cookie stands for, and what is read instead."""
+    """Return a message that names the histogram of a cookie, and the version that is supported."""
     for other in (cookie & ~0xF0, cookie):
         if other in _OTHERS:
             return (

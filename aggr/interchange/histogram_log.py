@@ -116,7 +116,7 @@ def write_histogram_log(
     ------
     ValueError, TypeError
         If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
-        blank or a line break in it; if the file cannot be written. An existing file stays as it is then.
+        blank or a line break in it; if the file cannot be written. An existing file is not changed then.
 
     Guarantee
     ---------

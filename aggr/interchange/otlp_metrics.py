@@ -13,6 +13,7 @@ Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -46,8 +47,8 @@ def rows_of_metrics(
     Returns
     -------
     list of dicts
-        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute of one of these four
-        names is called ``exported_`` and its name.
+        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute with one of
+        these names is called ``exported_`` and its name.
 
     Raises
     ------
@@ -94,6 +95,48 @@ def rows_of_metrics(
                 about |= {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
                 rows += [about | {"value": value, "weight": weight} for value, weight in values]
     return rows
+
+
+def response_of(rejected: int, message: str, as_json: bool) -> bytes:
+    """Write an ExportMetricsServiceResponse.
+
+    Parameters
+    ----------
+    rejected : int
+        The number of points that were refused; 0 writes an empty response.
+    message : str
+        The reasons, for people.
+    as_json : bool
+        Whether it is OTLP's JSON, and not protobuf.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    MissingExtra
+        Without the extra otlp.
+
+    Examples
+    --------
+    >>> response_of(0, "", as_json=True), response_of(2, "no time", as_json=True)
+    (b'{}', b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "no time"}}')
+    """
+    if not rejected:
+        return b"{}" if as_json else b""
+    if as_json:
+        partial = {"rejectedDataPoints": str(rejected), "errorMessage": message}
+        return json.dumps({"partialSuccess": partial}, ensure_ascii=False).encode(errors="backslashreplace")
+    try:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+    except ImportError as error:
+        raise MissingExtra("an OTLP message", "otlp", error) from None
+    response = ExportMetricsServiceResponse()
+    response.partial_success.rejected_data_points = rejected
+    response.partial_success.error_message = message
+    written: bytes = response.SerializeToString()
+    return written
 
 
 def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
@@ -164,7 +207,7 @@ def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
     try:
         states = from_otlp(pa.array([point.SerializeToString()], pa.binary()), _ALL_BUCKETS)
     except ValueError as error:
-        said = str(error).removeprefix("message 0 ")
-        raise ValueError(f"a point of the metric {shown(name)} cannot be read: it {said}") from None
+        problem = str(error).removeprefix("message 0 ")
+        raise ValueError(f"a point of the metric {shown(name)} cannot be read: it {problem}") from None
     buckets = bucket_values(states, _ALL_BUCKETS)
     return list(zip(buckets["value"].to_pylist(), buckets["weight"].to_pylist(), strict=True))

@@ -232,7 +232,7 @@ except ValueError as error:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "the histogram log cannot be written" in done.stdout
     assert path.read_text() == "the log of yesterday"
-    assert [each.name for each in tmp_path.iterdir()] == ["x.hlog"]
+    assert [file.name for file in tmp_path.iterdir()] == ["x.hlog"]
 
 
 def test_a_log_keeps_its_permissions_and_its_link(tmp_path):

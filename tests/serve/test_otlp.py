@@ -161,8 +161,8 @@ def metric(name, *points, kind="sum", **more):
 
 def export(*metrics, resource=()):
     """Write a request of metrics as OTLP's JSON."""
-    of = {"resource": {"attributes": list(resource)}, "scopeMetrics": [{"metrics": metrics}]}
-    return json.dumps({"resourceMetrics": [of]}).encode()
+    metrics_of_resource = {"resource": {"attributes": list(resource)}, "scopeMetrics": [{"metrics": metrics}]}
+    return json.dumps({"resourceMetrics": [metrics_of_resource]}).encode()
 
 
 def send(server, body, status=200, kind="json"):
@@ -173,8 +173,8 @@ def send(server, body, status=200, kind="json"):
 
 def buckets(offset, *counts, **more):
     total = str(sum(map(int, counts)))
-    of = {"scale": 0, "count": total, "zeroCount": "0", "positive": {"offset": offset, "bucketCounts": counts}}
-    return {"timeUnixNano": "1714557600000000000", "attributes": attributes(host="a"), **of, **more}
+    histogram = {"scale": 0, "count": total, "zeroCount": "0", "positive": {"offset": offset, "bucketCounts": counts}}
+    return {"timeUnixNano": "1714557600000000000", "attributes": attributes(host="a"), **histogram, **more}
 
 
 REFUSED = {
@@ -207,7 +207,7 @@ def test_partial_success_in_protobuf(writable):
 
     text = export(REFUSED["time 0"], REFUSED["a summary"], metric("requests", point(host="a")))
     body = Parse(text, service.ExportMetricsServiceRequest()).SerializeToString()
-    for _ in range(2):  # what is sent again has the same answer
+    for _ in range(2):  # the same request gets the same answer
         response = service.ExportMetricsServiceResponse.FromString(send(writable, body, kind="protobuf").body)
         assert response.partial_success.rejected_data_points == 2
         assert "has no time" in response.partial_success.error_message
@@ -215,8 +215,8 @@ def test_partial_success_in_protobuf(writable):
 
 
 def test_types_are_those_of_the_protocol_and_the_store(writable):
-    whole = {"intValue": "200"}
-    send(writable, export(metric("requests", point(status="200", host="a"), point(status=whole, host="a"))))
+    status_code = {"intValue": "200"}
+    send(writable, export(metric("requests", point(status="200", host="a"), point(status=status_code, host="a"))))
     send(writable, export(metric("requests", point())))  # without the key
     send(writable, export(metric("requests", point(host={"intValue": "7"}), point(host="7"))))
     send(writable, export(metric("requests", point(host={"boolValue": True}), point(host={"doubleValue": 0.5}))))
@@ -245,8 +245,8 @@ def test_a_value_that_does_not_fit_the_stores_type_is_refused_alone(tmp_path):
     )
     values = [2**53 + 1, 0.5, 2.0, -1.0, "NaN"]
     points = [point(number=str(i)) | {("asInt" if isinstance(v, int) else "asDouble"): v} for i, v in enumerate(values)]
-    for each in points[1:]:
-        del each["asInt"]
+    for double in points[1:]:
+        del double["asInt"]
     with serving(tmp_path, tmp_path / "web", "--writable") as server:
         answer = send(server, export(metric("m", *points)))
     assert answer.json()["partialSuccess"]["rejectedDataPoints"] == "2"
@@ -265,12 +265,12 @@ def test_attributes_named_as_a_column_keep_their_values(tmp_path):
     assert [row[f"exported_{name}"] for name in names] == ["m", "v", "9", "t"]
 
 
-@pytest.mark.parametrize("ends", [{"min": 5, "max": 5}, {"min": 4.5, "max": 5}, {"min": 5.5, "max": 7}, {}])
-def test_rows_of_a_histogram_are_within_its_min_and_max(ends):
-    rows = rows_of_metrics(export(metric("m", buckets(2, "2", **ends), kind="exponentialHistogram")), True)
+@pytest.mark.parametrize("limits", [{"min": 5, "max": 5}, {"min": 4.5, "max": 5}, {"min": 5.5, "max": 7}, {}])
+def test_rows_of_a_histogram_are_within_its_min_and_max(limits):
+    rows = rows_of_metrics(export(metric("m", buckets(2, "2", **limits), kind="exponentialHistogram")), True)
     values = [row["value"] for row in rows]
     assert [row["weight"] for row in rows] == [2]
-    assert all(ends.get("min", 4) <= value <= ends.get("max", 8) for value in values)
+    assert all(limits.get("min", 4) <= value <= limits.get("max", 8) for value in values)
 
 
 def empty_store(place):
@@ -325,7 +325,7 @@ def test_a_killed_server_counts_each_body_once(tmp_path):
             if round_number < 2:
                 time.sleep(draw.random() * 0.3)
                 server.process.kill()
-            statuses = [each.result() for each in sent]
+            statuses = [future.result() for future in sent]
     assert statuses == [200] * len(bodies)
     rows = FrameStore(tmp_path / "web").query(keys=["host"], measures=["requests"]).to_pylist()
     assert {row["host"]: row["requests"] for row in rows}["k"] == sum(range(1, 7))

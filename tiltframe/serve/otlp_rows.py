@@ -20,7 +20,7 @@ from tiltframe.store.types_from_store import settled
 _TIME = pa.timestamp("us", "UTC")
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _COLUMN = re.compile(r"[A-Za-z_][\w.]*")
-_EXACT = 2**53  # whole numbers up to it are doubles
+_EXACT = 2**53  # integer numbers up to it are doubles
 
 
 def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
@@ -62,7 +62,7 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Choose types: those of the store's keys and states, then those of the messages; of several types text."""
+    """Choose types: those of the store's keys and states, then those of the messages; text for several types."""
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
     schema = settled(pa.schema(fields), frame, store, of_numbers=True)
@@ -77,7 +77,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 
 
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
-    """Give doubles the type of whole numbers if the store has states of these: a point with a fraction is refused."""
+    """Give doubles the type of integer numbers if the store has states of these: a point with a fraction is refused."""
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
     fitting = settled(pa.schema(unknown), store.frame, store)
     fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
@@ -112,17 +112,17 @@ def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -
 
 
 def _as_whole(value: Any, dtype: pa.DataType) -> int | None:
-    whole = None
+    integer = None
     if isinstance(value, float) and value.is_integer():
-        whole = int(value)
+        integer = int(value)
     elif isinstance(value, int) and not isinstance(value, bool):
-        whole = value
+        integer = value
     elif isinstance(value, str) and re.fullmatch("-?[1-9][0-9]{0,18}|0", value):
-        whole = int(value)
+        integer = int(value)
     signed = pa.types.is_signed_integer(dtype)
     bits = dtype.bit_width - signed
-    fits = whole is not None and (-(2**bits) if signed else 0) <= whole < 2**bits
-    return whole if fits else None
+    fits = integer is not None and (-(2**bits) if signed else 0) <= integer < 2**bits
+    return integer if fits else None
 
 
 def _as_double(value: Any) -> float | None:
