@@ -207,9 +207,9 @@ def test_figures_of_answers_are_those_of_the_results():
         figures = next(cells for name, cells in table if name == said)
         assert shown(seconds[many][job], figures[0]), said
         assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), said
-    bound = "Of Spark's count … variance, files to answers takes "
-    ratios = [of["rollup of files, to answers"] / of["count … variance"] for of in (texts, whole)]
-    assert bound + " and ".join(f"{ratio:.2f}" for ratio in ratios) in FIGURES
+    ratios = [s["rollup of files, to answers"] / s["count … variance"] for s in (texts, whole)]
+    both = " and ".join(f"{ratio:.2f}" for ratio in ratios)
+    assert f"Files to answers takes {both} of Spark's count … variance" in FIGURES
 
 
 STREAMS = {
@@ -298,9 +298,9 @@ def test_figures_of_serving_are_those_of_the_results():
     for said in (
         f"All {served['answers']:,} answers: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms",
         f"load average {statistics.median(served['load_averages'][1:]):.0f} on two cores",
-        f"held {begin:.0f} MB",
-        f"and {end:.0f} when they ended",
-        f"comes {first:.2f} s after its start, for which it keeps a core busy for {core:.2f} s",
+        f"memory was {begin:.0f} MB at the start",
+        f"and {end:.0f} MB at the end",
+        f"is sent {first:.2f} s after the server's start, which keeps a core busy for {core:.2f} s",
     ):
         assert said in " ".join(FIGURES.split()), said
 
