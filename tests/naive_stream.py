@@ -74,6 +74,7 @@ class NaiveStream:
         self.marks: list[int] = [-FOREVER] * len(levels)  # the watermark of each level
         self.watermark = self.now = self.looked = self.newest = None
         self.late = self.moved = 0
+        self.forgotten: list[Window] = []  # sessions, where the lateness is at least the gap
 
     # Rows
 
@@ -134,8 +135,30 @@ class NaiveStream:
         window.new += 1
         window.touched = None
 
+    def _remembers(self) -> bool:
+        gap = self.levels[0].gap
+        return bool(gap) and self.lateness is not None and self.lateness >= gap and self.marks[0] > -FOREVER
+
+    def _touching(self, rows: list[Row]) -> list[Row]:
+        """Rows that would join a forgotten session, or are two gaps older than all forgotten ones that may matter."""
+        gap, until = self.levels[0].gap, self.marks[0] - self.delay - self.lateness
+        late, apart = [], sorted(rows, key=lambda row: (row["k"] is None, row["k"] or "", row["ts"]))
+        while apart:
+            one = [apart.pop(0)]  # rows that came at once, and are one session already
+            while apart and apart[0]["k"] == one[0]["k"] and apart[0]["ts"] <= max(r["ts"] for r in one) + gap:
+                one.append(apart.pop(0))
+            start, end, key = one[0]["ts"], max(r["ts"] for r in one) + gap, one[0]["k"]
+            within = any(w.key == key and w.start <= start <= w.end for w in self.held[0])
+            touches = any(w.key == key and w.start <= end and start <= w.end for w in self.forgotten)
+            alone = len(rows) == 1 or end <= self.marks[0] - self.delay
+            if alone and (touches or (start <= until - 2 * gap and not within)):
+                late += one
+        return late
+
     def _unite(self, rows: list[Row]) -> list[Row]:
         gap = self.levels[0].gap
+        late = self._touching(rows) if self._remembers() else []
+        rows = [row for row in rows if row not in late]
         for row in rows:
             one = Window(row["ts"], row["ts"] + gap, row["k"], [row], 1)
             apart = []
@@ -151,7 +174,7 @@ class NaiveStream:
             self.held[0] = [*apart, one]
         gone = [window for window in self.held[0] if self._gone(window.end, 0)]
         self.held[0] = [window for window in self.held[0] if not self._gone(window.end, 0)]
-        return [row for window in gone for row in window.rows if row in rows]
+        return late + [row for window in gone for row in window.rows if row in rows]
 
     # Time
 
@@ -171,6 +194,8 @@ class NaiveStream:
             behind = max((w.start for w in shut), default=-FOREVER) if self.buffer is not None else -FOREVER
             expired = shut if self.kind == "after_key_expire" else []
             held = [window for window in self.held[number] if not self._gone(window.end, number)]
+            if number == 0 and self._remembers():
+                self.forgotten += [window for window in self.held[0] if self._gone(window.end, 0)]
             self.held[number] = [window for window in held if window not in expired]
             if not self.latest:  # what is forgotten is not retracted any more
                 for (level, key), rows in self.stands.items():

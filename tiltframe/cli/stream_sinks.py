@@ -40,6 +40,9 @@ class Sink:
         """Aggregate rows for nothing, to see whether that can be done."""
         return reduce_rows(rows, self.windows.partial_frame)
 
+    def discard_output(self) -> None:
+        """Forget results that are to be written to standard output, which has no reader any more."""
+
 
 @dataclass
 class Output(Sink):
@@ -64,6 +67,9 @@ class Output(Sink):
     def close(self) -> None:
         """Close all windows."""
         self._write(self.windows.close())
+
+    def discard_output(self) -> None:
+        self._held.clear()
 
     def _write(self, emitted: pa.Table) -> None:
         if emitted.num_rows:

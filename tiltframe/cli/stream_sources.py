@@ -18,6 +18,7 @@ import pyarrow.json as pajson
 
 from aggr.arrow.normalize import one_array
 from tiltframe.cli.ingested_files import file_digest
+from tiltframe.cli.output import as_moment
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import (
     ALL_BAD,
@@ -39,6 +40,8 @@ from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
 from tiltframe.store.types_from_store import settled
+from tiltframe.streaming.ahead import first_ahead
+from windows.timezone import Instants
 
 Attempt: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
 PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
@@ -58,6 +61,24 @@ class Arrived:
     whole: bool = True
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """How far rows may be ahead of the clock: ``text``, which is ``micros``; None for any time."""
+
+    text: str
+    micros: int | None
+
+    def check(self, times: Instants, column: str) -> None:
+        """Raise ``ValueError`` for a time that is further ahead: all rows after it would be late."""
+        at = first_ahead(times, clock.time_ns() // 1000, self.micros)
+        if at is not None:
+            raise ValueError(
+                f"the time {as_moment(at)} in the column {column!r} is ahead of the clock by more than --ahead "
+                f"{self.text}, and would make the rows after it late; correct it, leave such rows out by --bad-rows "
+                "skip, or take any time by --ahead none"
+            )
+
+
 @dataclass
 class Lines:
     """JSON lines from standard input, of the types that were declared, or that the first lines have.
@@ -70,16 +91,22 @@ class Lines:
     reading: ReadOptions
     arrival: bool = False
     bad: BadRows | None = None
+    ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     schema: pa.Schema | None = None
     _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # of columns of text whose numbers are read
-    _number: int = 1  # of the next line
+    _number: int = 1  # of the first line that was not taken whole
 
     @property
     def notes(self) -> dict[str, Any]:
         """What is to be remembered of the input: nothing, for it cannot be read again."""
         return {}
 
-    def batches(self, stopped: list[bool]) -> Iterator[Arrived]:
+    @property
+    def unsaved(self) -> str:
+        """The lines to send again if the rows of the last batch are lost, as an instruction."""
+        return f"send line {self._number:,} of standard input, and those after it, again"
+
+    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
         """Yield complete lines as they come, much at once where much is there."""
         for given in _gathered(sys.stdin.fileno(), stopped):
             if not given:
@@ -173,7 +200,9 @@ class Lines:
         for name, numbers in number_arrays(batch, whole, reading):
             batch = batch.append_column(name, numbers)
         found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
-        event_times(found.column(time), time)
+        times = event_times(found.column(time), time)
+        if not self.arrival:
+            self.ahead.check(times, time)
         return found
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
@@ -191,7 +220,7 @@ def _parsed(given: bytes, known: pa.Schema, beside: str) -> pa.Table:
     return pajson.read_json(io.BytesIO(given), parse_options=options)
 
 
-def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:
+def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
     """Yield complete lines as they come, much at once where much is there; nothing now and then while none come."""
     held = b""
     while not stopped:
@@ -231,6 +260,7 @@ class Arrivals:
     once: bool = False
     known: dict[str, list[Any]] = field(default_factory=dict)
     bad: BadRows | None = None
+    ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     _source: Source | None = None
 
     @property
@@ -238,8 +268,13 @@ class Arrivals:
         """What is to be remembered of the input: the files that were read."""
         return {"files": self.known}
 
-    def batches(self, stopped: list[bool]) -> Iterator[Arrived]:
-        """Yield the rows of files; Ctrl-C is heard between files."""
+    @property
+    def unsaved(self) -> str:
+        """The files that are read again if the rows of the last batch are lost."""
+        return "the next run reads the last file again"
+
+    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
+        """Yield the rows of files; signals are heard between files."""
         while not stopped:
             begun = clock.monotonic()
             for path in self._new():
@@ -284,11 +319,25 @@ class Arrivals:
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)
-        for batch in file_batches(self._source, path, columns, self.bad, self.attempt):
-            if batch.num_rows:
-                yield Arrived(pa.Table.from_batches([batch]), whole=False)
+        for batch in file_batches(self._source, path, columns, self.bad, self._check):
+            if not batch.num_rows:
+                continue
+            rows = pa.Table.from_batches([batch])
+            try:
+                self._check_times(rows)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+            yield Arrived(rows, whole=False)
         self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
         yield Arrived(None)
+
+    def _check(self, rows: pa.Table) -> None:
+        """Raise an error for rows that are left out as bad rows."""
+        self._check_times(rows)
+        self.attempt(rows)
+
+    def _check_times(self, rows: pa.Table) -> None:
+        self.ahead.check(event_times(rows.column(self.frame.time), self.frame.time), self.frame.time)
 
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""

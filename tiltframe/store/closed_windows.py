@@ -10,6 +10,7 @@ states of their own, for a store merges when it is read, so that no closed windo
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +27,7 @@ from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
 from tiltframe.store.changes.append import check_writer
-from tiltframe.store.errors import MissingStore
+from tiltframe.store.errors import CommitConflict, MissingStore
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import snapshot_of
@@ -101,6 +102,7 @@ class ClosedWindows:
         self._kept_late = Drop() if self._late == TrueWindow() else self._late
         self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
         self.outgoing: pa.Table | None = None
+        self._owner = store.recorded([_owner(stream)]).get(_owner(stream))
         self.committed = committed_before(store, stream)
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
@@ -124,7 +126,7 @@ class ClosedWindows:
             self._send(reduce_rows(rows.filter(pa.array(late)), self._frame, times[late]))
         return dropped
 
-    def advance(self, watermark: int | None = None, now: int | None = None) -> None:
+    def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
         """Tell the time, as of `OpenWindows.advance`; windows that it closes are on their way from now on."""
         emitted = self.windows.advance(watermark, now)
         self._send(emitted)
@@ -147,7 +149,8 @@ class ClosedWindows:
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
         """Write all that is held and on its way, and notes, such as how far the input is read; `from_ipc` reads it."""
         said = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
-        return extended(self.windows.to_ipc(), said | {"committed": self.committed}, self.outgoing)
+        more = {"committed": self.committed, "owner": self._owner}
+        return extended(self.windows.to_ipc(), said | more, self.outgoing)
 
     @classmethod
     def from_ipc(
@@ -176,6 +179,7 @@ class ClosedWindows:
         found = cls(store, said["stream"], emit, late, compact_every=compact_every)
         found.windows = OpenWindows.from_ipc(data, found._frame, found._emit, found._kept_late, **bounds)
         found.writer, found.number, found.committed = said["writer"], said["number"], said["committed"]
+        found._owner = said.get("owner", found._owner)  # not in what earlier releases saved
         found.outgoing = outgoing if outgoing.num_rows else None
         return found
 
@@ -191,14 +195,30 @@ class ClosedWindows:
         for level in self.store.frame.levels:
             below = merge_level(made_here(below), self.store.frame, level, unknown=True)
             levels.append((level, below))
-        states, before = joined(levels, self.store.frame), self.store.recorded([_record(self.stream)])
-        added = self.store.append(states, self.writer, self.number, self._closed_until(before), before)
+        states = joined(levels, self.store.frame)
+        before = self.store.recorded([_record(self.stream), _owner(self.stream)])
+        self._check_owner(before.get(_owner(self.stream)))
+        recorded = {**self._closed_until(before), _owner(self.stream): self.writer}
+        try:
+            added = self.store.append(states, self.writer, self.number, recorded, before)
+        except CommitConflict:
+            self._check_owner(self.store.recorded([_owner(self.stream)]).get(_owner(self.stream)))
+            raise
+        self._owner = self.writer
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             self.store.compact(before=_AFTER_ALL)
         return added
 
-    def _closed_until(self, before: Mapping[str, int]) -> dict[str, int]:
+    def _check_owner(self, owner: str | None) -> None:
+        """Raise `CommitConflict` if another process has written the stream since this one began."""
+        if owner not in (self._owner, self.writer):
+            raise CommitConflict(
+                f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this one "
+                "began; one process at a time writes a stream: end one of them, or name another stream"
+            )
+
+    def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Say before when all rows are in the store; it is recorded with the commit, and never goes back."""
         until, name = self.windows.closed_before, _record(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
@@ -287,6 +307,11 @@ def recovered(
 
 def _record(stream: str) -> str:
     return f"{stream} closed"
+
+
+def _owner(stream: str) -> str:
+    """Name the record of the writer that the stream was last written by."""
+    return f"{stream} writer"
 
 
 def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:

@@ -8,7 +8,7 @@ every batch climbs all levels, and all windows count as cascaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ from aggr.tables.keys import key_column
 from aggr.tables.result_names import check_having, results_where
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
+from tiltframe.streaming.session_lateness import touches_held
 from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
 from tiltframe.streaming.window_table import (
     HIGHEST,
@@ -31,6 +32,7 @@ from tiltframe.streaming.window_table import (
     as_parts_of,
     concat,
     merged,
+    new_windows,
     ordered,
     places,
 )
@@ -47,6 +49,9 @@ class OpenLevel:
     emitted: WindowTable  # in a changelog, the windows as they were last emitted; otherwise none
     watermark: int = LOWEST  # by which windows were closed so far, microseconds UTC
     cascaded_until: int = HIGHEST  # windows that end by it, and what comes for them, are in those of the next level
+    forgotten: WindowTable | None = (
+        None  # sessions that are no longer kept, without states, as long as rows may touch them
+    )
 
     def with_held(self, held: WindowTable, rules: StreamRules) -> OpenLevel:
         """Hold other windows, but for those that are no longer kept."""
@@ -71,6 +76,55 @@ class OpenLevel:
         held, come = (table.without_states(rules.frame.keys) for table in (self.held, new))
         both = merged(held, come, self.window, {})
         return rules.gone(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
+
+    def touching_forgotten(self, new: WindowTable, rules: StreamRules) -> Mask:
+        """Say which sessions that have come as a whole touch one that is no longer kept, and are late as well.
+
+        Those that are still open by the watermark are not: their rows have come in time.
+        """
+        if not rules.remembers_sessions or self.watermark == LOWEST or not len(new):
+            return np.zeros(len(new), np.bool_)
+        keys = {name: key_column(new.index.column(name)) for name in rules.frame.keys}
+        touching = self.joins_forgotten(keys, new.starts, rules)
+        return touching & rules.closed(new.ends, self.watermark)
+
+    def joins_forgotten(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
+        """Say which rows would join a session that is no longer kept, or are too old for that to be known.
+
+        All sessions that are kept begin after the last forgotten one of their key ends. So a row joins a forgotten one
+        if it does not come after the end of the last; and rows within a session that is kept do not.
+        """
+        count = len(times)
+        old = times <= rules.remembered_since(self.watermark)
+        if self.forgotten is None and not old.any():
+            return np.zeros(count, np.bool_)
+        tables = [self.held.index] if self.forgotten is None else [self.held.index, self.forgotten.index]
+        columns = [
+            key_column(pa.chunked_array([*(key_column(table.column(name)) for table in tables), keys[name]]))
+            for name in rules.frame.keys
+        ]
+        held = len(self.held)
+        groups, _ = group_by(columns, sum(table.num_rows for table in tables) + count)
+        of_rows = groups.ids[len(groups.ids) - count :]
+        last_end = np.full(groups.n, LOWEST)
+        if self.forgotten is not None:
+            np.maximum.at(last_end, groups.ids[held : len(groups.ids) - count], self.forgotten.ends)
+        joins: Mask = times <= last_end[of_rows]
+        within = touches_held((groups.ids[:held], self.held.starts, self.held.ends), of_rows, times, times)
+        return joins | (old & ~within)
+
+    def forgetting(self, gone: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
+        """Remember sessions that are no longer kept, and forget the oldest of those before."""
+        if not rules.remembers_sessions:
+            return None
+        tables = [] if self.forgotten is None else [self.forgotten]
+        if gone.any():
+            tables.append(new_windows(self.held.filter(gone).without_states(rules.frame.keys).index))
+        if not tables:
+            return None
+        both = concat(tables)
+        both = both.filter(both.ends > rules.remembered_since(watermark))
+        return both if len(both) else None
 
     def advanced(
         self, watermark: int, now: int | None, due: bool, rules: StreamRules
@@ -97,6 +151,7 @@ class OpenLevel:
             early | (closed & (shown.new_rows > 0)), closed, reasons, rules
         )
         forgotten = rules.gone(ends, watermark)
+        level = replace(level, forgotten=self.forgetting(forgotten, watermark, rules))
         if rules.emit.forgets_timed_out:
             forgotten |= timed
         newest = int(held.starts[closed].max(initial=LOWEST)) if closed.any() else LOWEST

@@ -7,6 +7,7 @@ but the caller's.
 from __future__ import annotations
 
 import copy
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from tiltframe.level_chain import (
     reduce_rows,
 )
 from tiltframe.streaming import saved
+from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
@@ -49,12 +51,13 @@ from tiltframe.streaming.window_table import (
     HIGHEST,
     LOWEST,
     WindowTable,
+    concat,
     merged_levels,
     new_windows,
     unknown_in,
     with_bounds,
 )
-from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow
 from windows.timezone import Instants
 
 BEYOND = ("error", "drop")
@@ -108,13 +111,14 @@ class OpenWindows:
     ) -> None:
         """Check that the parts go together; no window is open yet."""
         self.frame = checked_type(frame, TiltFrame, "frame")
-        self.emit, self.late = read_emit(emit), read_late(late)
+        self.emit, self.late = read_emit(emit), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
         if not isinstance(beyond, str) or beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
         self.beyond = beyond
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
+        self._rules.warn()
         self._levels: tuple[OpenLevel, ...] = ()  # none before the first states tell their types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
@@ -217,15 +221,16 @@ class OpenWindows:
             [each.states.select([START, END, *self.frame.states_columns[3:]]) for each in (dropped, lost)]
         )
 
-    def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
+    def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> pa.Table:
         """Tell the time, and get what is to be emitted.
 
         Parameters
         ----------
-        watermark : int, optional
-            No events before it are awaited; microseconds UTC. One that is lower than before changes nothing.
-        now : int, optional
-            The clock by which rows arrive, microseconds; for periods and timeouts. It does not go back either.
+        watermark : datetime or int, optional
+            No events before it are awaited: a datetime with a zone, or microseconds UTC. One that is lower than before
+            changes nothing.
+        now : datetime or int, optional
+            The clock by which rows arrive; for periods and timeouts. It does not go back either.
 
         Returns
         -------
@@ -241,7 +246,19 @@ class OpenWindows:
             - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for what stands.
 
             By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
+
+        Raises
+        ------
+        ValueError
+            If a time is of another type, or cannot be meant: nanoseconds beyond the year 9999, or a watermark of 1970,
+            as seconds have it, while all windows that are held begin later.
         """
+        if watermark is not None:
+            watermark = read_moment(watermark, "watermark")
+            holds_windows = bool(self._levels) and len(self._levels[0].held) > 0
+            check_unit(watermark, int(self._levels[0].held.starts.min()) if holds_windows else None)
+        if now is not None:
+            now = read_moment(now, "now", 0)
         return self._advanced(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
@@ -488,7 +505,7 @@ class OpenWindows:
         """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
-        if assigned is None or not self._rules.gone(assigned.ends, self._begins).any():
+        if assigned is None or not self._may_be_late(assigned).any():
             return reduce_rows(rows, self.partial_frame, times, placed), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
         level = self._levels[0] if self._levels else self._no_windows(window, to_window_table(none, self._rules))
@@ -502,6 +519,11 @@ class OpenWindows:
         keys = {name: key.filter(chosen) for name, key in keys.items()}
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
 
+    def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
+        """Return the rows that are judged by the sessions they join: those behind the windows that are kept."""
+        rules = self._rules
+        return rules.gone(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
+
     def _join(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, ends: Instants
     ) -> NDArray[np.bool_]:
@@ -512,13 +534,22 @@ class OpenWindows:
         of_held, of_rows = ids[: len(held)], ids[len(held) :]
         own = ~self._rules.gone(ends, level.watermark)
         own[~own] = touches_held((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
-        return kept_in_order(own, of_rows, starts, int(level.window.length))
+        may = np.ones(len(starts), np.bool_)
+        if self._rules.remembers_sessions:
+            may = ~level.joins_forgotten(keys, starts, self._rules)
+        may[may] = kept_in_order(own[may], of_rows[may], starts[may], int(level.window.length))
+        return may
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
         pane_table = to_window_table(panes, self._rules)
+        counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
+        late = pane_table.none()
+        if levels[0].window.is_merging and (touching := levels[0].touching_forgotten(pane_table, self._rules)).any():
+            late = pane_table.filter(touching)
+            pane_table, panes = pane_table.filter(~touching), panes.filter(pa.array(~touching))
         if self._rules.cascades:
             new = parts_by_level(pane_table, levels)
         else:
@@ -530,7 +561,6 @@ class OpenWindows:
             levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)
         lost = self._lost(pane_table, levels)
-        counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         both = zip(levels, new, strict=True)
         met = [(level.held.widened(table.schema), table, level.window) for level, table in both]
         tables = merged_levels(met, self._rules.functions)
@@ -538,7 +568,7 @@ class OpenWindows:
             replace(level, emitted=level.emitted.widened(table.schema)).with_held(table, self._rules)
             for level, table in zip(levels, tables, strict=True)
         )
-        return pane_table.filter(lost), tuple(held), counts
+        return concat([late, pane_table.filter(lost)]), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         lost = np.ones(len(panes), np.bool_)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_type, checked_whole, shown
+from aggr.arguments import checked_type, shown
 from tiltframe.event_time import event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import OrderedQuery
+from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.saved import VERSION, Saved, check_version, of_bytes
 from tiltframe.streaming.stored import StoredTable
-from windows import MAX_INSTANT, MIN_INSTANT
 from windows.timezone import Instants
 
 _WAITING = "waiting"
@@ -91,13 +92,14 @@ class OrderedStream:
         self._rows, self._late = self._rows + len(late), self._late + int(late.sum())
         return rows.filter(pa.array(late))
 
-    def advance(self, watermark: int | None = None) -> pa.Table:
+    def advance(self, watermark: dt.datetime | int | None = None) -> pa.Table:
         """Tell the time, and get the results of the rows, and of the ticks, that come before it.
 
         Parameters
         ----------
-        watermark : int, optional
-            No events before it are awaited; microseconds UTC. One that is lower than before changes nothing.
+        watermark : datetime or int, optional
+            No events before it are awaited: a datetime with a zone, or microseconds UTC. One that is lower than before
+            changes nothing.
 
         Returns
         -------
@@ -108,11 +110,13 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If this is no such moment, or the stream is closed.
+            If this is no such moment, or cannot be meant (see `OpenWindows.advance`), or the stream is closed.
         """
         if watermark is not None:
-            checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
-            self._watermark = max(watermark, self._at)
+            told = read_moment(watermark, "watermark")
+            waiting = self._waiting is not None and self._waiting.num_rows > 0
+            check_unit(told, int(self._times(self._waiting).min()) if waiting else None)
+            self._watermark = max(told, self._at)
         if self._waiting is None:
             return pa.table({})
         passed = self._times(self._waiting) < self._at

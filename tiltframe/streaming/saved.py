@@ -27,7 +27,7 @@ COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "
 VERSION = 5
 _MOST_ADDED = 62  # bits of a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
-_HELD, _EMITTED = "held", "emitted"
+_HELD, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
 _WINDOWS, _STATES = "windows", "states"  # the two blocks of each
 _EXTENSION = "extension"
 _Made = TypeVar("_Made")
@@ -110,7 +110,9 @@ class Saved:
         held = self._windows(at, _HELD, unknown, gone)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
         emitted = self._windows(at, _EMITTED, unknown, gone) if has_emitted else held.none()
-        return OpenLevel(frame.levels[at], held, emitted, watermark, cascaded)
+        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # not in what earlier releases saved
+        forgotten = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
+        return OpenLevel(frame.levels[at], held, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
 
     def _windows(self, at: int, which: str, unknown: int, gone: Sequence[str]) -> WindowTable:
         table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
@@ -152,8 +154,9 @@ def written(
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
-        for which, table in ((_HELD, level.held), (_EMITTED, level.emitted)):
-            if which == _HELD or len(table):
+        tables = {_HELD: level.held, _EMITTED: level.emitted, _FORGOTTEN: level.forgotten}
+        for which, table in tables.items():
+            if table is not None and (which == _HELD or len(table)):
                 for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
                     blocks[_name(at, which, block)] = stored
     return Saved(said, blocks)

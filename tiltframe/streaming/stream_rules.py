@@ -6,6 +6,7 @@ measure more (`StreamRules.partial_frame`), which is read and left out again bef
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from aggr import Function, Measure
 from aggr.arguments import checked_type
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
+from aggr.duration import duration_text
 from aggr.groups.groups import group_by
 from aggr.tables.by_key import finish_by
 from aggr.tables.keys import key_column, keyed
@@ -28,6 +30,7 @@ from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy
+from tiltframe.streaming.policies.late import gap_of
 from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, new_windows, places
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
@@ -58,6 +61,26 @@ class StreamRules:
             raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
         columns = [LEVEL, START, END, *self.frame.keys, *(name for name in self.emitted if name != CHANGE)]
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
+
+    def warn(self) -> None:
+        """Warn of sessions whose results a consumer may count twice."""
+        gap, lateness = gap_of(self.frame), self.late.lateness_micros
+        if gap is None:
+            return
+        length = duration_text(gap)
+        if lateness is not None and lateness < gap:
+            warnings.warn(
+                f"the lateness {duration_text(lateness) if lateness else '0s'} is shorter than the gap {length} of "
+                "sessions: a late row may open a session that overlaps one that was emitted; give "
+                f"late='drop({length})' or more, or leave it out",
+                stacklevel=4,
+            )
+        if self.emit.emits_open and self.emit.mode != "changelog":
+            warnings.warn(
+                f"{self.emit} emits sessions that are still open, and those that unite later stay next to their union: "
+                "a consumer that adds them counts rows twice; give mode=changelog, which retracts them",
+                stacklevel=4,
+            )
 
     @cached_property
     def emitted(self) -> Mapping[str, pa.DataType]:
@@ -100,6 +123,27 @@ class StreamRules:
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
 
+    @cached_property
+    def remembers_sessions(self) -> bool:
+        """Whether sessions that are no longer kept are remembered, so that no row opens another one over them.
+
+        A late row is only distinguishable from one in time if the allowed lateness is at least the gap.
+        """
+        gap, lateness = gap_of(self.frame), self.late.lateness_micros
+        return gap is not None and lateness is not None and lateness >= gap
+
+    def gone_until(self, watermark: int) -> int:
+        """Return the moment by which windows must have ended to be no longer kept."""
+        lateness = self.late.lateness_micros
+        if lateness is None or watermark == LOWEST:
+            return LOWEST
+        return watermark - self.emit.delay_micros - lateness
+
+    def remembered_since(self, watermark: int) -> int:
+        """Return the moment after which sessions that are no longer kept are remembered: two gaps before."""
+        until = self.gone_until(watermark)
+        return until - 2 * (gap_of(self.frame) or 0) if until > LOWEST else LOWEST
+
     def closed_by(self, watermark: int) -> int:
         """Return the moment by which windows must have ended for the watermark to close them."""
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
@@ -110,10 +154,8 @@ class StreamRules:
 
     def gone(self, ends: Instants, watermark: int) -> Mask:
         """Say which windows are no longer kept."""
-        lateness = self.late.lateness_micros
-        if lateness is None or watermark == LOWEST:
-            return np.zeros(len(ends), np.bool_)
-        return ends <= watermark - self.emit.delay_micros - lateness
+        until = self.gone_until(watermark)
+        return ends <= until if until > LOWEST else np.zeros(len(ends), np.bool_)
 
     def shown(self, table: WindowTable) -> HeldWindows:
         """Show windows to the policy."""

@@ -7,6 +7,7 @@ late only when none of its windows, on any level, is left. `Buffer` is after Sid
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole, shown
+from aggr.duration import duration_text
 from tiltframe.streaming.policies.policy import DURATION, Policy, micros
 from windows import MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
@@ -55,6 +57,19 @@ class LatePolicy(Policy):
     def lateness_micros(self) -> int | None:
         """How long after its close a window is kept, in microseconds by the watermark; None for ever."""
         return 0
+
+    def for_frame(self, frame: TiltFrame) -> LatePolicy:
+        """Return the policy with what it leaves to the frame; itself unless overridden.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+
+        Returns
+        -------
+        LatePolicy
+        """
+        return self
 
     def check(self, frame: TiltFrame) -> None:
         """Refuse a frame whose windows cannot be kept so.
@@ -147,8 +162,14 @@ class Drop(LatePolicy):
 
     Parameters
     ----------
-    lateness : duration
-        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam.
+    lateness : duration, optional
+        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. Unless given, the
+        gap of a frame with sessions, and 0s of others.
+
+    Notes
+    -----
+    With a lateness of at least the gap, a row that would join a session which is no longer kept is late. With a smaller
+    one it opens a session of its own that overlaps the other, as in Flink.
 
     Examples
     --------
@@ -156,13 +177,25 @@ class Drop(LatePolicy):
     drop(lateness=90s)
     """
 
-    lateness: str = field(default="0s", metadata=DURATION)
+    lateness: str | None = field(default=None, metadata=DURATION)
 
     name: ClassVar[str] = "drop"
 
     @property
     def lateness_micros(self) -> int:
-        return micros(self.lateness)
+        return 0 if self.lateness is None else micros(self.lateness)
+
+    def for_frame(self, frame: TiltFrame) -> Drop:
+        if self.lateness is not None:
+            return self
+        gap = gap_of(frame)
+        return Drop("0s" if gap is None else duration_text(gap))
+
+
+def gap_of(frame: TiltFrame) -> int | None:
+    """Return the gap of the sessions of a frame, in microseconds; None if it has no sessions."""
+    level = frame.levels[0]
+    return int(level.length) if level.is_merging and math.isfinite(level.length) else None
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,62 @@
+"""What a stream leaves out, on standard error: the first late row, the counts once a minute, and at the end."""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import dataclass, field
+
+import click
+import pyarrow as pa
+
+from tiltframe.cli.output import as_moment
+from tiltframe.event_time import event_times
+from tiltframe.files.bad_rows import BadRows
+
+_EVERY = 60.0  # seconds
+
+
+@dataclass
+class Losses:
+    """Counts the rows that are dropped as late, and reports them with the bad rows, with or without a terminal."""
+
+    time: str
+    bad: BadRows | None
+    file: str | None  # that dropped rows are appended to
+    waits: bool  # whether the watermark stays behind the events
+    late: int = 0
+    _reported: tuple[int, int] = (0, 0)
+    _last: float = field(default_factory=clock.monotonic)
+
+    def note(self, late_rows: pa.Table, watermark: int | None) -> None:
+        """Count rows that were dropped; warn of the first."""
+        if late_rows.num_rows and not self.late:
+            behind = as_moment(int(event_times(late_rows.column(self.time), self.time)[0]))
+            more = "a longer --disorder" if self.waits else "--disorder TIME"
+            click.echo(
+                f"tiltframe: warning: a row of {behind} came late, behind the watermark {as_moment(watermark)}, and is "
+                f"dropped; {more} waits for such rows, --late 'drop(TIME)' keeps closed windows for them",
+                err=True,
+            )
+        self.late += late_rows.num_rows
+
+    def report(self) -> None:
+        """Print the counts if they have grown since, once a minute."""
+        if clock.monotonic() - self._last >= _EVERY:
+            self._last = clock.monotonic()
+            if self._counts() != self._reported:
+                self._print(" so far")
+
+    def end(self) -> None:
+        """Print the counts, each if there were any."""
+        self._print("")
+
+    def _counts(self) -> tuple[int, int]:
+        return self.late, 0 if self.bad is None else self.bad.count
+
+    def _print(self, when: str) -> None:
+        self._reported = self._counts()
+        if self.bad is not None and (told := self.bad.told()):
+            click.echo(f"tiltframe: {told}{when}", err=True)
+        if self.late:
+            kept = "" if self.file is None else f", and kept in {self.file}"
+            click.echo(f"tiltframe: {self.late:,} late rows were dropped{kept}{when}", err=True)

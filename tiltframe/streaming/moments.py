@@ -1,0 +1,87 @@
+"""Moments that a stream is told: datetimes, or whole microseconds; others are refused if they cannot be meant."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+
+from aggr.arguments import checked_whole, shown
+from windows import MAX_INSTANT, MIN_INSTANT
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_YEAR_10000 = 253_402_300_800_000_000  # microseconds; nanoseconds of 1978
+_END_OF_TIME = 2**61  # from here on a watermark says that nothing is awaited
+_1971 = 31_536_000_000_000
+
+
+def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
+    """Read a moment as microseconds UTC.
+
+    Parameters
+    ----------
+    moment : datetime with a zone, datetime64 in UTC, or int
+        A whole number is microseconds since 1970-01-01 UTC.
+    name : str
+        Of the argument, for errors.
+    lowest : int
+        The lowest whole number that is allowed.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If it is no moment, a datetime without a zone, or a whole number of a year beyond 9999.
+
+    Examples
+    --------
+    >>> read_moment(dt.datetime(1970, 1, 1, 1, tzinfo=dt.UTC), "watermark"), read_moment(5, "watermark")
+    (3600000000, 5)
+    """
+    if isinstance(moment, dt.datetime):
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"{name} must be a time with a zone; got {shown(moment)}: give {name}.replace(tzinfo=datetime.UTC), "
+                "if it is in UTC"
+            )
+        return (moment - _EPOCH) // _MICROSECOND
+    if isinstance(moment, np.datetime64) and not np.isnat(moment):
+        return int(moment.astype("datetime64[us]").astype(np.int64))
+    if isinstance(moment, bool) or not isinstance(moment, int | np.integer):
+        raise ValueError(
+            f"{name} must be a datetime with a zone, or whole microseconds since 1970-01-01 UTC; got {shown(moment)}"
+        )
+    micros = checked_whole(moment, name, lowest, MAX_INSTANT - 1)
+    if _YEAR_10000 <= micros < _END_OF_TIME:
+        raise ValueError(
+            f"{name} is microseconds since 1970-01-01 UTC, and {micros} lies beyond the year 9999; are these "
+            "nanoseconds? Give a datetime, or divide by 1000"
+        )
+    return micros
+
+
+def check_unit(watermark: int, first_event: int | None) -> None:
+    """Refuse a watermark of 1970 if events are later than 1970: seconds or milliseconds that were meant otherwise.
+
+    Parameters
+    ----------
+    watermark : int
+        Microseconds UTC.
+    first_event : int, optional
+        The start of the earliest window that is held.
+
+    Raises
+    ------
+    ValueError
+    """
+    if first_event is None or not 10**8 < watermark < _1971 < first_event:
+        return
+    raise ValueError(
+        f"the watermark {watermark} is a moment of 1970, as microseconds since 1970-01-01 UTC, and no window of the "
+        f"stream begins before {np.datetime64(first_event, 'us')}; are these seconds or milliseconds? Give a datetime"
+    )
