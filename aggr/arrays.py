@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,3 +12,11 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Ids = NDArray[np.intp]  # rows, or the group of each
+T = TypeVar("T", bound=np.generic)
+
+
+def read_only(array: NDArray[T]) -> NDArray[T]:
+    """Return a view that cannot be written to, of an array that several functions share."""
+    view = array[:]
+    view.flags.writeable = False
+    return view

@@ -134,7 +134,8 @@ def _docstring(function: type[Function], signature: Signature) -> str:
         **{"Raises": _RAISES},
         **{title: text for title, text in sections.items() if title != "Parameters"},
     }
-    return summary + "\n\n".join(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())
+    written = [f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items()]
+    return "\n\n".join([summary.rstrip(), *written])
 
 
 def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: Any, **named: Any) -> dict[str, Measure]:

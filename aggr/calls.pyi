@@ -1,6 +1,7 @@
 """Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from aggr.measure import Measure
 
@@ -38,6 +39,7 @@ def dds(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
+    method: str = "lower",
     *,
     where: str | None = None,
     weight: str | None = None,
@@ -72,8 +74,9 @@ def duration_in(
 def entropy(column: str, max: int = 10000, *, where: str | None = None, weight: str | None = None) -> Measure: ...
 def exact_quantiles(
     column: str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     max: int = 10000,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    method: str = "lower",
     *,
     where: str | None = None,
     weight: str | None = None,
@@ -83,6 +86,7 @@ def exponential(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     scale: int = 20,
     max_buckets: int = 160,
+    method: str = "lower",
     *,
     where: str | None = None,
     weight: str | None = None,
@@ -108,14 +112,14 @@ def hdr(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     digits: int = 3,
     unit: float | None = None,
-    rank: str = "nearest",
+    method: str = "hdrhistogram",
     *,
     where: str | None = None,
     weight: str | None = None,
 ) -> Measure: ...
 def histogram(
     column: str,
-    edges: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    edges: Sequence[float | Decimal | str] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *,
     where: str | None = None,
     weight: str | None = None,

@@ -18,6 +18,7 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
 from aggr.arrow.normalize import canonical
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.exact.number_columns import kept_type, unit_of
+from aggr.exact.scaled_sums import check_scaled, merge_scaled, subtract_scaled
 from aggr.exact.superaccumulator import check_exact, merge_exactly, subtract_exactly
 from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
@@ -344,6 +345,19 @@ class Exact(Field):
         return subtract_exactly(column, gone)
 
 
+class ScaledExact(Field):
+    """An exact sum of floats, whole numbers or decimals (`aggr.exact.scaled_sums`); the identity has no digits."""
+
+    def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        return merge_scaled(column, groups)
+
+    def check(self, column: pa.StructArray) -> None:
+        check_scaled(column)
+
+    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+        return subtract_scaled(column, gone)
+
+
 class Unit(Field):
     """One unit of the input, the same in every state of a column."""
 
@@ -369,6 +383,7 @@ LATEST = ValueBy("time", greatest=True)
 LOWEST = ValueBy("value", greatest=False, other="time")
 HIGHEST = ValueBy("value", greatest=True, other="time")
 EXACT = Exact()
+SCALED = ScaledExact()
 UNIT = Unit()
 
 

@@ -39,7 +39,6 @@ from aggr.state_checks import (
     damaged_field,
     made_here,
     name_array,
-    note_readers,
     received,
 )
 from aggr.values import Values
@@ -115,12 +114,11 @@ class Function(ABC):
     earlier_versions: ClassVar[frozenset[int]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Note whose states the function reads."""
+        """Name the state by the function if it has no other name."""
         super().__init_subclass__(**kwargs)
         name = cls.__dict__.get("name")
         if isinstance(name, str):
             cls.state_name = cls.__dict__.get("state_name", name)
-            note_readers(cls.state_name, {name, *cls.answers_for})
 
     # What a function writes.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import checked_mapping, is_name, nearest, shown
 from aggr.arrow.normalize import filterable
+from aggr.errors import with_text
 from aggr.exact.weights import check_weight_type
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.groups.groups import Groups
@@ -276,7 +277,8 @@ class Measure:
         try:
             yield
         except (TypeError, ValueError, OverflowError) as error:
-            raise type(error)(f"{self!r}: {error}") from None
+            named = with_text(error, f"{self!r}: {error}")
+            raise named from named.__cause__
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""

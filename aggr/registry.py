@@ -14,8 +14,8 @@ from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
 from aggr.entry_points import load_group
-from aggr.function import WEIGHT, Function, column_keywords
-from aggr.state_checks import FUNCTION, VERSION
+from aggr.function import WEIGHT, Function, column_keywords, keyword
+from aggr.state_checks import FUNCTION, VERSION, forget_readers, note_readers
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -63,17 +63,24 @@ def register(function: type[Function]) -> type[Function]:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
             raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
         taken = _FUNCTIONS.get(word, function)
-        if taken is not function:
+        # by name, because a notebook's cell makes another class of this name when it runs again
+        if (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
             raise ValueError(f"the name {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
     _check(words[0], function)
-    _FUNCTIONS.update(dict.fromkeys(words, function))
+    _add(function)
     return function
+
+
+def _add(function: type[Function]) -> None:
+    words = [function.name, *function.__dict__.get("aliases", ())]
+    _FUNCTIONS.update(dict.fromkeys(words, function))
+    note_readers(function.name, function.state_name, {function.name, *function.answers_for})
 
 
 def register_own(*functions: type[Function]) -> None:
     """Add the functions of this package, whose checks are tests: `register` makes Arrow values, which loads pandas."""
     for function in functions:
-        _FUNCTIONS.update(dict.fromkeys([function.name, *function.__dict__.get("aliases", ())], function))
+        _add(function)
 
 
 def _check(name: str, function: type[Function]) -> None:
@@ -89,6 +96,7 @@ def _check(name: str, function: type[Function]) -> None:
     parameters = [f.name for f in fields(function)]
     if taken := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
         raise ValueError(f"{name} has a parameter {taken.pop()!r}, a name that is taken; choose another")
+    _check_inputs(name, function)
     if function.takes_weights and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
@@ -106,12 +114,25 @@ def _check(name: str, function: type[Function]) -> None:
         raise ValueError(f"{name} has a field {taken.pop()!r} in its state, a name that is taken; choose another")
 
 
-def unregister(name: str) -> None:
+def _check_inputs(name: str, function: type[Function]) -> None:
+    """Refuse inputs whose columns could not be told apart in a call."""
+    if not function.inputs or not all(isinstance(role, str) and role.isidentifier() for role in function.inputs):
+        raise ValueError(f"{name} needs inputs that are words, such as ('value',); got {shown(function.inputs)}")
+    words = ["column", *map(keyword, function.inputs[1:])]
+    words += ["where"] + ["distinct"] * bool(function.of_distinct) + ["beyond"] * bool(function.estimated_by)
+    if clash := next((word for word in words if words.count(word) > 1), None):
+        raise ValueError(
+            f"{name} has inputs {shown(function.inputs)}, of which two are given by the word {clash!r}; choose other "
+            "names: 'column' and 'where' are taken, and 'time' is given by 'by'"
+        )
+
+
+def unregister(name: str | type[Function]) -> None:
     """Remove a function from the registry, with its aliases.
 
     Parameters
     ----------
-    name : str
+    name : str, or a registered class
         Its name, or an alias.
 
     Raises
@@ -119,7 +140,8 @@ def unregister(name: str) -> None:
     KeyError, ValueError
         As `get` does.
     """
-    gone = get(name)
+    gone = get(name.name if isinstance(name, type) and issubclass(name, Function) else name)
+    forget_readers(gone.name)
     for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
         del _FUNCTIONS[word]
 

@@ -6,7 +6,7 @@ states is a `CheckedStates` again, and is not looked at a second time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
@@ -25,7 +25,7 @@ from aggr.groups.groups import type_name
 from aggr.parameters import distinct
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
-_READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
+_READERS: dict[str, tuple[str, frozenset[str]]] = {}  # registered function -> name in its states, and who reads them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +95,18 @@ def checked(function: Layout, states: pa.Array | pa.ChunkedArray) -> CheckedStat
     return CheckedStates(column)
 
 
-def note_readers(state_name: str, readers: set[str]) -> None:
-    """Note which functions read the states of a name."""
-    _READERS.setdefault(state_name, set()).update(readers)
+def note_readers(function: str, state_name: str, readers: Iterable[str]) -> None:
+    """Note which functions read the states of a registered function, by their names."""
+    _READERS[function] = state_name, frozenset(readers)
+
+
+def forget_readers(function: str) -> None:
+    """Forget what `note_readers` has noted of a function that is no longer registered."""
+    _READERS.pop(function, None)
+
+
+def _reads(function: str, state_name: str) -> bool:
+    return any(name == state_name and function in readers for name, readers in _READERS.values())
 
 
 def received(function: Layout, states: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, bool]:
@@ -163,7 +172,7 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
 def _check_names(function: Layout, names: pa.Array) -> None:
     """Comparing all names with the one expected costs less than telling them apart."""
     for other in [] if is_constant(names, name_array(function.state_name)) else pc.unique(names).to_pylist():
-        if other != function.state_name and function.name not in _READERS.get(other, ()):
+        if other != function.state_name and not _reads(function.name, other):
             raise ValueError(f"these are states of {other}, not of {function.name}; read them with {other}")
 
 

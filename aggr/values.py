@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrays import Flags, Whole
+from aggr.arrays import Flags, Whole, read_only
 from aggr.arrow import compute as pc
 from aggr.exact.number_columns import as_floats, exact_float_parts, special_flags
 from aggr.exact.row_sums import sum_exactly, sum_products
@@ -24,7 +24,7 @@ from aggr.groups.numbers import Numbers, sum_by_group
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """One column under one grouping.
+    """One column under one grouping. Its arrays are shared by several functions, and therefore read-only.
 
     Parameters
     ----------
@@ -46,6 +46,10 @@ class Values:
     groups: Groups
     weights: Weights | None = None
 
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            object.__setattr__(self, "weights", read_only(self.weights))
+
     def __len__(self) -> int:
         return len(self.array)
 
@@ -61,7 +65,7 @@ class Values:
     @cached_property
     def counts(self) -> Whole:
         """How many rows each group has, by their weights, shape (groups.n,); beyond int64 raises ``OverflowError``."""
-        return self.groups.counts() if self.weights is None else sum_by_group(self.weights, self.groups)
+        return self.groups.counts() if self.weights is None else read_only(sum_by_group(self.weights, self.groups))
 
     @cached_property
     def numbers(self) -> Numbers:
@@ -90,7 +94,7 @@ class Values:
             return [Numbers(part, self.groups) for part in exact_float_parts(self.array)], None
         if not len(self) or np.isfinite(self.floats.min_max).all():
             return [self.floats], None
-        special = special_flags(self.floats.array)
+        special = read_only(special_flags(self.floats.array))
         return [Numbers(np.where(special, 0.0, self.floats.array), self.groups)], special
 
     @cached_property

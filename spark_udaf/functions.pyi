@@ -1,6 +1,7 @@
 """Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
@@ -132,6 +133,7 @@ class Functions:
         quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
         relative_accuracy: float = 0.01,
         max_bins: int | None = None,
+        method: str = "lower",
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -201,8 +203,9 @@ class Functions:
     @staticmethod
     def exact_quantiles(
         column: Column | str,
+        quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
         max: int = 10000,
-        quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+        method: str = "lower",
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -214,6 +217,7 @@ class Functions:
         quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
         scale: int = 20,
         max_buckets: int = 160,
+        method: str = "lower",
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -271,7 +275,7 @@ class Functions:
         quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
         digits: int = 3,
         unit: float | None = None,
-        rank: str = "nearest",
+        method: str = "hdrhistogram",
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -280,7 +284,7 @@ class Functions:
     @staticmethod
     def histogram(
         column: Column | str,
-        edges: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+        edges: Sequence[float | Decimal | str] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -607,6 +611,7 @@ def dds(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
+    method: str = "lower",
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
@@ -669,8 +674,9 @@ def entropy(
 ) -> Column: ...
 def exact_quantiles(
     column: Column | str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     max: int = 10000,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    method: str = "lower",
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
@@ -681,6 +687,7 @@ def exponential(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     scale: int = 20,
     max_buckets: int = 160,
+    method: str = "lower",
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
@@ -732,7 +739,7 @@ def hdr(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     digits: int = 3,
     unit: float | None = None,
-    rank: str = "nearest",
+    method: str = "hdrhistogram",
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
@@ -740,7 +747,7 @@ def hdr(
 ) -> Column: ...
 def histogram(
     column: Column | str,
-    edges: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    edges: Sequence[float | Decimal | str] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,

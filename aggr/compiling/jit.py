@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,10 +43,11 @@ class _Interpreter:
         self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements of all arrays
         self.left = _PATIENCE
         self.spent: dict[Any, float] = {}  # seconds of each loop
+        self.forbidden = 0  # contexts of `compile_at_once` that are open, of all threads
 
     def takes(self, loop: Any, given: list[Any]) -> bool:
         """Say whether a loop over these arrays and numbers is to be interpreted."""
-        if self.left <= 0.0 or self.most <= 0:
+        if self.left <= 0.0 or self.most <= 0 or self.forbidden:
             return False
         arrays = [a.size for a in given if isinstance(a, np.ndarray)]
         few = len(arrays) > 0 and sum(arrays) < self.most
@@ -64,20 +66,23 @@ class _Interpreter:
 
 
 _interpreter = _Interpreter()
+_lock = threading.Lock()
 
 
 @contextmanager
 def compile_at_once() -> Iterator[None]:
-    """Within this, compile each loop at its first call, however little there is to do.
+    """Within this, compile each loop at its first call, however little there is to do; also for other threads.
 
     >>> with compile_at_once():
     ...     pass
     """
-    most, _interpreter.most = _interpreter.most, 0
+    with _lock:
+        _interpreter.forbidden += 1
     try:
         yield
     finally:
-        _interpreter.most = most
+        with _lock:
+            _interpreter.forbidden -= 1
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:

@@ -31,6 +31,7 @@ from aggr.values import Values
 
 _COUPONS = 1 << 32  # that there are
 _APART = 3.0 * 2**26  # coupons, as far apart as they come: two values of one address have one in a third of all cases
+_CELLS = 1 << 20  # registers that are estimated at once: 8 bytes each on the way
 _SIZE = 4  # bytes of a coupon
 _MOST = 63  # that a register holds
 
@@ -113,7 +114,9 @@ class Registers(Field):
         parts = self.parts(column)
         estimates = np.empty(len(parts.full))
         estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
-        estimates[parts.full] = _of_registers(parts.registers)
+        rows = max(1, _CELLS >> self.lg_k)
+        slices = (parts.registers[at : at + rows] for at in range(0, len(parts.registers), rows))
+        estimates[parts.full] = np.concatenate([_of_registers(registers) for registers in slices] or [np.zeros(0)])
         return estimates
 
 

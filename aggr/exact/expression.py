@@ -104,6 +104,16 @@ def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: Exact
     return ExactNumbers(_combine(counts, product.limbs, -1, left.limbs, right.limbs), product.scale)
 
 
+def scale_up(limbs: Limbs, places: Whole) -> Limbs:
+    """Multiply each number by its power of ten, ``10^places``, shape (n,); no power is negative."""
+    n, left = len(limbs.low), places
+    while left.any():
+        steps = np.minimum(left, _POWER)
+        limbs = _combine(10**steps, limbs, 1, _zeros(n), _zeros(n))
+        left = left - steps
+    return limbs
+
+
 def _zeros(n: int) -> Limbs:
     return Limbs(np.zeros(0, np.int32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64))
 

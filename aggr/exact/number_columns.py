@@ -156,13 +156,17 @@ def _integer_parts(whole: Whole) -> list[Floats]:
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
-    words = np.frombuffer(values.buffers()[1] or b"", np.int64, 2 * len(values), 16 * values.offset).reshape(-1, 2)
-    low, high = words[:, 0], words[:, 1]
-    if (high == low >> 63).all():
+    width = values.type.bit_width // 64  # words of 64 bits, the lowest first
+    start = 8 * width * values.offset
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
+    low, high = words[:, 0], words[:, -1]
+    if (words[:, 1:] == (low >> 63)[:, np.newaxis]).all():
         return _integer_parts(low)
-    unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
-    parts = (high >> 32, 96), (top, 64), (unsigned >> np.uint64(32), 32), (unsigned & _WORD, 0)
-    return [_halves(whole, shift) for whole, shift in parts]
+    parts = [_halves(high >> 32, 64 * width - 32), _halves(high.view(np.uint64) & _WORD, 64 * width - 64)]
+    for i in reversed(range(width - 1)):
+        word = words[:, i].view(np.uint64)
+        parts += [_halves(word >> np.uint64(32), 64 * i + 32), _halves(word & _WORD, 64 * i)]
+    return parts
 
 
 def _halves(whole: NDArray[Any], shift: int) -> Floats:

@@ -116,6 +116,45 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     return sum_products(left, right, degree * exponents)
 
 
+def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
+    """Sum the products of three or four finite numbers of each row per group without error.
+
+    Each number is the sum of its parts. As in `sum_powers`, a row's numbers are first divided by powers of two near
+    them, so that the product of two parts is the sum of two doubles.
+
+    >>> x, y = ([Numbers(np.array(column), Groups.single(2))] for column in ([1e200, 3.0], [1e-200, 5.0]))
+    >>> sum_monomials([x, x, x]).equals(sum_powers(x, 3)), sum_monomials([x, y, y]).to_pylist()[0]["limbs"][-1]
+    (True, 75)
+    """
+    if len(factors) not in (3, 4):
+        raise ValueError(f"a product must have 3 or 4 factors; got {len(factors)}")
+    groups = factors[0][0].groups
+    size = max(len(parts) for parts in factors)
+    most_rows = _ROWS_OF_PARTS if size <= 4 else _ROWS_OF_PARTS >> 4
+    if size > 1 and len(groups) > most_rows:  # so that no digit goes beyond int64
+        slices = [slice(at, at + most_rows) for at in range(0, len(groups), most_rows)]
+        sums = [
+            sum_monomials([[Numbers(p.array[rows], groups.slice(rows)) for p in parts] for parts in factors])
+            for rows in slices
+        ]
+        return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
+    powers = np.zeros(len(groups), np.int64)
+    small: list[list[Floats]] = []
+    for parts in factors:
+        arrays = [part.array for part in parts]
+        exponents = np.frexp(np.max(np.abs(arrays), axis=0))[1].astype(np.int64)
+        small.append([np.ldexp(array, -exponents) for array in arrays])
+        powers += exponents
+    left = _products(small[0], small[1])
+    right = small[2] if len(factors) == 3 else _products(small[2], small[3])
+    return sum_products([Numbers(a, groups) for a in left], [Numbers(a, groups) for a in right], powers)
+
+
+def _products(left: Sequence[Floats], right: Sequence[Floats]) -> list[Floats]:
+    """Return doubles that add up to the product of two sums of parts."""
+    return [part for x in left for y in right for part in two_product(x, y)]
+
+
 def _bits(parts: Sequence[Numbers]) -> Whole:
     """Show the bits of the parts, shape (parts, rows)."""
     return parts[0].bits[np.newaxis] if len(parts) == 1 else np.stack([part.bits for part in parts])

@@ -94,6 +94,16 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
 
 
+def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
+    """Write balanced numbers, which may have zeros at their low ends, as `to_arrow` writes sums."""
+    high = np.where(limbs.places[1:] > limbs.places[:-1], limbs.low + np.diff(limbs.places) - 1, -_NONE)
+    low = np.where(high > -_NONE, limbs.low, _NONE)
+    origin = origins(low, high)
+    rows = np.arange(len(low))
+    exponents, places = limbs.low.astype(np.int16), limbs.places.astype(np.int32)
+    return to_arrow(_add(exponents, places, limbs.digits, rows, origin), origin, low)
+
+
 def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
     """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum of products of ``degree`` doubles."""
     if not _all_canonical(*digits_of(sums), _LEVELS * degree):

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrays import Floats, Whole
-from aggr.compiling.jit import compiled
 from aggr.duration import SECOND, read_length
+from aggr.functions.changes import count_falls, increases_of, steps_of
 from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.groups.numbers import sum_by_group
 from aggr.neighbours import Neighbours
@@ -46,7 +46,10 @@ class Increase(SeriesFunction):
     name, state_name = "increase", "collect"
     reads_neighbours = True
     returns = "float64; null where there are fewer than two points, or all at one time"
-    guarantee = "double arithmetic in the order of event times, never of arrival; with extrapolate, Prometheus' bits"
+    guarantee = (
+        "of whole numbers and decimals the exact result, rounded once; of floats double arithmetic in the order of "
+        "event times, never of arrival; with extrapolate, Prometheus' bits"
+    )
     counter: ClassVar[bool] = True
     per_second: ClassVar[bool] = False
 
@@ -61,8 +64,9 @@ class Increase(SeriesFunction):
         return super().finish_with_neighbours(states, neighbours)
 
     def read(self, series: Series) -> pa.Array:
-        increases, _ = _changes(series.floats, *series.own, self.counter)
+        grown = increases_of(series, self.counter)
         if series.window is not None:
+            increases = grown.rounded()
             for points in series.crossing:
                 self._add_shares(increases, series, points)
             lasted = sum_by_group(series.gaps, series.groups)
@@ -70,9 +74,10 @@ class Increase(SeriesFunction):
             return pa.array(increases / seconds if self.per_second else increases, mask=lasted == 0)
         first, last = series.at_ends(series.times)
         known = last > first
-        sampled = np.where(known, last - first, SECOND) / SECOND
+        span = np.where(known, last - first, SECOND)
         if self.extrapolate is None:
-            return pa.array(increases / sampled if self.per_second else increases, mask=~known)
+            return pa.array(grown.per_second(span) if self.per_second else grown.rounded(), mask=~known)
+        increases, sampled = grown.rounded(), span / SECOND
         length = read_length(self.extrapolate, "length to extrapolate to")
         start = first // length * length
         known &= last < start + length
@@ -84,8 +89,7 @@ class Increase(SeriesFunction):
         """Add what grows from one point of each group to the next, by the share of that time inside the window."""
         some = points >= 0
         at = points[some]
-        before, after = series.floats[at], series.floats[at + 1]
-        growth = np.where(after < before, after, after - before) if self.counter else after - before
+        growth = steps_of(series, at, self.counter)
         increases[some] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
 
     def _reach(self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats) -> Floats:
@@ -180,22 +184,5 @@ class Resets(SeriesFunction):
 
     def read(self, series: Series) -> pa.Array:
         _, until = series.own
-        _, resets = _changes(series.floats, series.offsets[:-1], until, True)
+        resets = count_falls(series, series.offsets[:-1], until)
         return pa.array(resets, mask=series.lengths == 0)
-
-
-@compiled
-def _changes(values: Floats, first: Whole, until: Whole, counter: bool) -> tuple[Floats, Whole]:
-    """Find how much each group grows, and how often it falls; a counter is added to what it had before it fell."""
-    n = len(first)
-    increases, resets = np.zeros(n), np.zeros(n, np.int64)
-    for group in range(n):
-        begin, end = first[group], until[group]
-        if begin < end:
-            increases[group] = values[end - 1] - values[begin]
-        for at in range(begin + 1, end):
-            if values[at] < values[at - 1]:
-                resets[group] += 1
-                if counter:
-                    increases[group] += values[at - 1]
-    return increases, resets

@@ -33,8 +33,9 @@ from aggr.values import Values
 class Dds(SignedSketch):
     """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
 
-    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``. Magnitudes below
-    2.3e-308 count as 0. NaN is counted apart; infinities stand at the ends.
+    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
+    ``method`` names another; between two values the error is at most α of each. Magnitudes below 2.3e-308 count as 0.
+    NaN is counted apart; infinities stand at the ends.
 
     Parameters
     ----------
@@ -44,11 +45,15 @@ class Dds(SignedSketch):
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
         Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, or α or ``max_bins`` is out of its range.
+        If a quantile is outside [0, 1] or given twice, α or ``max_bins`` is out of its range, or ``method`` is not
+        known.
 
     References
     ----------
@@ -65,6 +70,8 @@ class Dds(SignedSketch):
     max_bins: int | None = None
 
     name = "dds"
+    version = 2  # of version 1, sums of decimals are those of the nearest doubles
+    earlier_versions = frozenset({1})
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
     guarantee = "quantiles within a relative error of α; the rest exact"

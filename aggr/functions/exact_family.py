@@ -7,11 +7,11 @@ Types, units, special values, the consistency of states and the null rules follo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.exact.expression import ExactNumbers, cross
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
 from aggr.exact.possible_sums import all_possible, schwarz_holds
-from aggr.exact.row_sums import sum_powers, sum_products, sum_squares
+from aggr.exact.row_sums import sum_monomials, sum_powers, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
 from aggr.function import Function
@@ -32,6 +32,7 @@ from aggr.input_types import SUMMABLE
 from aggr.values import Values
 
 _TIMES = "·"
+_MOST_FACTORS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,9 @@ class ExactSums(Function):
     units : input -> the field that holds one unit of it
     special : field -> the product of inputs whose NaN and infinities it notes
 
+    A declaration is checked when the class is made: a product, a unit or a flag of an input that is not there, or a
+    product of more than four inputs, raises ``TypeError``.
+
     Guarantee
     ---------
     A result that is a quotient of exact numbers, or the root of one, is correctly rounded.
@@ -98,6 +102,12 @@ class ExactSums(Function):
     special: ClassVar[Mapping[str, str]] = {"special": "value"}
     takes = SUMMABLE
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Check the declaration of sums, units and special values."""
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "sums"):
+            _check_declaration(cls)
 
     def least_count(self) -> int:
         """How many rows a result needs; of fewer it is null."""
@@ -177,6 +187,38 @@ class ExactSums(Function):
         return Sums(states, self._monomials(), self.units)
 
 
+def _check_declaration(function: type[ExactSums]) -> None:
+    """Raise ``TypeError`` unless sums, units and special values are declared of the function's inputs."""
+    name, inputs = function.__name__, ", ".join(function.inputs)
+    for what in ("sums", "units", "special"):
+        if not isinstance(getattr(function, what), Mapping):
+            raise TypeError(f"{name}.{what} must map names to inputs; got {shown(getattr(function, what))}")
+    for what, products in (("sums", function.sums), ("special", function.special)):
+        for key, product in products.items():
+            _check_product(f"{name}.{what}[{key!r}]", product, function.inputs)
+    factors = {factor for product in function.sums.values() for factor in product.split(_TIMES)}
+    for factor in sorted(factors - set(function.units)):
+        raise TypeError(f"{name}.units must name a field for the unit of {factor!r}; got {shown(dict(function.units))}")
+    for factor in sorted(set(function.units) - set(function.inputs)):
+        raise TypeError(f"{name}.units names {factor!r}, which is not an input; inputs are {inputs}")
+    names = ["count", *function.units.values(), *function.special, *function.sums]
+    for repeated in (key for key in names if names.count(key) > 1):
+        raise TypeError(f"{name} uses the field {repeated!r} twice; give sums, units and special values other names")
+    if function.takes_weights and any(_TIMES in product for product in function.sums.values()):
+        raise TypeError(f"{name} takes weights, by which only sums of one input are multiplied; remove takes_weights")
+
+
+def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
+    factors = product.split(_TIMES) if isinstance(product, str) else [product]
+    if any(factor not in inputs for factor in factors):
+        raise TypeError(
+            f"{where} is {shown(product)}; it must be a product of inputs, which are {', '.join(inputs)}, written with "
+            f"'·', such as {_TIMES.join([inputs[0], inputs[0]])!r}"
+        )
+    if len(factors) > _MOST_FACTORS:
+        raise TypeError(f"{where} is {shown(product)}; it must have at most {_MOST_FACTORS} factors")
+
+
 def _is_even(inputs: tuple[str, ...]) -> bool:
     """Say whether a product is a square, and so its sum no less than 0."""
     return all(inputs.count(name) % 2 == 0 for name in inputs)
@@ -195,7 +237,9 @@ def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArr
     if len(inputs) == 2:
         same = inputs[0] == inputs[1]
         return sum_squares(first.parts) if same else sum_products(first.parts, columns[inputs[1]].parts)
-    return sum_powers(first.parts, len(inputs))
+    if len(set(inputs)) == 1:
+        return sum_powers(first.parts, len(inputs))
+    return sum_monomials([columns[name].parts for name in inputs])
 
 
 def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
@@ -203,16 +247,17 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
     if all(columns[name].special is None for name in product):
         return pa.array(noted)
     only = columns[product[0]]
-    special = only.special if len(product) == 1 else _special_products(*(columns[name].array for name in product))
+    special = only.special if len(product) == 1 else _special_products([columns[name].array for name in product])
     assert special is not None
     np.bitwise_or.at(noted, groups.ids, special)
     return pa.array(noted)
 
 
-def _special_products(left: pa.Array, right: pa.Array) -> NDArray[np.int8]:
-    x, w = (column.cast(pa.float64(), safe=False).to_numpy() for column in (left, right))
+def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:
+    floats = [column.cast(pa.float64(), safe=False).to_numpy() for column in factors]
     with np.errstate(invalid="ignore"):  # of a signalling NaN
-        signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)
+        signs = np.prod([np.sign(x) for x in floats], axis=0)
+        infinite = np.any([np.isinf(x) for x in floats], axis=0)
     nan = np.isnan(signs) | (infinite & (signs == 0))
     flags = nan * NAN + (infinite & (signs > 0)) * POSITIVE + (infinite & (signs < 0)) * NEGATIVE
     special: NDArray[np.int8] = flags.astype(np.int8)

@@ -64,8 +64,8 @@ class Exponential(SignedSketch):
 
     A state has the finest scale at which each sign has at most ``max_buckets`` buckets from its lowest to its highest.
     At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``, for numbers from
-    2.3e-308; the result says both. The true one is the value at rank ``floor(q·(n − 1))``. NaN is counted apart;
-    infinities stand at the ends.
+    2.3e-308; the result says both. The true one is the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
+    ``method`` names another. NaN is counted apart; infinities stand at the ends.
 
     Parameters
     ----------
@@ -75,11 +75,15 @@ class Exponential(SignedSketch):
         The finest scale, which is kept as long as the buckets suffice. It shapes the state, as does ``max_buckets``.
     max_buckets : int, from 2
         Of each sign.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, or ``scale`` or ``max_buckets`` is out of its range.
+        If a quantile is outside [0, 1] or given twice, ``scale`` or ``max_buckets`` is out of its range, or ``method``
+        is not known.
 
     References
     ----------
@@ -96,6 +100,8 @@ class Exponential(SignedSketch):
     max_buckets: int = 160
 
     name = "exponential"
+    version = 2  # of version 1, sums of decimals are those of the nearest doubles
+    earlier_versions = frozenset({1})
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null where there is nothing"
     guarantee = "quantiles within the relative error of the scale that is told; the rest exact"

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_whole, shown
+from aggr.arguments import checked_whole
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
+from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.compiling.jit import Int, compiled
+from aggr.exact.multiples import has_exact_doubles, multiples_of
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
@@ -28,9 +30,13 @@ from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
+from aggr.quantile_methods import HDR_HISTOGRAM, between, check_method, interpolates, stacked_ranks
 from aggr.values import Values
 
-RANKS = ("nearest", "java")
+_FRACTION = (
+    "hdr counts whole numbers; got {}; give the size of one as unit, say unit=0.001, and values are counted in "
+    "multiples of it"
+)
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,9 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 class Hdr(Function):
     """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
-    A quantile is the highest value that is equivalent, to so many digits, to the one at HdrHistogram's rank. Mean,
-    stdev and var are HdrHistogram's too: of the population, from the middles of the buckets.
+    A quantile is the highest value that equals, to the given digits, the one at rank ``int(q·n + 0.5)``, counted from
+    1, as HdrHistogram has it in C and Python, unless ``method`` names another rank. Mean, stdev and var are
+    HdrHistogram's too: of the population, from the middles of the buckets.
 
     Parameters
     ----------
@@ -120,14 +127,15 @@ class Hdr(Function):
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional
         The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
-    rank : "nearest" or "java"
-        Which of n values a quantile q is, counted from 1: ``int(q·n + 0.5)``, as HdrHistogram has it in C and Python,
-        or the next whole number from ``q·n``, as in Java and JavaScript. It only reads: one state answers either way.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It only reads.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, or ``digits`` or ``unit`` is out of its range.
+        If a quantile is outside [0, 1] or given twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
+        not known.
 
     References
     ----------
@@ -143,7 +151,7 @@ class Hdr(Function):
     quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     digits: int = 3
     unit: float | None = None
-    rank: str = "nearest"
+    method: str = field(default=HDR_HISTOGRAM, kw_only=True)
 
     name = "hdr"
     takes = NUMBERS
@@ -165,11 +173,7 @@ class Hdr(Function):
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
             object.__setattr__(self, "unit", float(self.unit))
-        if not isinstance(self.rank, str) or self.rank not in RANKS:
-            raise ValueError(
-                "rank must be 'nearest', as in C and Python, or 'java', as in Java and JavaScript; "
-                f"got {shown(self.rank)}"
-            )
+        check_method(self.method)
 
     @property
     def layout(self) -> Layout:
@@ -195,8 +199,8 @@ class Hdr(Function):
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         nan = pa.array(np.zeros(values.groups.n, np.int64))
-        if pa.types.is_integer(values.array.type) and self.unit is None:
-            whole = Numbers(_whole(values.array), values.groups)
+        if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(values.array):
+            whole = Numbers(self._whole_units(values.array), values.groups)
             index = self.layout.index
             least, most = LEAST.of_numbers(whole), GREATEST.of_numbers(whole)
             keys: NDArray[np.integer] = index(whole.sorted_by_group if values.weights is None else whole.array)
@@ -215,6 +219,26 @@ class Hdr(Function):
         else:
             buckets = Buckets().count_weighted(keys, values.weights, values.groups)
         return {"nan": nan, "min": least, "max": most, "buckets": buckets}
+
+    @property
+    def _exact_unit(self) -> Fraction:
+        """The unit as results are read: of 0.1 one tenth, as `_value` divides by 10."""
+        unit = self.unit or 1.0
+        parts = round(1.0 / unit)
+        return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)
+
+    def _whole_units(self, values: pa.Array) -> Whole:
+        """Count whole numbers or decimals in units, without rounding them to doubles first."""
+        if pa.types.is_integer(values.type) and self.unit is None:
+            return _whole(values)
+        units, between = multiples_of(values, self._exact_unit)
+        if units.min() < 0:
+            raise ValueError(f"hdr takes numbers from 0; got {pc.min(values)}; dds takes numbers of both signs")
+        if self.unit is None and between.any():
+            raise ValueError(_FRACTION.format(values[int(np.argmax(between))]))
+        if units.max() >= 2**63:
+            raise ValueError(f"hdr counts up to 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds")
+        return units.astype(np.int64)
 
     def _ends(self, least: pa.Array, most: pa.Array) -> tuple[Whole, Whole]:
         """Find the least and the greatest index of each group, whose extremes are known: without any, 1 and 0."""
@@ -237,10 +261,7 @@ class Hdr(Function):
         if math.isinf(high):
             raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
-            raise ValueError(
-                f"hdr counts whole numbers; got {x[fraction[0]]}; give the size of one as unit, say unit=0.001, "
-                "and values are counted in multiples of it"
-            )
+            raise ValueError(_FRACTION.format(x[fraction[0]]))
         if high / (self.unit or 1.0) >= 2.0**63:
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
@@ -248,10 +269,23 @@ class Hdr(Function):
         """Read the share as `Function` has it: exact for some value equal to ``value`` in the significant digits."""
         buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
-        units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
-        last = self.layout.index(np.array([int(units)])) if units >= 0 else np.array([-1])
+        units = self._units_up_to(value)
+        last = self.layout.index(np.array([units])) if units >= 0 else np.array([-1])
         upto = buckets.up_to(np.repeat(last, len(counts)))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def _units_up_to(self, value: float) -> int:
+        """Return the greatest number of units that is at most a value; -1 for a negative value."""
+        if value < 0:
+            return -1
+        units = value / (self.unit or 1.0)
+        if units >= 2.0**63:
+            return 2**63 - 1
+        if self.unit is None:
+            return math.floor(value)
+        rounded = round(units)
+        is_above = bool(self._value(np.array([rounded]), np.array([False]))[0].as_py() > value)
+        return min(rounded - is_above, 2**63 - 1)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         part, unit = Histograms.of(states.field("buckets")), self.unit or 1.0
@@ -264,8 +298,8 @@ class Hdr(Function):
         counts = buckets.totals
         present = counts > 0
         order = np.argsort(self.quantiles, kind="stable")
-        ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
-        keys, mean, variance = buckets.described(ranks, self.layout.half_magnitude)
+        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
+        keys, mean, variance = buckets.described(low, self.layout.half_magnitude)
         unit, place = self.unit or 1.0, np.argsort(order)
         variance, mean = variance * unit * unit, mean * unit
 
@@ -274,6 +308,11 @@ class Hdr(Function):
 
         quantiles = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
         dtype = pa.int64() if self.unit is None else pa.float64()
+        if interpolates(self.method):
+            keys, dtype = buckets.keys_at(high), pa.float64()
+            above = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
+            pairs = zip(quantiles, above, place, strict=True)
+            quantiles = [_between(values, others, shares[i], ~present) for values, others, i in pairs]
         children = {
             "count": pa.array(counts),
             "min": self._value(*_edge(states, "min")),
@@ -285,15 +324,6 @@ class Hdr(Function):
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
-    def _rank(self, q: float, counts: Whole) -> Whole:
-        """Find the rank of a quantile, from 0, among so many values, as HdrHistogram does, which counts it from 1."""
-        percent = percentile(q)
-        if self.rank == "java":  # an ulp less, so that rounding does not reach into the next bucket
-            ranks = np.ceil(max(math.nextafter(percent, -math.inf), 0.0) * counts / 100.0)
-        else:
-            ranks = np.floor(percent * counts / 100.0 + 0.5)
-        return capped_ranks(np.maximum(ranks, 1.0) - 1.0, counts)
-
     def _value(self, units: Whole, mask: Flags) -> pa.Array:
         """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
         if self.unit is None:
@@ -301,6 +331,11 @@ class Hdr(Function):
         parts = round(1.0 / self.unit)
         exactly = parts > 1 and 1.0 / parts == self.unit
         return pa.array(units / parts if exactly else units * self.unit, mask=mask)
+
+
+def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:
+    below, above = (pc.fill_null(values, 0).to_numpy().astype(np.float64) for values in (low, high))
+    return pa.array(between(below, above, shares), mask=mask)
 
 
 def _whole(values: pa.Array) -> Whole:

@@ -36,19 +36,21 @@ _RESULT = ("counts", "below", "above", "nan")
 class Histogram(Function):
     """Count the values of a column that lie from each edge up to the next, which itself belongs to what follows.
 
-    This is PostgreSQL's ``width_bucket`` by thresholds. Values are compared with edges exactly, whatever their type.
-    Values from the last edge on are counted as ``above``, and NaN apart.
+    This is PostgreSQL's ``width_bucket`` by thresholds. An edge is the number as it is written: 0.1 is one tenth for
+    decimals and whole numbers, and the nearest value of the type for floats, also for float32. Values from the last
+    edge on are counted as ``above``, and NaN apart.
 
     Parameters
     ----------
-    edges : sequence of float
+    edges : sequence of float, Decimal or str
         At least two numbers, each greater than the one before; by default the seconds of Prometheus' clients, from
-        0.005 to 10. They shape the state.
+        0.005 to 10. Each has at most 15 significant digits, or is the exact value of a double. They shape the state.
 
     Raises
     ------
     ValueError
-        If ``edges`` are not at least two finite numbers in ascending order.
+        If ``edges`` are not at least two finite numbers in ascending order, or one has more digits than a double
+        stores.
 
     Examples
     --------
@@ -57,9 +59,11 @@ class Histogram(Function):
     histogram('latency_ms', edges=[0.0, 10.0, 100.0, 1000.0])
     """
 
-    edges: tuple[float, ...] = field(default=_SECONDS, metadata={"accepts": "Sequence[float]"})
+    edges: tuple[float, ...] = field(default=_SECONDS, metadata={"accepts": "Sequence[float | Decimal | str]"})
 
     name = "histogram"
+    version = 2  # version 1 compared decimals and float32 with the exact doubles of the edges
+    earlier_versions = frozenset({1})
     takes = NUMBERS
     keeps = "a count for each pair of neighbouring edges, of what is below and above them, and of NaN"
     returns = "counts, a list; below, above and nan, all int64; 0 where there is nothing"
@@ -84,7 +88,7 @@ class Histogram(Function):
         numbers = values.array
         nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(numbers.type):
-            numbers = normalize_floats(numbers.cast(pa.float64()))
+            numbers = normalize_floats(numbers)
             nan = np.isnan(numbers.to_numpy())
         edges = _reached(self.edges, numbers.type)
         keys = order_keys(pa.concat_arrays([edges, numbers]))
@@ -104,33 +108,45 @@ class Histogram(Function):
 
 
 def _checked_edges(given: object) -> tuple[float, ...]:
-    edges = tuple(checked_list(given, "edges", "numbers"))
-    wrong = [edge for edge in edges if isinstance(edge, bool) or not isinstance(edge, Real) or not _is_double(edge)]
-    if wrong:
-        raise ValueError(f"each edge must be a finite number that a double holds; got {shown(wrong[0])}")
+    edges = tuple(_read_edge(edge) for edge in checked_list(given, "edges", "numbers"))
     if not 2 <= len(edges) <= _MOST_EDGES or any(b <= a for a, b in pairwise(edges)):
         raise ValueError(f"edges must be 2 to {_MOST_EDGES:,} numbers in ascending order; got {shown(list(edges))}")
-    return tuple(float(edge) + 0.0 for edge in edges)
+    return edges
 
 
-def _is_double(number: Real) -> bool:
+def _read_edge(given: object) -> float:
+    """Return the double whose `_written` value is the edge; raises ``ValueError`` if there is none."""
+    refusal = f"each edge must be a finite number of at most 15 digits, or the value of a double; got {shown(given)}"
+    if isinstance(given, bool) or not isinstance(given, Real | Decimal | str):
+        raise ValueError(refusal)
     try:
-        return math.isfinite(number) and float(number) == number
-    except OverflowError:
-        return False
+        number = Decimal(given) if isinstance(given, str) else given
+        edge = float(number) + 0.0
+        is_same = math.isfinite(edge) and (edge == number or _written(edge) == Fraction(str(number)))
+    except (ArithmeticError, ValueError):
+        raise ValueError(refusal) from None
+    if not is_same:
+        raise ValueError(refusal)
+    return edge
+
+
+def _written(edge: float) -> Fraction:
+    """Return the number that a double is written as: 0.1 is one tenth; from 2^53 on, its exact value."""
+    return Fraction(edge) if abs(edge) >= 2.0**53 else Fraction(repr(edge))
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     """Return the least values of a type that are at or above each edge, for the edges that the type reaches."""
     if pa.types.is_floating(dtype):
-        return pa.array(edges, dtype)
+        with np.errstate(over="ignore"):  # an edge beyond all numbers of the type is infinite
+            return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_decimal(dtype):
         most = 10**dtype.precision - 1
         least, scale = -most, dtype.scale
     else:
         limits = np.iinfo(dtype.to_pandas_dtype())
         least, most, scale = int(limits.min), int(limits.max), 0
-    units = [max(math.ceil(Fraction(edge) * 10**scale), least) for edge in edges]
+    units = [max(math.ceil(_written(edge) * 10**scale), least) for edge in edges]
     reached = [unit for unit in units if unit <= most]
     if not pa.types.is_decimal(dtype):
         return pa.array(reached, dtype)

@@ -17,18 +17,17 @@ import pyarrow as pa
 
 from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
-from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
-from aggr.exact.rounding import quotient
-from aggr.exact.row_sums import sum_exactly, sum_products
-from aggr.exact.superaccumulator import Limbs
-from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
+from aggr.asked_quantiles import DEFAULT, check_quantiles, record
+from aggr.exact.number_columns import NEGATIVE, POSITIVE, scale_of, with_special
+from aggr.exact.scaled_sums import read_scaled, with_places
+from aggr.fields import COUNT, GREATEST, LEAST, SCALED, Field
 from aggr.function import Function
 from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
+from aggr.quantile_methods import LOWER, between, check_method, interpolates, stacked_ranks
 from aggr.values import Values
 
 COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
@@ -39,6 +38,7 @@ class SignedSketch(Function):
     """A sketch of numbers of either sign, with exact count, sum, min, max, mean."""
 
     quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    method: str = field(default=LOWER, kw_only=True)
 
     takes = NUMBERS
     about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
@@ -47,6 +47,7 @@ class SignedSketch(Function):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        check_method(self.method)
 
     @property
     @abstractmethod
@@ -80,7 +81,7 @@ class SignedSketch(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        exact = {"min": LEAST, "max": GREATEST, "sum": EXACT}
+        exact = {"min": LEAST, "max": GREATEST, "sum": SCALED}
         return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self._field)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
@@ -94,12 +95,8 @@ class SignedSketch(Function):
             finite, ordered = values.filter(np.isfinite(x)), values.filter(~tests[0])
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
-        _ = values.counts  # refuses a total beyond int64
-        if pa.types.is_decimal(values.array.type):  # as doubles, unlike integers, of which every unit counts
-            parts = [values.floats]
-            columns["sum"] = sum_exactly(parts) if values.weights is None else sum_products(parts, values.weight_parts)
-        else:
-            columns["sum"] = values.exact_sum
+        places = scale_of(values.array.type)
+        columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)  # counts beyond int64 are refused
         return columns | self._buckets(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
@@ -133,12 +130,12 @@ class SignedSketch(Function):
         parts = Parts.of(states, self._field)
         counts = parts.counts
         present = counts > 0
-        limbs = Limbs.of_arrow(states.field("sum"))
+        sums = read_scaled(states.field("sum"))
         special = ((parts.high > 0) * POSITIVE + (parts.low > 0) * NEGATIVE).astype(np.int8)
-        means = with_special(quotient(limbs, np.maximum(counts, 1)), special)
+        means = with_special(sums.over_integers(np.maximum(counts, 1)), special)
         children = {
             "count": pa.array(counts),
-            "sum": pa.array(with_special(quotient(limbs), special), mask=~present),
+            "sum": pa.array(with_special(sums.over_integers(), special), mask=~present),
             "min": states.field("min"),
             "max": states.field("max"),
             "mean": pa.array(means, mask=~present),
@@ -148,10 +145,19 @@ class SignedSketch(Function):
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
     def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
-        """Find the value at the rank of each quantile, all in one pass over the buckets."""
-        low, zero, counts = parts.low, parts.zero, parts.counts
+        """Read the quantiles by `method`, from the values at one rank each, or at two."""
+        counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
-        ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
+        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
+        values = self._at_ranks(states, parts, low)
+        if interpolates(self.method):
+            values = between(values, self._at_ranks(states, parts, high), shares)
+        place, empty = np.argsort(order), counts == 0
+        return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
+
+    def _at_ranks(self, states: pa.StructArray, parts: Parts, ranks: Whole) -> Floats:
+        """Find the values at ascending ranks, shape (ranks, states), all in one pass over the buckets."""
+        low, zero, counts = parts.low, parts.zero, parts.counts
         below = parts.negative.totals
         middle = low + below  # where the zeros begin
         keys = parts.positive.keys_at(ranks - (middle + zero))
@@ -170,13 +176,7 @@ class SignedSketch(Function):
         values += 0.0  # a zero is 0.0: which of two zeros clip gives depends on how many values it has
         if low.any() or parts.high.any():
             values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
-        place, empty = np.argsort(order), counts == 0
-        return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
-
-    @staticmethod
-    def _rank(q: float, counts: Whole) -> Whole:
-        """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
-        return capped_ranks(np.floor(q * (counts - 1.0)), counts)
+        return values
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.arrays import Ids, Whole
-from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import is_number
+from aggr.asked_quantiles import DEFAULT, check_quantiles, record
+from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.count import Count
@@ -20,11 +23,47 @@ from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, li
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.input_types import ORDERED
+from aggr.quantile_methods import LOWER, between, check_method, interpolates, ranks_of
 from aggr.values import Values
 
 
 @dataclass(frozen=True)
-class Mode(Function):
+class _Counted(Function):
+    """A function that is read from each distinct value and its count; its parameter ``max`` bounds these."""
+
+    max = DEFAULT_MAX  # without an annotation, so that each function chooses the place of its parameter
+
+    state_name = "value_counts"
+    takes = ORDERED
+    keeps = "each distinct value and its count"
+    answers_for = frozenset({"value_counts", "mode", "entropy", "exact_quantiles"})
+    takes_weights = True
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+
+    def __post_init__(self) -> None:
+        check_max(self.max)
+
+    @property
+    def _map(self) -> KeyedStates:
+        return KeyedStates((("count", Count()),), self.max)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"values": self._map}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        keyed = self._map.group(values.array, values.groups)
+        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
+        return {"values": self._map.pack(keyed, [counts])}
+
+    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
+        """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
+        results, owners = self._map.finish(states.field("values"))
+        return results.field("key"), results.field("count").to_numpy(), owners
+
+
+@dataclass(frozen=True)
+class Mode(_Counted):
     """Take the most frequent value of a column; of equally frequent ones, the least.
 
     Both zeros are one value, and all NaN are one, the greatest. The state is that of `value_counts`.
@@ -50,29 +89,8 @@ class Mode(Function):
 
     name = "mode"
     state_name = "value_counts"
-    takes = ORDERED
-    keeps = "each distinct value and its count"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact; ties go to the least value"
-    answers_for = frozenset({"value_counts", "mode", "entropy", "exact_quantiles"})
-    takes_weights = True
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
-
-    def __post_init__(self) -> None:
-        check_max(self.max)
-
-    @property
-    def _map(self) -> KeyedStates:
-        return KeyedStates((("count", Count()),), self.max)
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"values": self._map}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        keyed = self._map.group(values.array, values.groups)
-        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
-        return {"values": self._map.pack(keyed, [counts])}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self._counted(states)
@@ -80,14 +98,9 @@ class Mode(Function):
         firsts = np.append(order, 0)[owners.offsets[:-1]]
         return values.take(pa.array(firsts, mask=owners.counts() == 0))
 
-    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
-        """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
-        results, owners = self._map.finish(states.field("values"))
-        return results.field("key"), results.field("count").to_numpy(), owners
-
 
 @dataclass(frozen=True)
-class ValueCounts(Mode):
+class ValueCounts(_Counted):
     """Count each distinct value of a column, the most frequent first; of equally frequent ones, the least first.
 
     Both zeros are one value, and all NaN are one, the greatest.
@@ -111,9 +124,11 @@ class ValueCounts(Mode):
     value_counts('status', top=3)
     """
 
+    max: int = DEFAULT_MAX
     top: int | None = None
 
     name = "value_counts"
+    guarantee = "exact; ties go to the least value"
     returns = "list of value and count, an int64; empty where there is nothing"
 
     def __post_init__(self) -> None:
@@ -132,7 +147,7 @@ class ValueCounts(Mode):
 
 
 @dataclass(frozen=True)
-class Entropy(Mode):
+class Entropy(_Counted):
     """Take the entropy of a column in bits: how evenly its rows are spread over its distinct values.
 
     0 for one value, ``log2(n)`` for n values that are equally frequent. The state is that of `value_counts`.
@@ -154,6 +169,8 @@ class Entropy(Mode):
     entropy('route')
     """
 
+    max: int = DEFAULT_MAX
+
     name = "entropy"
     state_name = "value_counts"
     returns = "float64; null where there is nothing"
@@ -168,53 +185,76 @@ class Entropy(Mode):
 
 
 @dataclass(frozen=True)
-class ExactQuantiles(Mode):
+class ExactQuantiles(_Counted):
     """Read exact quantiles of a column that has few distinct values; NaN is greater than all numbers.
 
-    The quantile q of n values is the one at rank ``floor(q (n - 1))`` from 0, as in `dds`. The state is that of
-    `value_counts`.
+    The quantile q of n values is the one at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless ``method``
+    names another. A method that interpolates gives float64, in double arithmetic. The state is that of `value_counts`.
 
     Parameters
     ----------
-    max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
     quantiles : sequence of float in [0, 1]
         Which to read. They only read.
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
 
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, or a quantile lies outside [0, 1].
+        If ``max`` is no whole number from 1, a quantile lies outside [0, 1], or ``method`` is not known.
+    TypeError
+        If ``method`` interpolates, and the column is not of numbers.
 
     Examples
     --------
     >>> from aggr import exact_quantiles
-    >>> exact_quantiles("rating", quantiles=[0.5])
+    >>> exact_quantiles("rating", [0.5])
     exact_quantiles('rating', quantiles=[0.5])
     """
 
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float]"})
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    max: int = DEFAULT_MAX
+    method: str = field(default=LOWER, kw_only=True)
 
     name = "exact_quantiles"
     state_name = "value_counts"
     ordered_inputs = frozenset({"value"})
-    returns = "quantiles, each of the input's type; null where there is nothing"
-    guarantee = "exact"
+    returns = "quantiles, each of the input's type, or float64 between two values; null where there is nothing"
+    guarantee = "exact; between two values in double arithmetic"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        check_method(self.method)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self._counted(states)
         totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
         ends = np.cumsum(counts)  # it may go round beyond int64; differences within a state do not
         ends -= np.append(0, ends)[begins][owners.ids]
+        if is_between := interpolates(self.method):
+            if not is_number(values.type):
+                raise TypeError(
+                    f"exact_quantiles cannot interpolate between values of type {values.type}; choose a method that "
+                    'returns one of the values, such as "lower" or "inverted_cdf"'
+                )
+            values = pa.array(as_floats(values))
+
+        def at(ranks: Whole) -> pa.Array:
+            before = sum_by_group((ends <= ranks[owners.ids]).astype(np.int64), owners)
+            return values.take(pa.array(begins + before, mask=totals == 0))
+
         results = []
         for q in self.quantiles:
-            ranks = capped_ranks(np.floor(q * (totals - 1.0)), totals)
-            before = sum_by_group((ends <= ranks[owners.ids]).astype(np.int64), owners)
-            results.append(values.take(pa.array(begins + before, mask=totals == 0)))
+            low, high, shares = ranks_of(q, totals, self.method)
+            result = at(low)
+            if is_between:
+                below, above = (pc.fill_null(column, 0.0).to_numpy() for column in (result, at(high)))
+                result = pa.array(between(below, above, shares), mask=totals == 0)
+            results.append(result)
         return record(self.quantiles, results, values.type)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import read_only
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
@@ -125,7 +126,7 @@ class Groups:
     def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
         """Make groups of ids that are known to lie in ``[0, n)``, unchecked: where they were computed just now."""
         groups = object.__new__(cls)
-        object.__setattr__(groups, "ids", ids)
+        object.__setattr__(groups, "ids", read_only(ids))
         object.__setattr__(groups, "n", n)
         if counts is not None:
             vars(groups)["_counts"] = counts
@@ -180,17 +181,17 @@ class Groups:
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
-        return _counts(self.ids, self.n)
+        return read_only(_counts(self.ids, self.n))
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """Where each group ends if all are laid end to end, after a 0, shape (n + 1,)."""
-        return np.append(0, np.cumsum(self._counts))
+        return read_only(np.append(0, np.cumsum(self._counts)))
 
     @cached_property
     def rows_by_group(self) -> NDArray[np.int32]:
         """The rows in the order of their groups: those of group ``g`` are ``[offsets[g]:offsets[g + 1]]`` of these."""
-        return _by_group(self.ids, self.offsets)
+        return read_only(_by_group(self.ids, self.offsets))
 
     @property
     def prefers_group_loops(self) -> bool:

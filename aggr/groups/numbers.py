@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.arrays import Flags, Ids, Whole
+from aggr.arrays import Flags, Ids, Whole, read_only
 from aggr.arrow.sort_keys import HIGHEST, LOWEST
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups, check_lengths
@@ -160,6 +160,8 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 class Numbers:
     """Numbers of 64 bits under one grouping; what is found of them is computed once, however many ask for it.
 
+    Its arrays are shared by all functions that read the column, and therefore read-only.
+
     Parameters
     ----------
     array : array of float64 or int64, shape (rows,)
@@ -183,11 +185,12 @@ class Numbers:
 
     def __post_init__(self) -> None:
         check_lengths(len(self.array), self.groups)
+        object.__setattr__(self, "array", read_only(self.array))
 
     @cached_property
     def bits(self) -> Whole:
         """The bits of each number, shape (rows,)."""
-        return np.ascontiguousarray(self.array).view(np.int64)
+        return read_only(np.ascontiguousarray(self.array).view(np.int64))
 
     @cached_property
     def sorted_by_group(self) -> NDArray[Any]:
@@ -197,7 +200,7 @@ class Numbers:
         """
         groups = self.groups
         ordered = self.bits if groups.n == 1 else sort_by_group(self.bits, groups.ids, groups.offsets)
-        return ordered.view(self.array.dtype)
+        return read_only(ordered.view(self.array.dtype))
 
     @cached_property
     def extremes(self) -> Extremes | None:
@@ -210,9 +213,9 @@ class Numbers:
         if nan:
             return None
         if not floats:
-            return Extremes(low, high, low > high)
+            return Extremes(read_only(low), read_only(high), read_only(low > high))
         least, greatest = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
-        return Extremes(least, greatest, low > high)
+        return Extremes(read_only(least), read_only(greatest), read_only(low > high))
 
     @cached_property
     def min_max(self) -> tuple[float, float]:

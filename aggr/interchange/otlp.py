@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow.normalize import with_nulls
-from aggr.exact.rounding import quotient
-from aggr.exact.superaccumulator import Limbs
+from aggr.exact.scaled_sums import read_scaled
 from aggr.extras import MissingExtra
 from aggr.functions.exponential import Exponential
 from aggr.histograms.column import Histograms
@@ -72,7 +71,7 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
     states = checked(function, states).states
     point, _ = _library()
     kept = states.drop_null()
-    sums = quotient(Limbs.of_arrow(kept.field("sum"))).tolist()
+    sums = read_scaled(kept.field("sum")).over_integers().tolist()
     scales, zeros, mins, maxs = (kept.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
     sides = {sign: Histograms.of(kept.field(sign)).dense() for sign in SIGNS}
     written = []

@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from aggr.arrow.normalize import with_nulls
 from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
-from aggr.exact.rounding import quotient
-from aggr.exact.superaccumulator import Limbs
+from aggr.exact.scaled_sums import read_scaled
 from aggr.functions.exponential import Exponential
 from aggr.functions.signed_sketch import COUNTS
 from aggr.histograms.column import Histograms, shifted
@@ -78,7 +77,7 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     counts = {name: kept.field(name).to_numpy() for name in COUNTS}
     high, low, nan = (counts[name] for name in ("positive_infinity", "negative_infinity", "nan"))
     special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
-    sums = np.where(nan > 0, np.nan, with_special(quotient(Limbs.of_arrow(kept.field("sum"))), special)).tolist()
+    sums = np.where(nan > 0, np.nan, with_special(read_scaled(kept.field("sum")).over_integers(), special)).tolist()
     sides = [_sides(shifted(kept.field(sign), scales - schemas)) for sign in SIGNS]
     written = []
     for i, schema in enumerate(schemas.tolist()):

@@ -20,6 +20,7 @@ from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
 HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 _MOST_DIGITS = 38
+_WIDEST = 76  # digits of Arrow's decimals of 256 bits
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
 _PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -121,14 +122,19 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
     before = (x.precision - x.scale, y.precision - y.scale)  # digits before the point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
-    digits = scale + (sum(before) if operator == "*" else max(before) + 1)
+    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)  # as Arrow counts them
     if digits <= _MOST_DIGITS:
         return _through(kernel, a, b, x, y)
-    if scale > _MOST_DIGITS or digits > 76:
+    if scale > _MOST_DIGITS:
         raise ValueError(f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST to double or fewer digits")
     wide = (pa.decimal256(each.precision, each.scale) for each in (x, y))
     narrow = pa.decimal128(_MOST_DIGITS, scale)
-    return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
+    if digits <= _WIDEST:
+        return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
+    # Two factors of 38 digits: their product has up to 76 digits, which 256 bits hold, but Arrow would declare 77. So
+    # the first is declared as one of 37 digits; an unsafe cast keeps all its digits.
+    declared = pa.decimal256(_MOST_DIGITS - 1, x.scale)
+    return _through(lambda left, right: kernel(left.cast(declared, safe=False), right).cast(narrow), a, b, *wide)
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:

@@ -19,6 +19,7 @@ from aggr import sql
 from aggr.arguments import checked_type, listed, nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
+from aggr.errors import with_text
 from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.function import CANNOT_SUBTRACT, Function
 from aggr.groups.groups import Groups, group_by
@@ -157,10 +158,11 @@ def finish_by(
     for name, (column, measure) in measures.items():
         try:
             columns[name] = measure.function.finish(states.column(column), neighbours.get(name))
-        except (ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             row, said = _first_unreadable(measure.function, table.column(column), error)
             where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""
-            raise type(said)(f"{name}, {measure!r}{where}: {said}") from None
+            named = with_text(said, f"{name}, {measure!r}{where}: {said}")
+            raise named from named.__cause__
     return pa.table(columns)
 
 
@@ -172,11 +174,11 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
         try:
             function.finish(states.slice(low, middle - low))
             low = middle
-        except (ValueError, OverflowError) as said:
+        except (TypeError, ValueError, OverflowError) as said:
             high, error = middle, said
     try:
         function.finish(states.slice(low, high - low))
-    except (ValueError, OverflowError) as said:
+    except (TypeError, ValueError, OverflowError) as said:
         return low, said
     return None, error
 
@@ -215,11 +217,16 @@ def check_rows(
     key_fields(keys, schema)
     for column in states:
         try:
-            column.measure.function.state_type(column.measure.input_type(schema, time))
+            state_type = column.measure.function.state_type(column.measure.input_type(schema, time))
         except TypeError as error:
             raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
         except ValueError as error:
             raise ValueError(f"{', '.join(column.serves)}: {error}") from None
+        for name, measure in column.readers.items():
+            try:
+                measure.function.result_type(state_type)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error} (its column is {measure.column!r})") from None
 
 
 def states_fields(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
+from queue import SimpleQueue
 
 import numpy as np
 import pyarrow as pa
@@ -115,14 +117,35 @@ def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.T
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Fetch the next table while the last one is worked on: whoever sends it need not wait."""
-    from concurrent.futures import ThreadPoolExecutor  # with logging
+    """Fetch the next table while the last one is worked on: whoever sends it need not wait.
 
-    with ThreadPoolExecutor(1, "tiltframe-ahead") as pool:
-        coming = pool.submit(next, tables, None)
-        while (table := coming.result()) is not None:
-            coming = pool.submit(next, tables, None)
+    A consumer that stops early does not wait for the source either: the thread ends once its table has come, and does
+    not keep the process from ending.
+    """
+    asked: SimpleQueue[bool] = SimpleQueue()
+    fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
+    threading.Thread(target=_fetch, args=(tables, asked, fetched), name="tiltframe-ahead", daemon=True).start()
+    asked.put(True)
+    try:
+        while (table := fetched.get()) is not None:
+            if isinstance(table, BaseException):
+                raise table
+            asked.put(True)
             yield table
+    finally:
+        asked.put(False)
+
+
+def _fetch(
+    tables: Iterator[pa.Table], asked: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
+) -> None:
+    """Send one table each time that one is asked for, None after the last one, and an error in its place."""
+    while asked.get():
+        try:
+            table = next(tables, None)
+        except BaseException as error:  # raised in the thread that asks
+            table = error
+        fetched.put(table)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:

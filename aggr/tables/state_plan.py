@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aggr.measure import Measure
 
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column of states, named by the first measure it serves; ``measure`` reduces and merges it."""
+    """One column of states, named by the first measure it serves; ``measure`` reduces and merges it.
+
+    ``readers`` are the measures that a frame reads from it, by name, as far as the frame was not read from a store.
+    """
 
     name: str
     measure: Measure
     serves: tuple[str, ...]
+    readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
     def read(self, names: Collection[str]) -> tuple[str, ...]:
         """Name the columns that it reads, among those of these names; an error names the measures it serves."""
@@ -37,7 +41,10 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
         able = [other for other, candidate in wanted.items() if _holds(candidate, measure)]
         keeper = max(able, key=lambda other: len(wanted[other].function.answers_for))
         keepers.setdefault(keeper, []).append(name)
-    return tuple(StateColumn(serves[0], wanted[keeper], tuple(serves)) for keeper, serves in keepers.items())
+    return tuple(
+        StateColumn(serves[0], wanted[keeper], tuple(serves), {name: measures[name] for name in serves})
+        for keeper, serves in keepers.items()
+    )
 
 
 def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:

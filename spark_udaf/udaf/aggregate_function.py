@@ -22,6 +22,7 @@ from pyspark.sql.types import DataType
 
 from aggr import Function, Groups
 from aggr.arrow.normalize import is_number, normalized_type, with_nulls
+from aggr.errors import with_text
 from aggr.function import EVENT_TIME, WEIGHT
 from spark_udaf.versions.arrow_types import from_arrow_type, parse_type, to_arrow_type
 from spark_udaf.versions.column_functions import list_function, window_function
@@ -136,7 +137,8 @@ def error_label(label: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        raise type(error)(f"{label}: {error}") from None
+        named = with_text(error, f"{label}: {error}")
+        raise named from named.__cause__
     except pa.ArrowNotImplementedError as error:
         raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
 

@@ -109,10 +109,11 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
-    reads = [f.name for f in fields(function) if f.name not in function.state_parameters]
+    parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]  # in the order of the call
+    reads = [parameter for parameter in parameters if parameter not in function.state_parameters]
 
     def whole(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
-        applied, values, weights = _apply_parameters(plain, [f.name for f in fields(function)], positional, named)
+        applied, values, weights = _apply_parameters(plain, parameters, positional, named)
         return sql_column(applied.results(values, weights), result)[0]
 
     def reduced(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:

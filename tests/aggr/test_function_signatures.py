@@ -19,6 +19,7 @@ CALLS, FILE = ROOT / "aggr" / "calls.pyi", ROOT / "spark_udaf" / "functions.pyi"
 CALLS_HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from aggr.measure import Measure
 
@@ -26,6 +27,7 @@ from aggr.measure import Measure
 HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType

@@ -104,14 +104,14 @@ def test_the_rank_rule_of_java():
     quantiles = (0.0, 1e-9, 0.145, 0.29, 0.3, 0.5, 0.5000000000000001, 0.9, 0.995, 0.999, 1.0)
     for count in (*range(1, 40), 100, 145, 1000, 1001):
         state = aggr.Hdr(digits=3).reduce(pa.array(np.arange(1, count + 1)), Groups.single(count))
-        found = aggr.Hdr(quantiles, rank="java").finish(state)[0].as_py()["quantiles"]
+        found = aggr.Hdr(quantiles, method="inverted_cdf").finish(state)[0].as_py()["quantiles"]
         theirs = HdrHistogram(1, 2**20, 3)
         for q, value in zip(quantiles, found.values(), strict=True):
             expected = java_rank(float(Decimal(repr(q)) * 100), count)
             assert value == (theirs.get_highest_equivalent_value(expected) if q else 1)
         nearest = aggr.Hdr((0.3,)).finish(state)[0].as_py()["quantiles"]["0.3"]
         assert nearest == max(int(30.0 / 100 * count + 0.5), 1)
-    found = ask(aggr.Hdr((0.5, 0.5000000000000001, 0.51), rank="java"), [1, 2])["quantiles"]
+    found = ask(aggr.Hdr((0.5, 0.5000000000000001, 0.51), method="inverted_cdf"), [1, 2])["quantiles"]
     assert list(found.values()) == [1, 1, 2]  # of Java's own tests, the first two
 
 
@@ -119,25 +119,26 @@ def test_ranks_of_counts_beyond_doubles():
     """A rank that a double rounds up is still that of a value."""
     for weight in (2**54 - 1, 2**62 + 1):
         states = aggr.Hdr().reduce(pa.array([7]), Groups.single(1), pa.array([weight]))
-        for rank in ("nearest", "java"):
-            found = aggr.Hdr((0.0, 0.5, 1.0), rank=rank).finish(states)[0].as_py()
+        for method in ("hdrhistogram", "inverted_cdf"):
+            found = aggr.Hdr((0.0, 0.5, 1.0), method=method).finish(states)[0].as_py()
             assert (found["count"], list(found["quantiles"].values())) == (weight, [7, 7, 7])
 
 
-@pytest.mark.parametrize("bad", ["Java", "ceil", None, 5, True, ["java"]])
-def test_a_bad_rank_is_refused(bad):
-    with pytest.raises(ValueError, match="rank must be 'nearest'"):
-        aggr.hdr("x", rank=bad)
+@pytest.mark.parametrize("bad", ["Lower", "java", None, 5, True, ["lower"]])
+def test_a_bad_method_is_refused(bad):
+    for call in (aggr.hdr, aggr.dds, aggr.exponential, aggr.exact_quantiles):
+        with pytest.raises(ValueError, match="method must be one of lower, higher"):
+            call("x", method=bad)
 
 
 def test_the_rank_only_reads():
-    measures = {"ours": aggr.hdr("x", [0.9]), "theirs": aggr.hdr("x", [0.9], rank="java")}
+    measures = {"ours": aggr.hdr("x", [0.9]), "theirs": aggr.hdr("x", [0.9], method="inverted_cdf")}
     assert [c.serves for c in plan(measures)] == [("ours", "theirs")]
-    assert repr(measures["theirs"]) == "hdr('x', quantiles=[0.9], rank='java')"
+    assert repr(measures["theirs"]) == "hdr('x', quantiles=[0.9], method='inverted_cdf')"
     assert aggr.from_description(measures["theirs"].describe()) == measures["theirs"]
     ids = np.zeros(4, int)
     states = aggr.Hdr().reduce(pa.array([1, 2, 3, 4]), Groups.of(ids, 1))
-    assert states.equals(aggr.Hdr(rank="java").reduce(pa.array([1, 2, 3, 4]), Groups.of(ids, 1)))
+    assert states.equals(aggr.Hdr(method="inverted_cdf").reduce(pa.array([1, 2, 3, 4]), Groups.of(ids, 1)))
 
 
 def test_fractions_need_a_unit():
@@ -236,8 +237,8 @@ def test_conformance_small_counts():
         values += step.get("record", [])
         if "percentile" in step:
             q = step["percentile"] / 100
-            for rank in ("nearest", "java"):
-                found = ask(aggr.Hdr((q,), rank=rank), values)["quantiles"]
+            for method in ("hdrhistogram", "inverted_cdf"):
+                found = ask(aggr.Hdr((q,), method=method), values)["quantiles"]
                 assert next(iter(found.values())) == step["expected"]
 
 

@@ -150,7 +150,7 @@ def test_a_log_goes_into_a_store(tmp_path):
     states = rollup_states(read_histogram_log(path, Hdr(digits=2)), frame)
     store = FrameStore(str(tmp_path / "store"), frame)
     store.append(states, "log", 1)
-    java = {"p": aggr.hdr("pause", [0.995], digits=2, rank="java"), "q": aggr.hdr("pause", [0.995], digits=2)}
+    java = {"p": aggr.hdr("pause", [0.995], digits=2, method="inverted_cdf"), "q": aggr.hdr("pause", [0.995], digits=2)}
     found = {row["tag"]: row for row in store.query(per="1h", measures=java).to_pylist()}
     for tag, of in (("A", [0, 2, 3]), ("B", [1])):
         theirs = theirs_of(np.concatenate([drawn[i] for i in of]), 20_000, 2)

@@ -113,10 +113,16 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Order results by names or expressions, and keep the first; raises ``ValueError`` for what has no order."""
+    """Order results by names or expressions, and keep the first; raises ``ValueError`` for what has no order.
+
+    NaN is greater than all numbers, as in every comparison; null comes last.
+    """
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
+        if pa.types.is_floating(columns[str(i)].type):  # of which Arrow's sort has NaN last in either direction
+            columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
+            sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):
             raise ValueError(f"cannot order by {shown(name)}, which is a list; order by a number, a text or a time")
         sorting.append((str(i), way))

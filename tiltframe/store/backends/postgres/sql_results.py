@@ -163,7 +163,7 @@ def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType)
 def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     high, low = merged.add(state, "positive_infinity"), merged.add(state, "negative_infinity")
     finite = [merged.add(state, "zero"), *(merged.add(state, sign, "total") for sign in ("positive", "negative"))]
-    count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum")
+    count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum", scaled=True)
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     mean = with_special(rounded(quotient(total, count)), flags)
     return {

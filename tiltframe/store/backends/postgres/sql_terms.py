@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from aggr.exact.scaled_sums import SPAN
 from tiltframe.store.backends.sql.literals import quoted
 from tiltframe.store.backends.sql.state_columns import column_name
 
@@ -35,11 +36,18 @@ class Merged:
         """Add up the whole numbers of a field."""
         return self(f"sum({of(*path)})")
 
-    def add_exactly(self, *path: str) -> str:
-        """Add up exact sums: digits times powers of 2^32, of which negative ones are 5^n / 10^n."""
-        power = f"32 * ({of(*path, 'exponent')} + l.place - 1)"
+    def add_exactly(self, *path: str, scaled: bool = False) -> str:
+        """Add up exact sums: digits times powers of 2^32, of which negative ones are 5^n / 10^n.
+
+        ``scaled`` ones have decimal places in their exponents, as `aggr.exact.scaled_sums` writes them.
+        """
+        level, size = of(*path, "exponent"), ""
+        if scaled:
+            places = f"(({level} + {SPAN // 2}) / {SPAN})"  # SQL cuts towards 0, and no level is below -SPAN / 2
+            level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
+        power = f"32 * ({level} + l.place - 1)"
         return self(
-            f"sum((SELECT coalesce(sum(l.digit * CASE WHEN {power} >= 0 THEN 2::numeric ^ ({power})::numeric "
+            f"sum((SELECT coalesce(sum(l.digit{size} * CASE WHEN {power} >= 0 THEN 2::numeric ^ ({power})::numeric "
             f"ELSE 5::numeric ^ (-{power})::numeric * ('1e' || {power})::numeric END), 0) "
             f"FROM unnest({of(*path, 'limbs')}) WITH ORDINALITY AS l (digit, place)))"
         )

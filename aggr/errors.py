@@ -1,0 +1,38 @@
+"""Errors with a place: the same error, its text preceded by the measure, window or key that it is about."""
+
+from __future__ import annotations
+
+from aggr.arrow.damaged_state import DamagedState
+
+_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each is made of one text
+
+
+def with_text(error: Exception, text: str) -> Exception:
+    """Make an error of the nearest kind that takes one text, with the traceback of the original.
+
+    Errors such as ``JSONDecodeError`` take other arguments, so an error is never made again by its own class. One whose
+    class changes stays visible as the cause.
+
+    Parameters
+    ----------
+    error : TypeError, ValueError, OverflowError, or a subclass
+    text : str
+
+    Returns
+    -------
+    DamagedState, TypeError, ValueError or OverflowError
+        To be raised by the caller, ``from`` its own ``__cause__``.
+
+    Examples
+    --------
+    >>> import json
+    >>> try:
+    ...     json.loads("x")
+    ... except ValueError as error:
+    ...     with_text(error, f"first line: {error}")
+    ValueError('first line: Expecting value: line 1 column 1 (char 0)')
+    """
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), ValueError)
+    made = kind(text).with_traceback(error.__traceback__)
+    made.__cause__ = None if type(error) is kind else error
+    return made

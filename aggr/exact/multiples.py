@@ -1,0 +1,68 @@
+"""Multiples: whole numbers and decimals counted in units, exactly, where doubles would round."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrays import Flags
+from aggr.exact.number_columns import scale_of
+
+_EXACT = 2**53  # whole numbers up to it are doubles
+
+
+def has_exact_doubles(values: pa.Array) -> bool:
+    """Return whether every value, or of decimals every number of units of the last place, is a double."""
+    if pa.types.is_floating(values.type):
+        return True
+    integers = unscaled(values)
+    return not len(integers) or bool(integers.max() <= _EXACT and integers.min() >= -_EXACT)
+
+
+def unscaled(values: pa.Array) -> NDArray[Any]:
+    """Read whole numbers, or decimals without their point, as int64, or as Python's integers if these do not suffice.
+
+    >>> from decimal import Decimal
+    >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))
+    array([ 30, 100])
+    """
+    if not pa.types.is_decimal(values.type):
+        integers = values.to_numpy()
+        is_beyond = integers.dtype == np.uint64 and len(integers) > 0 and integers.max() >= 2**63
+        counts: NDArray[Any] = integers.astype(object if is_beyond else np.int64)
+        return counts
+    width = values.type.bit_width // 64
+    start = 8 * width * values.offset
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
+    low, high = words[:, 0], words[:, -1]
+    if (words[:, 1:] == (low >> 63)[:, np.newaxis]).all():
+        small: NDArray[Any] = low
+        return small
+    total = high.astype(object)
+    for i in reversed(range(width - 1)):
+        total = total * 2**64 + words[:, i].view(np.uint64).astype(object)
+    return total
+
+
+def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]:
+    """Count values in units, rounding halves to even; return the counts, and which values are not whole multiples.
+
+    >>> from decimal import Decimal
+    >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))
+    (array([1, 2]), array([ True,  True]))
+    """
+    numbers, ratio = unscaled(values), 1 / (unit * 10 ** scale_of(values.type))
+    top, bottom = ratio.numerator, ratio.denominator
+    if not len(numbers):
+        return numbers, np.zeros(0, np.bool_)
+    largest = max(abs(int(numbers.max())), abs(int(numbers.min())))
+    if largest * top >= 2**63 or bottom >= 2**62:
+        numbers = numbers.astype(object)
+    scaled = numbers * top
+    counts, rest = scaled // bottom, scaled % bottom
+    up = (2 * rest > bottom) | ((2 * rest == bottom) & (counts % 2 == 1))
+    return counts + up.astype(np.int64), (rest != 0).astype(np.bool_)

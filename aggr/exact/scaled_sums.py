@@ -1,0 +1,108 @@
+"""Scaled sums: exact sums of numbers that have decimal places, in the same layout as sums without.
+
+A sum of decimals counts in units of ``10^-places``. Its field ``exponent`` is the level of the lowest digit plus
+``SPAN · places``: 0.30 is ``{exponent: SPAN · 2, limbs: [30]}``. Sums of floats and whole numbers have no places, and
+are written as `aggr.exact.superaccumulator` writes them. Rows of more places win, so that the form does not depend on
+the order of merges; a sum of 0 keeps its places for the same reason.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrays import Flags, Whole
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.exact.expression import ExactNumbers, scale_up
+from aggr.exact.superaccumulator import (
+    EXACT_TYPE,
+    Limbs,
+    check_exact,
+    limbs_to_arrow,
+    merge_exactly,
+    subtract_exactly,
+)
+from aggr.groups.groups import Groups
+
+SPAN = 256  # levels of sums and of squares are from -68 to 68
+_HALF = SPAN // 2
+_MOST_PLACES = 76
+
+
+def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructArray:
+    """Mark exact sums as counted in units of ``10^-places``; those of groups without rows stay identities.
+
+    >>> from aggr.exact.superaccumulator import EXACT_TYPE
+    >>> with_places(pa.array([{"exponent": 0, "limbs": [30]}], EXACT_TYPE), 2, np.array([True])).to_pylist()
+    [{'exponent': 512, 'limbs': [30]}]
+    """
+    if places == 0:
+        return sums
+    exponents = sums.field("exponent").to_numpy() + np.where(present, SPAN * places, 0).astype(np.int16)
+    return _with_exponents(sums, exponents)
+
+
+def read_scaled(sums: pa.StructArray) -> ExactNumbers:
+    """Read sums as exact numbers, all at the most places that one of them has."""
+    places = _places_of(sums)
+    most = int(places.max(initial=0))
+    if most == 0:
+        return ExactNumbers(Limbs.of_arrow(sums))
+    limbs = Limbs.of_arrow(_without_places(sums, places))
+    return ExactNumbers(scale_up(limbs, most - places), most)
+
+
+def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
+    """Add sums per group, at the most places that one of the group has."""
+    places = _places_of(sums)
+    if not places.any():
+        return merge_exactly(sums, groups)
+    most = np.zeros(groups.n, np.int64)
+    np.maximum.at(most, groups.ids, places)
+    return _put_places(merge_exactly(_aligned(sums, places, most[groups.ids]), groups), most)
+
+
+def subtract_scaled(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+    """Subtract sums, row by row; what is left has the places of the first."""
+    places, other = _places_of(sums), _places_of(gone)
+    if not places.any() and not other.any():
+        return subtract_exactly(sums, gone)
+    most = np.maximum(places, other)
+    left = subtract_exactly(_aligned(sums, places, most), _aligned(gone, other, most))
+    return _put_places(left, most)
+
+
+def check_scaled(sums: pa.StructArray) -> None:
+    """Raise `DamagedState` unless each row is written as this module writes a sum."""
+    places = _places_of(sums)
+    if ((places < 0) | (places > _MOST_PLACES)).any():
+        raise DamagedState("is no exact sum: it has more decimal places than a decimal")
+    check_exact(_without_places(sums, places) if places.any() else sums)
+
+
+def _places_of(sums: pa.StructArray) -> Whole:
+    exponents = field_of_type(sums, EXACT_TYPE).field("exponent").to_numpy()
+    places: Whole = (exponents.astype(np.int64) + _HALF) >> 8
+    return places
+
+
+def _without_places(sums: pa.StructArray, places: Whole) -> pa.StructArray:
+    exponents = sums.field("exponent").to_numpy() - SPAN * places
+    return _with_exponents(sums, exponents.astype(np.int16))
+
+
+def _put_places(sums: pa.StructArray, places: Whole) -> pa.StructArray:
+    exponents = sums.field("exponent").to_numpy() + SPAN * places
+    return _with_exponents(sums, exponents.astype(np.int16))
+
+
+def _with_exponents(sums: pa.StructArray, exponents: NDArray[np.int16]) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.array(exponents), sums.field("limbs")], fields=list(EXACT_TYPE))
+
+
+def _aligned(sums: pa.StructArray, places: Whole, wanted: Whole) -> pa.StructArray:
+    plain = _without_places(sums, places)
+    if (places == wanted).all():
+        return plain
+    return limbs_to_arrow(scale_up(Limbs.of_arrow(plain), wanted - places))

@@ -1,0 +1,111 @@
+"""Changes between the points of series: how much a group grows, and how often it falls.
+
+Floats are subtracted as doubles, in the order of time. Whole numbers and decimals are added up exactly, as
+`aggr.exact.row_sums` does, and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrays import Flags, Floats, Ids, Whole
+from aggr.arrow.sort_keys import order_keys
+from aggr.compiling.jit import compiled
+from aggr.duration import SECOND
+from aggr.exact.expression import ExactNumbers
+from aggr.exact.number_columns import exact_float_parts, scale_of
+from aggr.exact.row_sums import sum_exactly
+from aggr.exact.superaccumulator import Limbs
+from aggr.functions.event_lists import Series
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """How much each group has grown, shape (n,): doubles of floats, otherwise exact numbers."""
+
+    numbers: Floats | ExactNumbers
+
+    def rounded(self) -> Floats:
+        """Return the nearest doubles."""
+        return self.numbers.over_integers() if isinstance(self.numbers, ExactNumbers) else self.numbers
+
+    def per_second(self, spans: Whole) -> Floats:
+        """Divide by times in microseconds, each above 0."""
+        if isinstance(self.numbers, ExactNumbers):
+            return (self.numbers * SECOND).over_integers(spans)
+        return self.numbers / (spans / SECOND)
+
+
+def increases_of(series: Series, counter: bool) -> Changes:
+    """Subtract the first point of each group from its last; a counter also grew by what it had before each fall."""
+    first, until = series.own
+    if pa.types.is_floating(series.values.type):
+        return Changes(_float_increases(series.floats, first, until, counter))
+    groups = np.flatnonzero(first < until)
+    terms = [(until[groups] - 1, groups, 1.0), (first[groups], groups, -1.0)]
+    if counter:
+        falls = _falls_within(series, first, until)
+        terms.append((falls - 1, series.groups.ids[falls], 1.0))
+    return Changes(_exact_sums(series.values, terms, len(first)))
+
+
+def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
+    """Return the growth from each of some points to the next; a counter that fell grew by its new value."""
+    if pa.types.is_floating(series.values.type):
+        before, after = series.floats[at], series.floats[at + 1]
+        return np.where(after < before, after, after - before) if counter else after - before
+    each = np.arange(len(at))
+    fallen = counter & (_order_of(series)[at + 1] < _order_of(series)[at])
+    terms = [(at + 1, each, 1.0), (at[~fallen], each[~fallen], -1.0)]
+    return _exact_sums(series.values, terms, len(at)).over_integers()
+
+
+def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
+    """Count the points of each group, from ``first`` up to ``until``, that are less than the point before."""
+    falls = _falls_within(series, first, until)
+    counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
+    return counts
+
+
+def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
+    """Return the points after the first of each group that are less than the point before."""
+    values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
+    fallen: Flags = np.zeros(len(values), np.bool_)
+    fallen[1:] = values[1:] < values[:-1]
+    rows = np.flatnonzero(fallen)
+    ids = series.groups.ids[rows]
+    return rows[(rows > first[ids]) & (rows < until[ids])]
+
+
+def _order_of(series: Series) -> Whole:
+    return order_keys(series.values)
+
+
+def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
+    """Add up terms, each of some rows of ``values``, their groups, and a sign."""
+    rows = np.concatenate([rows for rows, _, _ in terms])
+    ids = np.concatenate([ids for _, ids, _ in terms])
+    signs = np.concatenate([np.full(len(rows), sign) for rows, _, sign in terms])
+    groups = Groups(ids, n)
+    parts = [Numbers(part * signs, groups) for part in exact_float_parts(values.take(pa.array(rows)))]
+    return ExactNumbers(Limbs.of_arrow(sum_exactly(parts)), scale_of(values.type))
+
+
+@compiled
+def _float_increases(values: Floats, first: Whole, until: Whole, counter: bool) -> Floats:
+    increases = np.zeros(len(first))
+    for group in range(len(first)):
+        begin, end = first[group], until[group]
+        if begin < end:
+            increases[group] = values[end - 1] - values[begin]
+        if counter:
+            for at in range(begin + 1, end):
+                if values[at] < values[at - 1]:
+                    increases[group] += values[at - 1]
+    return increases

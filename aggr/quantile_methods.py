@@ -1,0 +1,139 @@
+"""Methods of quantiles: which of n values in order is a quantile, in numpy's words.
+
+    lower            the value below rank q·(n − 1), counted from 0
+    inverted_cdf     the value at rank ⌈q·n⌉, counted from 1, as SQL's percentile_disc
+    linear           between the two values next to rank q·(n − 1), as numpy and pandas by default
+
+A method is chosen when a result is read. It never shapes a state.
+
+Source: Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician 50 (1996).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from aggr.arguments import nearest, shown
+from aggr.arrays import Floats, Whole
+from aggr.asked_quantiles import capped_ranks, percentile
+
+LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
+
+_Indices = Callable[[float, Floats], Floats]  # of a quantile and the numbers of values: positions from 0
+
+
+def _product(q: float, counts: Floats) -> Floats:
+    """Multiply by a quantile as it is written: 0.07 of 100 values is 7, not 7.000000000000001."""
+    return percentile(q) * counts / 100.0
+
+
+def _spread(q: float, counts: Floats) -> Floats:
+    return q * (counts - 1.0)
+
+
+def _at_least(q: float, counts: Floats) -> Floats:
+    """Find the first value up to which a share of q lies, an ulp less, so that rounding does not skip a value."""
+    return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
+
+
+def _closest(q: float, counts: Floats) -> Floats:
+    """Round the rank counted from 1; halves go to the even rank."""
+    return np.rint(_product(q, counts)) - 1.0
+
+
+def _plotting_position(alpha: float, beta: float) -> _Indices:
+    return lambda q, counts: _product(q, counts) + (alpha + q * (1.0 - alpha - beta)) - 1.0
+
+
+_DISCRETE: dict[str, _Indices] = {
+    LOWER: lambda q, counts: np.floor(_spread(q, counts)),
+    "higher": lambda q, counts: np.ceil(_spread(q, counts)),
+    "nearest": lambda q, counts: np.rint(_spread(q, counts)),
+    "inverted_cdf": _at_least,
+    "closest_observation": _closest,
+    HDR_HISTOGRAM: lambda q, counts: np.floor(_product(q, counts) + 0.5) - 1.0,
+}
+_CONTINUOUS: dict[str, _Indices] = {
+    "linear": _spread,
+    "interpolated_inverted_cdf": _plotting_position(0.0, 1.0),
+    "hazen": _plotting_position(0.5, 0.5),
+    "weibull": _plotting_position(0.0, 0.0),
+    "median_unbiased": _plotting_position(1 / 3, 1 / 3),
+    "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
+}
+_MEANS: dict[str, _Indices] = {  # of the two values next to a position; of a whole one, its value
+    "midpoint": _spread,
+    "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
+}
+METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
+
+
+def _averaged(ranks: Floats) -> Floats:
+    """Return the position between two values for a whole rank, otherwise that of the next value."""
+    whole = ranks == np.floor(ranks)
+    return np.where(whole, ranks - 0.5, np.ceil(ranks) - 1.0)
+
+
+def check_method(method: object) -> None:
+    """Raise ``ValueError`` for what is not a method."""
+    if not isinstance(method, str) or method not in METHODS:
+        hint = f"; {nearest(method, METHODS)}" if isinstance(method, str) else ""
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {shown(method)}{hint}")
+
+
+def interpolates(method: str) -> bool:
+    """Return whether a method may give a number between two values."""
+    return method not in _DISCRETE
+
+
+def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
+    """Find the values that a quantile is read from.
+
+    Parameters
+    ----------
+    q : float in [0, 1]
+    counts : array of int64, shape (n,)
+        The number of values of each state.
+    method : str
+        One of `METHODS`.
+
+    Returns
+    -------
+    low, high : arrays of int64, shape (n,)
+        Ranks from 0; the same of a method that does not interpolate.
+    shares : array of float64, shape (n,)
+        The weight of the value at ``high``, in [0, 1].
+
+    Examples
+    --------
+    >>> [array.tolist() for array in ranks_of(0.5, np.array([4]), "linear")]
+    [[1], [2], [0.5]]
+    """
+    numbers = counts.astype(np.float64)
+    if method in _DISCRETE:
+        ranks = capped_ranks(np.maximum(_DISCRETE[method](q, numbers), 0.0), counts)
+        return ranks, ranks, np.zeros(len(counts))
+    is_mean = method in _MEANS
+    positions = np.maximum((_MEANS if is_mean else _CONTINUOUS)[method](q, numbers), 0.0)
+    floors = np.floor(positions)
+    shares = np.where(positions > floors, 0.5, 0.0) if is_mean else positions - floors
+    low, high = capped_ranks(floors, counts), capped_ranks(np.ceil(positions), counts)
+    return low, high, shares
+
+
+def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
+    """Return what `ranks_of` does, for several quantiles, a row each."""
+    found = [ranks_of(q, counts, method) for q in quantiles]
+    low, high, shares = zip(*found, strict=True)
+    return np.stack(low), np.stack(high), np.stack(shares)
+
+
+def between(low: Floats, high: Floats, shares: Floats) -> Floats:
+    """Interpolate between two values; equal ones, also infinite ones, stay."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        mixed = low * (1.0 - shares) + high * shares
+        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # never beyond, by rounding
+    return np.where((low == high) | (shares == 0.0), low, mixed)
