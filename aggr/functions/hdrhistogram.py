@@ -22,6 +22,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.compiling.jit import Int, compiled
+from aggr.exact.expression import ExactNumbers
 from aggr.exact.multiples import has_exact_doubles, multiples_of
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
@@ -330,7 +331,13 @@ class Hdr(Function):
             return pa.array(units, mask=mask)
         parts = round(1.0 / self.unit)
         exactly = parts > 1 and 1.0 / parts == self.unit
-        return pa.array(units / parts if exactly else units * self.unit, mask=mask)
+        if not exactly:
+            return pa.array(units * self.unit, mask=mask)
+        values = units / parts
+        if (large := units > 2**53).any():  # of which the division of doubles would round twice
+            divisors = np.full(large.sum(), parts)
+            values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
+        return pa.array(values, mask=mask)
 
 
 def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:
