@@ -88,6 +88,11 @@ def computes(
     return enter
 
 
+def read_as_value(column: exp.Expr) -> Use:
+    """Return the use of a column whose surroundings are unknown: its value."""
+    return Use.VALUE
+
+
 @dataclass(frozen=True, eq=False)
 class Compiler:
     """Compiles nodes over the columns of a schema; times are read on the clock of a zone."""
@@ -95,7 +100,7 @@ class Compiler:
     schema: pa.Schema
     timezone: str = UTC
     outer: Use = Use.KEEP  # what reads the values of the expression
-    use_of: Callable[[exp.Expr], Use] = lambda column: Use.VALUE  # how the expression around a column reads it
+    use_of: Callable[[exp.Expr], Use] = read_as_value  # how the expression around a column reads it
 
     def column(self, node: exp.Expr) -> Term:
         """Make the term of a column, or of the numbers next to it where the expression reads these."""

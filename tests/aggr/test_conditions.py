@@ -314,7 +314,7 @@ def test_long_sums_lists_and_choices(terms):
 
 def test_the_page_lists_the_functions_of_the_table():
     page = (Path(__file__).parents[2] / "docs" / "conditions.md").read_text()
-    section = page.split("## What there is")[1].split("`CASE` and `IF` compute")[0]
+    section = page.split("## Supported syntax")[1].split("`CASE` and `IF` compute")[0]
     listed = re.findall(r"`([a-z_]+)(?:\(… from …\))?`", section)
     assert sorted(listed) == sorted({name for rule in FUNCTIONS.values() for name in rule.names})
 

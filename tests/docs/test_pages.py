@@ -56,6 +56,7 @@ def test_pages_without_spark():
         "prometheus.md",
         "how-to/your-own-function.md",
         "how-to/benchmark-a-function.md",
+        "how-to/choose-a-sketch.md",
     )
 
 
