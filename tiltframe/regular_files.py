@@ -50,6 +50,15 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
     return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Write a file in place of the one before: all of it or nothing; ``durable`` waits for the disk."""
@@ -61,5 +70,7 @@ def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
             if durable:
                 os.fsync(out.fileno())
         beside.replace(file)
+        if durable:
+            _sync_folder(file.parent)
     finally:
         beside.unlink(missing_ok=True)

@@ -121,6 +121,13 @@ def read(
     ValueError, StoreError
         For what cannot be asked, and where there is no store.
 
+    Warns
+    -----
+    tiltframe.store.Expired
+        If a level that is read no longer has all of the range. Windows of which a part has expired are ``partial``.
+    tiltframe.store.NotKnown
+        If a measure was added to the store later.
+
     Guarantee
     ---------
     Every window is as it was at one moment while the query ran, the same bits as `tiltframe.FrameStore.query`
@@ -134,7 +141,7 @@ def read(
     """
     query = Query(per, within, where, measures, keys, **members)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task)
-    return _load(spark, options)
+    return _warned(_load(spark, options), options)
 
 
 def read_states(
@@ -184,4 +191,11 @@ def read_states(
     """
     query = Query(per, within, where, now=now)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True)
-    return _load(spark, options)
+    return _warned(_load(spark, options), options)
+
+
+def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
+    """Warn on the driver as `tiltframe.FrameStore.query` does: Spark plans a data source in a process of its own."""
+    query, _ = from_options(options)
+    query.warn_of_missing(stacklevel=3)
+    return table

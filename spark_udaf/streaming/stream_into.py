@@ -22,6 +22,7 @@ from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.changes.append import check_writer
+from tiltframe.store.closed_windows import compact_or_warn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 ALL_THERE = "available_now"
 COMPACT_EVERY = 50  # batches; some hundred parts a level then wait at most, where a batch has a few tasks
-_AFTER_ALL = "9999-01-01"  # every window ends before
 
 
 def stream_into(
@@ -135,7 +135,7 @@ class _Batches:
         ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), mine]} if last is None else None
         rollup_into(rows, self.store, writer, number, ids)
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            self.store.compact(before=_AFTER_ALL)  # open windows too: they gather most of the parts
+            compact_or_warn(self.store)  # open windows too: they have most of the parts
 
 
 def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:

@@ -23,7 +23,7 @@ from spark_udaf.store.options import from_options, to_options
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
-from tiltframe.store import CommitConflict
+from tiltframe.store import CommitConflict, Expired
 
 pytestmark = pytest.mark.store
 
@@ -62,6 +62,25 @@ def test_every_spark_writes_and_reads_the_same(kind, rows, wanted, tmp_path):
     assert found["read"]
     assert found["seen"] > 10
     assert all(each == wanted for each in found["stores"].values())
+
+
+@pytest.mark.spark
+def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
+    frame = TiltFrame(["1h", "1d"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "s", frame, retention={"1h": "3d"})
+    store.append_rows(pa.table({"ts": [hour * 3_600_000 for hour in range(240)]}), "w", 1)
+    store.expire(now="1970-01-11T00:00:00Z")
+    for asked in ({"per": "1h", "within": ("1970-01-01", "1970-01-03")}, {"per": "5h"}):
+        with pytest.warns(Expired, match="1h is held from 1970-01-08") as by_spark:
+            found = su.read(spark, store.uri, **asked).sort("window_start").toPandas()
+        with pytest.warns(Expired) as by_query:
+            wanted = store.query(**asked).to_pandas()
+        assert [str(each.message) for each in by_spark] == [str(each.message) for each in by_query]
+        assert by_spark[0].filename == __file__
+        assert found[["n", "partial"]].to_dict("list") == wanted[["n", "partial"]].to_dict("list")
+    assert found["partial"].tolist()[:2] == [True, False]  # its first window begins before the third day
+    with pytest.warns(Expired):
+        su.read_states(spark, store.uri, per="1h")
 
 
 @pytest.mark.spark

@@ -15,12 +15,14 @@ from tiltframe.cli.rollup import read_retention
 from tiltframe.frame import TiltFrame
 from tiltframe.store import DamagedStore, FrameStore
 from tiltframe.store.backends.open import backend_at
+from tiltframe.store.backends.protocol import Vacuumed
+from tiltframe.store.maintenance import read_age
 from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.execution import moment
 from tiltframe.store.ranges import as_text
 from tiltframe.store.verify import VerifyReport
 from tiltframe.text.measures import measures_from
-from windows import read_windows, window
+from windows import read_windows
 
 _STORE = click.argument("uri", metavar="STORE")
 _NAME = click.option("--name", metavar="NAME", help="Which store of a database.")
@@ -29,7 +31,7 @@ _CLEAN = click.option(
     default="1d",
     show_default=True,
     metavar="TIME",
-    help="Then remove files that nobody has read for so long: longer than any query or write takes.",
+    help="Then remove files that were replaced so long ago: longer than any query or write takes; 0s for all.",
 )
 
 
@@ -53,7 +55,7 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     """Merge the commits of closed windows, and remove files that nobody reads any more."""
-    window(clean)
+    read_age(clean)
     store = FrameStore(uri, name=name)
     until = moment(before, store.frame.timezone)
     from_now(STEPS)
@@ -61,7 +63,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
         done = store.compact(as_text(until), progress)
     removed = store.vacuum(clean)
     merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
-    click.echo(f"{store.display_uri}: parts {merged}; {removed:,} old files or rows removed", err=True)
+    click.echo(f"{store.display_uri}: parts {merged}; {removed:,} old files or rows removed{_kept(removed)}", err=True)
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe expire web\n  tiltframe expire web --retention 10s=1d,1m=7d")
@@ -72,7 +74,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 @_CLEAN
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
     """Remove windows that are older than their level's retention; coarser levels hold them."""
-    window(clean)
+    read_age(clean)
     given = read_retention(retention)
     store = FrameStore(uri, name=name)
     until = moment(now, store.frame.timezone)
@@ -89,7 +91,15 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
         return
     for level, (before, rows) in store.expire(as_text(until)).items():
         click.echo(f"{store.display_uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
-    store.vacuum(clean)
+    removed = store.vacuum(clean)
+    click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept(removed)}", err=True)
+
+
+def _kept(removed: Vacuumed) -> str:
+    """Say how many files or rows are not old enough to be removed, and until when they are kept."""
+    if removed.kept_until is None:
+        return ""
+    return f", {removed.kept:,} kept until {as_moment(int(removed.kept_until * 1e6))}"
 
 
 @click.command(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
 from tiltframe.store.changes.append import check_writer
-from tiltframe.store.errors import CommitConflict, MissingStore
+from tiltframe.store.errors import CommitConflict, MissingStore, StoreError
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import snapshot_of
@@ -207,7 +208,7 @@ class ClosedWindows:
         self._owner = self.writer
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
-            self.store.compact(before=_AFTER_ALL)
+            compact_or_warn(self.store)
         return added
 
     def _check_owner(self, owner: str | None) -> None:
@@ -229,6 +230,14 @@ class ClosedWindows:
             return
         states = states.select(self._frame.states_columns[1:])
         self.outgoing = states if self.outgoing is None else pa.concat_tables([self.outgoing, states])
+
+
+def compact_or_warn(store: FrameStore) -> None:
+    """Merge the parts of all windows, or warn if that fails: the rows are in the store, and are merged later."""
+    try:
+        store.compact(before=_AFTER_ALL)
+    except StoreError as error:
+        warnings.warn(f"the store {store.display_uri} was not compacted: {error}", stacklevel=3)
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
 from aggr.arrow import compute as pc
+from aggr.duration import number_and_unit, read_duration
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
+from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.compaction import compact, mergeable
 from tiltframe.store.changes.copying import copy
 from tiltframe.store.changes.expiry import expire
@@ -187,18 +189,21 @@ class Maintenance(Reading):
         """
         return expire(self._backend, self.manifest, moment(now, self.frame.timezone))
 
-    def vacuum(self, older_than: str = "1d") -> int:
-        """Remove what nobody reads: files that were replaced or never committed.
+    def vacuum(self, older_than: str = "1d") -> Vacuumed:
+        """Remove files, or rows of a database, that were replaced, retracted, expired or never committed.
 
         Parameters
         ----------
         older_than : str
-            A duration, such as ``1d``, longer than any query or commit takes.
+            A duration, such as ``1d``, longer than any query or commit takes. With ``0s`` all of them are removed, for
+            erasure: no other process may read or write meanwhile, since its files are removed too.
 
         Returns
         -------
-        int
-            How many files, or rows of a database, were removed.
+        Vacuumed
+            The number of files, or rows of a database, that were removed, an int. Its ``kept`` is the number of those
+            that are not old enough, and ``kept_until`` the time, in seconds since 1970, from which on the same call
+            removes all of them.
 
         Raises
         ------
@@ -207,7 +212,7 @@ class Maintenance(Reading):
         StoreError
             For a store that holds nothing.
         """
-        seconds = window(older_than).length / 1e6
+        seconds = read_age(older_than)
         _ = self.manifest  # raises where the store holds nothing
         return self._backend.vacuum(seconds)
 
@@ -308,6 +313,14 @@ class Maintenance(Reading):
         snapshot = self._backend.snapshot()
         parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
         return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
+
+
+def read_age(older_than: str) -> float:
+    """Read a duration in seconds; unlike the length of a window it may be zero. Raises ``ValueError``."""
+    parts = number_and_unit(older_than)
+    is_zero = parts is not None and parts[0] == 0
+    micros = read_duration(older_than, "duration") if is_zero else window(older_than).length
+    return micros / 1e6
 
 
 def _check_progress(progress: object) -> None:

@@ -16,7 +16,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.changed_windows import Changes, Seen, changes
 from tiltframe.store.manifest import Manifest
-from tiltframe.store.query.execution import Answer, Expired, NotKnown, ask, read, states_of
+from tiltframe.store.query.execution import Answer, ask, read, states_of, warn_of_missing
 from tiltframe.store.query.lookup import Unmapped, noting_unmapped
 from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
@@ -341,8 +341,5 @@ class Reading(ABC):
 
     @staticmethod
     def _warned(answer: Answer) -> Answer:
-        for sentence in answer.expired:
-            warnings.warn(sentence, Expired, stacklevel=4)
-        for sentence in answer.unknown:
-            warnings.warn(sentence, NotKnown, stacklevel=4)
+        warn_of_missing(answer.expired, answer.unknown, stacklevel=4)
         return answer

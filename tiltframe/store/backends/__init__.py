@@ -2,7 +2,7 @@
 
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction
+from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction, Vacuumed
 from tiltframe.store.errors import Conflict
 from tiltframe.store.ranges import Range, inside
 
@@ -15,6 +15,7 @@ __all__ = [
     "ResultTables",
     "Snapshot",
     "Transaction",
+    "Vacuumed",
     "bucket_names",
     "inside",
     "instants_of",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tiltframe.level_chain import instants_of
 from tiltframe.names import START
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.errors import Conflict, MissingStore
 from tiltframe.store.ranges import Range, inside
 from windows import TimeWindow
@@ -156,13 +156,13 @@ class MemoryBackend:
             tables.append(rows.select([name for name in schema.names if name in rows.column_names]))
         return pa.concat_tables(tables, promote_options="default").select(schema.names)
 
-    def vacuum(self, older_than: float) -> int:
+    def vacuum(self, older_than: float) -> Vacuumed:
         """Remove all rows that are not readable, whatever their age, and return how many parts they were in."""
         with self.tables.lock:
             gone = self.tables.rows.keys() - self.tables.parts.keys()
             for name in gone:
                 del self.tables.rows[name]
-        return len(gone)
+        return Vacuumed(len(gone))
 
     def verify(self) -> list[str]:
         """Return a sentence for each part whose rows are not there."""

@@ -22,6 +22,9 @@ _OWN = {"postgres": _POSTGRES, "postgresql": _POSTGRES} | dict.fromkeys(
 )
 
 
+_FILES = ("file",)  # schemes of folders
+
+
 def checked_uri(uri: str | os.PathLike[str]) -> str:
     """Check that something can say where a store is; raises ``ValueError``."""
     given = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
@@ -45,6 +48,11 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
     if "://" not in given and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(given)):
         raise ValueError(
             f"{shown(given)} has % and two digits in it, which Delta Lake reads as another character; "
+            "choose another folder"
+        )
+    if scheme in ("", *_FILES) and (wrong := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(given))):
+        raise ValueError(
+            f"{shown(given)} has the character {wrong[0]!r} in it, which Delta Lake cannot have in a folder's name; "
             "choose another folder"
         )
     return given

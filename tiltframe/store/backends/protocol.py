@@ -12,6 +12,7 @@ records names with texts, in one transaction. What is written and never committe
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +27,57 @@ OWN = "tiltframe:"  # recorded names that begin so are the store's own
 KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
 EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unchanged: of two at once, one is refused
 
-__all__ = ["EXPIRED", "KNOWN", "OWN", "Backend", "Part", "Record", "ResultTables", "Snapshot", "Transaction"]
+__all__ = [
+    "EXPIRED",
+    "KNOWN",
+    "OWN",
+    "Backend",
+    "Part",
+    "Record",
+    "ResultTables",
+    "Snapshot",
+    "Transaction",
+    "Vacuumed",
+]
+
+
+class Vacuumed(int):
+    """The number of files, rows or parts that a vacuum has removed.
+
+    Attributes
+    ----------
+    kept : int
+        The number of those that are not readable any more and were not old enough.
+    kept_until : float or None
+        The time from which on the same vacuum removes all of them, in seconds since 1970; None if there are none.
+
+    Examples
+    --------
+    >>> Vacuumed(3) + Vacuumed(2, kept=1, kept_until=60.0)
+    5 removed, 1 kept until 1970-01-01T00:01:00+00:00
+    """
+
+    kept: int
+    kept_until: float | None
+
+    def __new__(cls, removed: int, kept: int = 0, kept_until: float | None = None) -> Vacuumed:
+        """Count the removed ones."""
+        vacuumed = super().__new__(cls, removed)
+        vacuumed.kept = kept
+        vacuumed.kept_until = kept_until
+        return vacuumed
+
+    def __add__(self, other: int) -> Vacuumed:
+        """Add up what two vacuums did."""
+        kept = self.kept + getattr(other, "kept", 0)
+        times = [at for at in (self.kept_until, getattr(other, "kept_until", None)) if at is not None]
+        return Vacuumed(int(self) + int(other), kept, max(times, default=None))
+
+    def __repr__(self) -> str:
+        if self.kept_until is None:
+            return f"{int(self)} removed"
+        until = dt.datetime.fromtimestamp(self.kept_until, dt.UTC).isoformat(timespec="seconds")
+        return f"{int(self)} removed, {self.kept} kept until {until}"
 
 
 @runtime_checkable
@@ -219,18 +270,18 @@ class Backend(Protocol):
             If its rows are lost or damaged.
         """
 
-    def vacuum(self, older_than: float) -> int:
+    def vacuum(self, older_than: float) -> Vacuumed:
         """Remove rows that are not readable any more.
 
         Parameters
         ----------
         older_than : float
-            Seconds; what was removed or written later stays, for a query or a commit may still be under way.
+            Seconds. Rows that were removed or written later stay: a query or a commit may still need them.
 
         Returns
         -------
-        int
-            How many files, rows or parts were removed.
+        Vacuumed
+            The number of files, rows or parts that were removed, and until when others are kept.
         """
 
     def verify(self) -> list[str]:

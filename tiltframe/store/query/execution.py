@@ -6,7 +6,8 @@ Query ──▶ plan ──▶ read ──▶ regroup ──▶ finish ──▶
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -192,6 +193,20 @@ def held_range(backend: Backend, manifest: Manifest) -> Range | None:
 def moment(value: Any, timezone: str) -> int:
     """Read a moment in microseconds UTC; the clock's time for None."""
     return int(time.time() * 1e6) if value is None else read_moment(value, timezone)
+
+
+def missing_in(plan: QueryPlan, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return sentences about windows that have expired, and about measures that were added later."""
+    held = held_from(snapshot, plan.frame.levels[plan.level()].name)
+    return _expired(plan, held), _unknown(plan, snapshot, held)
+
+
+def warn_of_missing(expired: Iterable[str], unknown: Iterable[str], stacklevel: int) -> None:
+    """Warn of windows that have expired, and of measures that were added later."""
+    for sentence in expired:
+        warnings.warn(sentence, Expired, stacklevel=stacklevel + 1)
+    for sentence in unknown:
+        warnings.warn(sentence, NotKnown, stacklevel=stacklevel + 1)
 
 
 def _expired(plan: QueryPlan, held: int) -> tuple[str, ...]:

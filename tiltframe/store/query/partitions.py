@@ -17,7 +17,17 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges
-from tiltframe.store.query.execution import finished, moment, planned_ranges, plans_of, query_schema, read, states_of
+from tiltframe.store.query.execution import (
+    finished,
+    missing_in,
+    moment,
+    planned_ranges,
+    plans_of,
+    query_schema,
+    read,
+    states_of,
+    warn_of_missing,
+)
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import present
@@ -38,6 +48,8 @@ class PlannedQuery:
     plan : QueryPlan
     as_states : bool
         Give the states of a level in place of results.
+    expired, unknown : tuple of str
+        Sentences about windows that have expired, and measures that were added later, as `Answer` has them.
     """
 
     backend: Backend
@@ -45,6 +57,18 @@ class PlannedQuery:
     query: Query
     plan: QueryPlan
     as_states: bool = False
+    expired: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def warn_of_missing(self, stacklevel: int = 1) -> None:
+        """Warn of windows that have expired, and of measures that were added later.
+
+        Parameters
+        ----------
+        stacklevel : int
+            Which caller the warning is about, as `warnings.warn` counts; 1 is the one of this method.
+        """
+        warn_of_missing(self.expired, self.unknown, stacklevel=stacklevel + 1)
 
     @property
     def is_indivisible(self) -> bool:
@@ -122,10 +146,12 @@ class PlannedQuery:
 def plan_of(backend: Backend, manifest: Manifest, query: Query, as_states: bool = False) -> PlannedQuery:
     """Plan a query per one kind of window; raises ``ValueError`` for several."""
     now = moment(query.now, query.timezone or manifest.frame.timezone)
-    plan, *others = plans_of(manifest, query, snapshot_of(backend), now)
+    snapshot = snapshot_of(backend)
+    plan, *others = plans_of(manifest, query, snapshot, now)
     if others:
         raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
-    return PlannedQuery(backend, manifest, query, plan, as_states)
+    expired, unknown = missing_in(plan, snapshot)
+    return PlannedQuery(backend, manifest, query, plan, as_states, expired=expired, unknown=unknown)
 
 
 def first_with(target: TimeWindow, at: int) -> int:

@@ -17,7 +17,6 @@ two transactions that name different files to remove, and do not know what is re
 from __future__ import annotations
 
 import json
-import math
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from tiltframe.names import BUCKET, LEVEL, RECORD
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit
-from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head
+from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head, remove_unfinished_heads
 from tiltframe.store.backends.delta.log import (
     added,
     as_store_errors,
@@ -50,6 +49,7 @@ from tiltframe.store.backends.delta.log import (
     partition_of,
     removed,
 )
+from tiltframe.store.backends.delta.process import check_process
 from tiltframe.store.backends.delta.records import (
     FOLD_AT,
     RECORDS,
@@ -61,9 +61,10 @@ from tiltframe.store.backends.delta.records import (
     table_of_records,
 )
 from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
+from tiltframe.store.backends.delta.vacuum import vacuum_table
 from tiltframe.store.backends.key_bounds import key_bounds
 from tiltframe.store.backends.open import absolute_uri
-from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
 from tiltframe.store.manifest import Manifest
@@ -132,6 +133,7 @@ class DeltaBackend:
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
         """Create the table, unless someone else is first."""
         with as_store_errors(self.uri):
+            check_process()
             try:
                 DeltaTable.create(
                     self._path,
@@ -209,6 +211,7 @@ class DeltaBackend:
                 schema = _table_schema(columns, json.dumps(transaction.manifest))
                 changes = {"mode": "overwrite", "partition_filters": filters, "schema": schema}
                 actions += map(added, copies)
+            check_process()
             try:
                 now.table.create_write_transaction(
                     actions,
@@ -219,8 +222,21 @@ class DeltaBackend:
             except CommitFailedError as error:
                 self.discard([*files, *copies])
                 raise Conflict(one_line(error)) from None
+            except (DeltaError, OSError):  # deltalake also cleans up after a commit, and raises if that fails
+                names = {*(part.name for part in transaction.added), *(file.name for file in files)}
+                if not self._has_files(now, version, names):
+                    raise
             self._acknowledge(version)
             return version
+
+    def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
+        """Say whether a version of the table exists and has files, of which only one commit knows."""
+        assert now.table is not None
+        with suppress(DeltaError, OSError):
+            now.table.update_incremental()
+            self._take_in(now, now.table)
+        there = {*(part.name for part in now.parts), *(file.name for file in now.records)}
+        return bool(names) and now.version >= version and names <= there
 
     def _overwritten(self, now: _Opened, gone: Sequence[Part]) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return filters of partitions that have all parts to remove, and copies of the other parts in them.
@@ -285,17 +301,19 @@ class DeltaBackend:
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
             raise self._lost(lost.name) from None
 
-    def vacuum(self, older_than: float) -> int:
-        """Remove files that no version of the last ``older_than`` seconds names, rounded up to hours."""
-        hours, manifest = math.ceil(older_than / 3600), self._manifest()
+    def vacuum(self, older_than: float) -> Vacuumed:
+        """Remove files that were removed from the table, or written and never committed, so many seconds ago."""
+        manifest = self._manifest()
         with self._updated() as now:
             assert now.table is not None
-            count = len(now.table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
-            self._acknowledge(now.table.version())
+            check_process()
+            vacuumed = vacuum_table(now.table, data_files(self._path, self.options), older_than)
+        if self._in_folder:
+            remove_unfinished_heads(self._path, older_than)
         with as_store_errors(self.uri):
             for level in manifest.frame.levels:
-                count += vacuum_results(self._results(level.name), dict(self.options), hours)
-        return count
+                vacuumed += vacuum_results(self._results(level.name), dict(self.options), older_than)
+        return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
         """Read what a level's plain table was made from; None where there is none."""
@@ -341,6 +359,7 @@ class DeltaBackend:
                     if now.table is None:
                         now.table = self._open()
                     elif not (self._in_folder and is_last(self._path, now.table.version())):
+                        check_process()
                         now.table.update_incremental()
                     if self._in_folder:
                         self._check_head(now, now.table)
@@ -350,6 +369,7 @@ class DeltaBackend:
                 raise self._lost(str(error)) from None
 
     def _open(self) -> DeltaTable:
+        check_process()
         try:
             return DeltaTable(self._path, storage_options=dict(self.options))
         except TableNotFoundError:
@@ -391,12 +411,16 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log is not as it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """Have a commit on the disk, if that is wanted, and note how far the log goes."""
+        """Wait until a commit is on the disk if the store is durable, and note how far the log goes.
+
+        A head that cannot be written, on a full disk, stays too low, which does no harm: the commit has happened.
+        """
         if not self._in_folder:
             return
         if self.durable:
             sync_commit(self._path, version)
-        note_head(self._path, version)
+        with suppress(OSError):
+            note_head(self._path, version)
 
     def _check_nothing_there(self) -> None:
         if not self._in_folder:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import reduce
 from operator import and_, or_
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,9 +39,42 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
-_MOST_FOOTERS = 64 << 20  # bytes of what describes the files that stay opened; in memory a few times that
-_FRAGMENTS: OrderedDict[tuple[str, str, int, int | None], ds.ParquetFileFragment] = OrderedDict()
+_MOST_FOOTERS = 64 << 20  # bytes of footers of the files that stay open; in memory a few times that
 _LOCK = Lock()
+
+FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, time of the last change
+
+
+class _OpenFiles:
+    """The files that were opened last, as long as their footers take no more than a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
+
+    def get(self, key: FileVersion) -> ds.ParquetFileFragment | None:
+        """Return a file if it is open."""
+        fragment = self._fragments.get(key)
+        if fragment is not None:
+            self._fragments.move_to_end(key)
+        return fragment
+
+    def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
+        """Keep a file open, and drop those that were used longest ago."""
+        before = self._fragments.pop(key, None)
+        self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
+        self._fragments[key] = fragment
+        while self._bytes > self._most_bytes:
+            _, oldest = self._fragments.popitem(last=False)
+            self._bytes -= _footer_bytes(oldest)
+
+
+def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
+    return int(fragment.metadata.serialized_size)
+
+
+_OPEN_FILES = _OpenFiles(_MOST_FOOTERS)
 
 
 class _Written:
@@ -190,17 +223,14 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
         raise FileNotFoundError(name)
     seen = getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
     with _LOCK:
-        if fragment := _FRAGMENTS.get(seen):
-            _FRAGMENTS.move_to_end(seen)
+        if fragment := _OPEN_FILES.get(seen):
             return fragment
     _check_file(name, folder)
     fragment = _FORMAT.make_fragment(name, folder)
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
         with _LOCK:
-            _FRAGMENTS[seen] = fragment
-            while sum(each.metadata.serialized_size for each in _FRAGMENTS.values()) > _MOST_FOOTERS:
-                _FRAGMENTS.popitem(last=False)
+            _OPEN_FILES.put(seen, fragment)
     return fragment
 
 

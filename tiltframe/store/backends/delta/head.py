@@ -3,8 +3,8 @@
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
 A log that ends before its head has lost entries, and one whose entries or checkpoint have other bytes is damaged. A
-writer that is killed before it has written the head leaves one that is too low, which does no harm. Object stores do
-not lose what they have acknowledged, and have none.
+writer that is killed before it has written the head leaves one that is too low, which does no harm; so does one of two
+writers that overwrites a later head with its own. Object stores do not lose what they have acknowledged, and have none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -69,8 +71,20 @@ def note_head(table: str, version: int) -> None:
     paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
     digests = {**known, **{path.name: _digest(path) for path in paths}}
     fresh = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
-    fresh.write_text(json.dumps(asdict(Head(version, digests))))
-    os.replace(fresh, Path(table, _NAME))
+    try:
+        fresh.write_text(json.dumps(asdict(Head(version, digests))))
+        os.replace(fresh, Path(table, _NAME))
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished_heads(table: str, older_than: float) -> None:
+    """Remove heads that a killed writer has not put in their place, if they are so many seconds old."""
+    for path in Path(table).glob(f"{_NAME}.*"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime <= time.time() - older_than:
+                path.unlink()
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:

@@ -18,6 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from aggr.arguments import because
 from tiltframe.frame import START
 from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.store.backends.delta.process import forked_error
 from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.errors import DamagedStore, UnreachableStore
@@ -89,7 +90,11 @@ def as_store_errors(uri: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (DeltaError, OSError, pa.ArrowException) as error:
+    except BaseException as error:
+        if type(error).__name__ == "PanicException" and "orked process" in str(error):
+            raise forked_error() from None
+        if not isinstance(error, DeltaError | OSError | pa.ArrowException):
+            raise
         problem = one_line(error)
         kind = DamagedStore if "its log is damaged" in problem else UnreachableStore
         raise kind(f"the store {uri} cannot be read or written: {problem}") from None

@@ -16,6 +16,9 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from aggr.arrow.normalize import one_array
 from tiltframe.frame import START
 from tiltframe.level_chain import instants_of
+from tiltframe.store.backends.delta.files import data_files
+from tiltframe.store.backends.delta.vacuum import vacuum_table
+from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.errors import Conflict
 from tiltframe.store.ranges import Range, inside
@@ -58,10 +61,10 @@ def write_results(
         raise Conflict(f"{path} has been written meanwhile: {error}") from None
 
 
-def vacuum_results(path: str, options: Mapping[str, str], hours: int) -> int:
-    """Remove files that no version of the last hours names."""
+def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:
+    """Remove files that were removed from a plain table so many seconds ago."""
     table = _open(path, options)
-    return 0 if table is None else len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+    return Vacuumed(0) if table is None else vacuum_table(table, data_files(path, tuple(options.items())), older_than)
 
 
 def _open(path: str, options: Mapping[str, str]) -> DeltaTable | None:

@@ -28,7 +28,7 @@ from tiltframe.store.backends.postgres.address import secrets as passwords
 from tiltframe.store.backends.postgres.limits import PART, check_values
 from tiltframe.store.backends.postgres.schema import Found, Layout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
-from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction
+from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.sql.conditions import bound_conditions
 from tiltframe.store.backends.sql.literals import moment, numbers, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
@@ -175,7 +175,7 @@ class PostgresBackend:
                 tables.append(_read_level(db, store.layout, level, pieces, schema, bounds or ()))
         return pa.concat_tables(tables)
 
-    def vacuum(self, older_than: float) -> int:
+    def vacuum(self, older_than: float) -> Vacuumed:
         """Remove the rows of parts that have been unread for so long."""
         with self._store() as (db, store):
             gone = db.rows(
@@ -188,7 +188,12 @@ class PostgresBackend:
                 f"WHERE {PART} = ANY({numbers([row['part'] for row in gone])}) RETURNING 1) "
                 "SELECT count(*) AS rows FROM gone"
             )
-            return int(rows[0]["rows"])
+            kept = db.rows(
+                "SELECT count(*) AS parts, extract(epoch FROM max(unread_since))::float8 AS since "
+                f"FROM {store.layout.table('parts')} WHERE unread_since IS NOT NULL"
+            )[0]
+            kept_until = kept["since"] + older_than if kept["parts"] else None
+            return Vacuumed(rows[0]["rows"], kept=kept["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
         """Read what a level's plain table was made from."""

@@ -1,0 +1,162 @@
+"""Places of a store: folders that cannot be one, forked processes, a disk that is full after the commit, many files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+import aggr
+from tests.command_line import call
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.backends.delta.files import _OpenFiles
+
+pytestmark = pytest.mark.store
+
+FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()})
+
+
+def states(count: int = 1) -> pa.Table:
+    return rollup(pa.table({"ts": list(range(count))}), FRAME)
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a\\", "C:\\x", "a\tb", "a\nb", "a\rb", "a\x01b", "a\x7fb", "in\\side/s"])
+def test_folders_that_delta_lake_cannot_name_are_refused_before_anything_is_made(name, tmp_path, capfd):
+    with pytest.raises(ValueError, match="which Delta Lake cannot have in a folder's name; choose another folder"):
+        FrameStore(f"{tmp_path}/{name}", FRAME)
+    assert list(tmp_path.iterdir()) == []
+    status, _, err = call(capfd, "inspect", f"{tmp_path}/{name}")
+    assert status == 2
+    assert "choose another folder" in err
+
+
+def test_a_relative_folder_is_refused_for_the_folder_that_it_is_in(tmp_path, monkeypatch):
+    (tmp_path / "a\\b").mkdir()
+    monkeypatch.chdir(tmp_path / "a\\b")
+    with pytest.raises(ValueError, match="choose another folder"):
+        FrameStore("store", FRAME)
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "a*b", "é", "a'b", 'a"b', "a+b", "~", "a,b"])
+def test_other_folders_hold_stores(name, tmp_path):
+    FrameStore(tmp_path / name, FRAME).append(states(), "w", 1)
+    assert FrameStore(tmp_path / name).query("1h")["n"].to_pylist() == [1]
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+FORKED = """
+import multiprocessing, sys
+import aggr, pyarrow as pa
+from tiltframe import FrameStore, StoreError, TiltFrame
+store = FrameStore(sys.argv[1], TiltFrame(["1m"], "ts", {"n": aggr.count()}))
+store.append_rows(pa.table({"ts": [0]}), "w", 1)
+def opened():
+    try:
+        print(FrameStore(sys.argv[1]).query("1m").num_rows, flush=True)
+    except StoreError as error:
+        print(error, flush=True)
+def appended():
+    try:
+        store.append_rows(pa.table({"ts": [0]}), "w", 2)
+    except StoreError as error:
+        print(error, flush=True)
+for work in (opened, appended):
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+"""
+
+
+def test_a_forked_process_is_told_to_be_spawned(tmp_path):
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("start processes by multiprocessing.get_context('spawn')" in line for line in lines)
+    assert "panicked" not in done.stderr
+
+
+def test_a_head_that_cannot_be_written_after_a_commit_is_no_failure(tmp_path):
+    """A folder stands in the way of the head, as a full disk would: the rows are stored, and that is what is said."""
+    store = FrameStore(tmp_path / "s", FRAME)
+    store.append(states(), "w", 1)
+    table = tmp_path / "s" / "tiltframe"
+    head = json.loads((table / "_head").read_text())
+    script = (
+        "import sys, os, aggr, pyarrow as pa\n"
+        "from tiltframe import FrameStore\n"
+        "from tiltframe.store.backends.delta import head\n"
+        "def full(*_): raise OSError(28, 'No space left on device')\n"
+        "store = FrameStore(sys.argv[1])\n"
+        "head.os.replace = full\n"
+        "print(store.append_rows(pa.table({'ts': [0, 1]}), 'w', 2))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "s")], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+    assert json.loads((table / "_head").read_text()) == head
+    assert not list(table.glob("_head.*"))
+    again = FrameStore(tmp_path / "s")
+    assert again.query("1h")["n"].to_pylist() == [3]
+    assert again.append(states(4), "w", 3)
+    assert json.loads((table / "_head").read_text())["version"] == head["version"] + 2
+    assert again.verify().problems == ()
+
+
+FULL = """
+import resource, signal, sys
+import pyarrow as pa
+from tiltframe import FrameStore
+store = FrameStore(sys.argv[1])
+while store.version() < 98:
+    store.record({"count": store.version()}, store.recorded(["count"]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+print(store.append_rows(pa.table({"ts": [0, 1]}), "w", 2), store.version())
+"""
+
+
+@pytest.mark.long
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_no_failure_of_the_commit(tmp_path):
+    """Delta Lake writes a checkpoint after each hundredth commit; here files are limited to less than it needs."""
+    store = FrameStore(tmp_path / "s", FRAME)
+    store.append(states(), "w", 1)
+    done = subprocess.run([sys.executable, "-c", FULL, store.uri], capture_output=True, text=True, check=False)
+    assert done.stdout == "True 99\n", done.stderr[-2000:]
+    log = tmp_path / "s" / "tiltframe" / "_delta_log"
+    assert (log / f"{99:020d}.json").exists()
+    assert not (log / f"{99:020d}.checkpoint.parquet").exists()
+    assert FrameStore(tmp_path / "s").query("1h")["n"].to_pylist() == [3]
+
+
+def test_opening_a_file_costs_the_same_however_many_are_open(tmp_path, monkeypatch):
+    """Footers are counted once per file that is opened or dropped, not once per file and opened file."""
+    import pyarrow.dataset as ds
+
+    from tiltframe.store.backends.delta import files
+
+    file = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"x": [1]}), file)
+    fragment = ds.ParquetFileFormat().make_fragment(file, LocalFileSystem())
+    fragment.ensure_complete_metadata()
+    size = fragment.metadata.serialized_size
+    counted: list[int] = []
+    real = files._footer_bytes
+    monkeypatch.setattr(files, "_footer_bytes", lambda each: counted.append(1) or real(each))
+    cache = _OpenFiles(100 * size)
+    for number in range(300):
+        cache.put(("", str(number), 1, None), fragment)
+    assert len(counted) == 300 + 200  # each is counted when it is opened, and 200 when they are dropped
+    assert [number for number in range(300) if cache.get(("", str(number), 1, None))] == list(range(200, 300))
+    cache.put(("", "299", 1, None), fragment)  # again: nothing is dropped
+    assert cache.get(("", "200", 1, None)) is not None
+
+
+def test_a_folder_of_a_store_is_a_path_too(tmp_path):
+    with pytest.raises(ValueError, match="choose another folder"):
+        FrameStore(Path(f"{tmp_path}/a\\b"), FRAME)

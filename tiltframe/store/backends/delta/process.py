@@ -1,0 +1,25 @@
+"""The process in which Delta Lake runs: its threads do not survive a fork."""
+
+from __future__ import annotations
+
+import os
+
+from tiltframe.store.errors import StoreError
+
+_STARTED_IN: list[int] = []  # the process in which deltalake started its threads
+
+
+def check_process() -> None:
+    """Raise `StoreError` in a process that was forked from one in which deltalake has started its threads."""
+    if not _STARTED_IN:
+        _STARTED_IN.append(os.getpid())
+    if _STARTED_IN[0] != os.getpid():
+        raise forked_error()
+
+
+def forked_error() -> StoreError:
+    """Return the error of a forked process, which says how to start processes."""
+    return StoreError(
+        "this process was forked from one that had opened a store in a folder or object store, and Delta Lake does not "
+        "work in it; start processes by multiprocessing.get_context('spawn')"
+    )

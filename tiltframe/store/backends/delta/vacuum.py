@@ -1,0 +1,59 @@
+"""Vacuum: files that no version of a table names are deleted, by their age in seconds.
+
+Delta Lake's own vacuum counts whole hours. It lists the candidates here; the log says when a file was removed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from tiltframe.store.backends.protocol import Vacuumed
+
+_LOG = "_delta_log"
+
+
+def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
+    """Delete the files of a table that were removed, or written and never committed, so many seconds ago."""
+    cutoff = time.time() - older_than
+    removed = _removal_times(folder, table.version(), cutoff)
+    deleted, kept_since = 0, list[float]()
+    for name in table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True):
+        info = folder.get_file_info(name)
+        if not info.is_file:
+            continue
+        unread_since = removed.get(name, _modified(info))
+        if unread_since > cutoff:
+            kept_since.append(unread_since)
+            continue
+        with suppress(FileNotFoundError):  # another vacuum was faster
+            folder.delete_file(name)
+            deleted += 1
+    kept_until = max(kept_since) + older_than if kept_since else None
+    return Vacuumed(deleted, kept=len(kept_since), kept_until=kept_until)
+
+
+def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
+    """Read from the log which files were removed since a moment, and when, in seconds since 1970."""
+    times: dict[str, float] = {}
+    for at in range(version, -1, -1):
+        name = f"{_LOG}/{at:020d}.json"
+        info = folder.get_file_info(name)
+        if not info.is_file or _modified(info) < cutoff:  # deleted after a checkpoint, or older than all that counts
+            break
+        with folder.open_input_stream(name) as file:
+            entries = [json.loads(line) for line in file.read().splitlines() if line]
+        for entry in entries:
+            if "remove" in entry:
+                removed = entry["remove"]
+                times.setdefault(unquote(removed["path"]), removed.get("deletionTimestamp", 0) / 1000)
+    return times
+
+
+def _modified(info: fs.FileInfo) -> float:
+    return 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9
