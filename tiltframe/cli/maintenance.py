@@ -16,9 +16,9 @@ from tiltframe.frame import TiltFrame
 from tiltframe.store import DamagedStore, FrameStore
 from tiltframe.store.backends.open import backend_at
 from tiltframe.store.backends.protocol import Vacuumed
-from tiltframe.store.maintenance import read_age
 from tiltframe.store.manifest import checked_retention
 from tiltframe.store.query.execution import moment
+from tiltframe.store.query.time_range import read_age
 from tiltframe.store.ranges import as_text
 from tiltframe.store.verify import VerifyReport
 from tiltframe.text.measures import measures_from

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
 from aggr.arrow import compute as pc
-from aggr.duration import number_and_unit, read_duration
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
@@ -23,14 +22,13 @@ from tiltframe.store.changes.replacement import check_whole, replace_range
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
-from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.query.time_range import read_age, read_time_range
 from tiltframe.store.reading import Reading
 from tiltframe.store.recorded import checked_records, expected_texts
 from tiltframe.store.report import Report, inspect
 from tiltframe.store.result_tables import export_level, exported_levels
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.tabular import table_of
-from windows import window
 
 
 class Maintenance(Reading):
@@ -313,14 +311,6 @@ class Maintenance(Reading):
         snapshot = self._backend.snapshot()
         parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
         return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
-
-
-def read_age(older_than: str) -> float:
-    """Read a duration in seconds; unlike the length of a window it may be zero. Raises ``ValueError``."""
-    parts = number_and_unit(older_than)
-    is_zero = parts is not None and parts[0] == 0
-    micros = read_duration(older_than, "duration") if is_zero else window(older_than).length
-    return micros / 1e6
 
 
 def _check_progress(progress: object) -> None:

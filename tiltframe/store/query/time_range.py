@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from aggr.arguments import shown
-from aggr.duration import LENGTH, MONTHS
+from aggr.duration import LENGTH, MONTHS, number_and_unit, read_duration
 from aggr.iso8601 import read_time
 from tiltframe.store.ranges import EVER, Range, as_text
 from windows import check_timezone, window
@@ -188,6 +188,14 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     if _first(local_end, timezone) <= start:
         raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it")
     return start, int(window(size, timezone).ends(np.array([start]))[0])
+
+
+def read_age(older_than: str) -> float:
+    """Read a duration in seconds; unlike the length of a window it may be zero. Raises ``ValueError``."""
+    parts = number_and_unit(older_than)
+    is_zero = parts is not None and parts[0] == 0
+    micros = read_duration(older_than, "duration") if is_zero else window(older_than).length
+    return micros / 1e6
 
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
