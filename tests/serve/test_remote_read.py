@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
+from itertools import pairwise
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import aggr
 from aggr.interchange.protobuf_messages import message_classes
 from tests.serve.prometheus_itself import REQUESTS
 from tests.serve.prometheus_world import BEGIN, LEVELS, rows, serving, store_of
+from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.cost import Limits
 from tiltframe.store.backends.memory import MemoryBackend
 
@@ -45,12 +49,14 @@ def world():
         yield server, store
 
 
-def request(*matchers, start=BEGIN, end=END, step=0, span=0):
+def request(*matchers, start=BEGIN, end=END, step=0, span=0, function="", accepted=()):
     """Pack a request: times, steps and spans in seconds."""
     matchers = [{"type": kind, "name": name, "value": value} for name, kind, value in matchers]
-    hints = {"step_ms": step * 1000, "range_ms": span * 1000}
+    hints = {"step_ms": step * 1000, "range_ms": span * 1000, "func": function}
     query = {"start": start * 1000, "end": end * 1000, "matchers": matchers, "hints": hints}
-    return pa.compress(MESSAGES["Request"](queries=[query]).SerializeToString(), "snappy", asbytes=True)
+    return pa.compress(
+        MESSAGES["Request"](queries=[query], accepted=accepted).SerializeToString(), "snappy", asbytes=True
+    )
 
 
 def series_of(server, packed):
@@ -95,17 +101,17 @@ def test_counters_add_up_as_prometheus_asks_for_them(world):
 
 def test_other_measures_are_those_of_each_window(world):
     server, store = world
-    for step, span, level in ((0, 0, "1m"), (10, 0, "10s"), (600, 36000, "10m"), (3600, 0, "1m"), (0, 90, "10s")):
+    for step, span, level in ((0, 0, "10s"), (10, 0, "10s"), (600, 36000, "10s"), (3600, 0, "10s"), (0, 90, "10s")):
         found = series_of(
             server,
             request(
-                ("__name__", RE, "bytes|mean|latency"), ("host", EQ, "a"), ("code", NEQ, "500"), step=step, span=span
+                ("__name__", RE, "fastest|mean|latency"), ("host", EQ, "a"), ("code", NEQ, "500"), step=step, span=span
             ),
         )
         expected = {}
         for row in store.query(level, where="host = 'a' AND code != 500", flat=True).to_pylist():
             for name, column, more in (
-                ("bytes", "bytes", {}),
+                ("fastest", "fastest", {}),
                 ("mean", "mean", {}),
                 ("latency", "latency_p50", {"quantile": "0.5"}),
                 ("latency", "latency_p99", {"quantile": "0.99"}),
@@ -120,6 +126,72 @@ def test_other_measures_are_those_of_each_window(world):
     assert {dict(labels)["__name__"] for labels in series_of(server, request(("code", NRE, "200|404"), step=3600))} == {
         metric["__name__"] for metric in server.ask("series", **{"match[]": ['{__name__!=""}']}).data
     }
+
+
+def totals_of(server, level_seconds, is_total=True, **asked):
+    """Read the running total of a sum, and check that its samples stand at the ends of windows of one length."""
+    found = series_of(server, request(("__name__", EQ, "bytes"), ("host", EQ, "a"), ("code", EQ, "200"), **asked))
+    (samples,) = found.values()
+    steps = {later - sooner for (sooner, _), (later, _) in pairwise(samples)}
+    assert steps == {level_seconds * 1000} or not is_total
+    return samples
+
+
+def test_a_sum_is_a_counter(world):
+    """Each sample is the sum of all rows since the beginning of the first window, at every level that may be read."""
+    data = rows().to_pylist()
+    mine = [(r["ts"], r["bytes"]) for r in data if (r["host"], r["code"]) == ("a", 200)]
+    hour = {"step": 3600, "span": 36000, "start": BEGIN - 36000}
+    for level, asked in (
+        (60, {}),
+        (10, {"end": END + 5}),
+        (10, {"step": 60, "span": 600, "start": BEGIN - 600 + 7}),  # moments between the ends of minutes
+        (60, {"step": 60, "span": 600, "start": BEGIN - 600}),
+        (3600, hour),
+        (3600, hour | {"function": "rate"}),
+    ):
+        samples = totals_of(world[0], level, **asked)
+        for at, value in samples[:: max(len(samples) // 50, 1)]:
+            assert value == sum(n for ts, n in mine if ts < at)
+    samples = totals_of(world[0], 10, **hour, function="sum_over_time", is_total=False)
+    assert sum(value for _, value in samples) == sum(n for _, n in mine)
+    assert all(value == sum(n for ts, n in mine if at - 10_000 <= ts < at) for at, value in samples[::20])
+
+
+def test_what_is_no_total_is_read_of_the_finest_windows(world):
+    asked = {"step": 3600, "span": 36000, "start": BEGIN - 36000, "function": "max_over_time"}
+    found = series_of(world[0], request(("__name__", EQ, "slowest"), ("host", EQ, "a"), **asked))
+    for labels, samples in found.items():
+        code = int(dict(labels)["code"])
+        data = [r["seconds"] for r in rows().to_pylist() if (r["host"], r["code"]) == ("a", code)]
+        assert max(value for _, value in samples) == max(data)
+        assert sum(1 for at, _ in samples if at % 60_000) > 0, "windows of ten seconds"
+
+
+def test_totals_that_fall_and_windows_that_have_expired_are_refused():
+    data = pa.table({"ts": [BEGIN * 1000 + at * 1000 for at in (0, 70, 7300)], "v": [5, -3, 4]})
+    frame = TiltFrame(["1m", "1h"], "ts", {"v": aggr.sum("v"), "last": aggr.last("v")})
+    store = FrameStore(MemoryBackend(), frame, retention={"1m": "1h"})
+    store.append_rows(data, "test", 1)
+    with serving({"web": store}) as server:
+        answer = server.ask("read", request(("__name__", EQ, "v"), function="rate"))
+        assert (answer.status, "negative sums" in answer.body) == (422, True)
+        (samples,) = series_of(server, request(("__name__", EQ, "v"), function="delta")).values()
+        assert [value for _, value in samples][:3] == [0, 5, 2]
+        store.expire(now=dt.datetime.fromtimestamp(BEGIN + 3 * 3600, dt.UTC))
+        answer = server.ask("read", request(("__name__", EQ, "last"), step=3600, span=36000))
+        assert (answer.status, "windows of 1m are held from" in answer.body) == (422, True), answer
+        assert series_of(server, request(("__name__", EQ, "last"), start=BEGIN + 7200))
+        hours = {"step": 3600, "span": 36000, "start": BEGIN - 36000}
+        (samples,) = series_of(server, request(("__name__", EQ, "v"), **hours)).values()
+        assert [value for _, value in samples] == [0, 2, 2, 6]
+
+
+def test_a_client_that_accepts_streamed_chunks_alone_gets_an_error(world):
+    answer = world[0].ask("read", request(("__name__", EQ, "mean"), accepted=[1]))
+    assert (answer.status, json.loads(answer.body)["errorType"]) == (400, "bad_data")
+    for accepted in ([0], [1, 0]):
+        assert series_of(world[0], request(("__name__", EQ, "mean"), accepted=accepted))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def test_the_mark_is_a_name_of_its_own(tmp_path):
     with pytest.raises(ValueError, match="the name 'filled' is taken twice"):
         store.query("1m", fill="zero")
     assert Query("1m", fill=True) == Query("1m", fill="null")
-    with pytest.raises(ValueError, match="True or False, or one of null, zero, previous, linear; got 'next'"):
+    names = "null, zero, previous, linear, zero_gaps, previous_gaps, linear_gaps"
+    with pytest.raises(ValueError, match=f"True or False, or one of {names}; got 'next'"):
         Query("1m", fill="next")
 
 
@@ -109,3 +110,48 @@ def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch,
             store.query("1m", RANGE, fill="zero")
     else:
         assert store.query("1m", RANGE, fill="zero").num_rows == 60
+
+
+NULLS = {
+    "null": [100, None, None, None, 100, None],
+    "zero": [100, 0, 0, 0, 100, 0],
+    "previous": [100, 100, 100, 100, 100, 100],
+    "linear": [100, 100, 100, 100, 100, None],
+    "zero_gaps": [100, None, None, 0, 100, 0],
+    "previous_gaps": [100, None, None, None, 100, 100],
+    "linear_gaps": [100, None, None, None, 100, None],
+}
+
+
+@pytest.mark.parametrize("fill", NULLS)
+def test_windows_without_rows_and_without_a_value_are_filled_alike(tmp_path, fill):
+    """The second and third window have rows of another kind, the fourth and the sixth have none."""
+    rows = {"ts": [0, 60_000, 120_000, 240_000], "kind": ["t", "c", "c", "t"], "x": [100.0, 1.0, 2.0, 100.0]}
+    of = "kind = 't'"
+    measures = {"last": aggr.last("x", where=of), "sum": aggr.sum("x", where=of), "p": aggr.dds("x", [0.5], where=of)}
+    store = FrameStore(str(tmp_path), TiltFrame(["1m"], "ts", measures))
+    store.append_rows(pa.table(rows), "w", 1)
+    got = store.query("1m", (0, 6 * MINUTE), measures=[*measures], fill=fill, flat=True)
+    assert got["filled"].to_pylist() == [False, False, False, True, False, True]
+    for name in ("last", "sum", "p_sum", "p_max"):
+        assert got[name].to_pylist() == NULLS[fill], name
+
+
+@pytest.mark.parametrize("fill", ["previous", "linear", "zero"])
+def test_random_nulls_are_filled_as_pandas_fills_them(tmp_path, fill):
+    draws = random.Random(fill)
+    for trial in range(TRIALS):
+        rows = [
+            {"ts": draws.randrange(30) * MINUTE, "host": draws.choice("ab"), "x": draws.choice([None, draws.random()])}
+            for _ in range(40)
+        ]
+        frame = TiltFrame(["1m"], "ts", {"x": aggr.max("x")}, ["host"])
+        store = FrameStore(str(tmp_path / f"{trial}"), frame)
+        store.append_rows(pa.Table.from_pylist(rows), "w", 1)
+        got = store.query("1m", RANGE, fill=fill).to_pandas()
+        data = pd.DataFrame(rows).astype({"x": float})
+        for host in data.host.unique():
+            by = data[data.host == host].groupby(data.ts // MINUTE).x.max().reindex(range(30))
+            want = expected(by, fill)
+            mine = got[got.host == host].reset_index(drop=True)
+            pd.testing.assert_series_equal(mine["x"].astype(float), want, check_names=False, check_index=False)

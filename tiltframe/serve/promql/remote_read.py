@@ -1,5 +1,9 @@
 """Remote read: what Prometheus asks of other storages, samples of series by matchers, as protobuf in snappy.
 
+A measure that adds up, a count or a sum, is a counter: the running total of its windows. Only such a total may be read
+of coarse windows; every other measure is read of the finest ones, or refused if these have expired.
+
+
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; of responses the kind SAMPLES.
 """
 
@@ -14,26 +18,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.interchange.protobuf_messages import message_classes
-from tiltframe.frame import TiltFrame
-from tiltframe.serve.errors import BadData
+from tiltframe.serve.deadline import Deadline
+from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.metrics import NAME, STORE, Matcher, Metric
+from tiltframe.serve.promql.metrics import NAME, STORE, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
+from tiltframe.store.ranges import as_text
+from tiltframe.store.recorded import held_from
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # of a request that is unpacked
 _MILLIS = 1000  # microseconds
+_SAMPLES = 0  # of ReadRequest.ResponseType
+_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # take each fall for a reset
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
-    "Hints": {"step_ms": (1, "int64"), "range_ms": (7, "int64")},
+    "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
     "Query": {
         "start_ms": (1, "int64"),
         "end_ms": (2, "int64"),
         "matchers": (3, "repeated Matcher"),
         "hints": (4, "Hints"),
     },
-    "ReadRequest": {"queries": (1, "repeated Query")},
+    "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
     "Series": {"labels": (1, "repeated Label")},  # and samples = 2, which are written by whole columns
     "Result": {"series": (1, "repeated bytes")},  # of a Series each: bytes and messages are written alike
@@ -44,21 +52,23 @@ _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.u
 
 @dataclass(frozen=True)
 class _Asked:
-    """One query: matchers, a range of time, both ends within, and the steps and ranges of what is computed of it."""
+    """One query: matchers, a range of time, both ends within; the function, steps and ranges of its expression."""
 
     matchers: tuple[Matcher, ...]
     start: int
     end: int
     step: int
     span: int
+    function: str
 
 
 def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
-    """Answer a request; raises `BadData` for one that cannot be read."""
+    """Answer a request, before the evaluation's deadline; raises `BadData` for one that cannot be read."""
     response = _classes()["ReadResponse"]()
+    metrics = [metric for named in evaluation.metrics.values() for metric in named]
     for asked in _queries(body):
         result = response.results.add()
-        for metric in (metric for named in evaluation.metrics.values() for metric in named):
+        for metric in evaluation.deadline.checked(metrics):
             if metric.is_chosen(asked.matchers):
                 result.series.extend(_series_of(metric, asked, evaluation))
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
@@ -67,6 +77,9 @@ def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
 def _queries(body: bytes) -> list[_Asked]:
     try:
         request = _classes()["ReadRequest"].FromString(_unpacked(body))
+        accepted = list(request.accepted_response_types)
+        if accepted and _SAMPLES not in accepted:
+            raise BadData(f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES})")
         return [_asked(query) for query in request.queries]
     except BadData:
         raise
@@ -90,16 +103,21 @@ def _asked(query: Any) -> _Asked:
     kinds = [(False, False), (False, True), (True, False), (True, True)]  # EQ, NEQ, RE, NRE
     matchers = tuple(Matcher(each.name, each.value, *kinds[each.type]) for each in query.matchers)
     start, end = (int(at) * _MILLIS for at in (query.start_ms, query.end_ms))
-    return _Asked(matchers, start, end, query.hints.step_ms * _MILLIS, query.hints.range_ms * _MILLIS)
+    hints = query.hints
+    step, span = hints.step_ms * _MILLIS, hints.range_ms * _MILLIS
+    return _Asked(matchers, start, end, step=step, span=span, function=hints.func)
 
 
 def _series_of(metric: Metric, asked: _Asked, evaluation: Evaluation) -> list[bytes]:
-    """Read a metric's windows: each is a sample at its end; of a counter it is what the windows so far add up to."""
-    level = _level(metric.store.frame, asked)
-    parts = metric.snapshot.of(level.name)  # Prometheus may ask for all of time
-    first = min((part.first_start for part in parts), default=0)
+    """Read a metric's windows, each a sample at its end: of a counter the running total, otherwise the value.
+
+    ``sum_over_time`` adds up its samples, and gets those of single windows.
+    """
+    is_total = metric.kind == SUM and asked.function != "sum_over_time"
+    first, last = _bounds(metric)
+    level = _level(metric, asked, is_total=is_total, first=first)
     low = max(asked.start, first) - int(level.length)  # before the first events a counter is 0
-    high = min(asked.end, max((part.last_start for part in parts), default=-1)) + 1
+    high = min(asked.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     ends = level.ends(level.starts_between(low, max(low, high)))
     ends = ends[(ends >= asked.start) & (ends <= asked.end)]
@@ -108,27 +126,61 @@ def _series_of(metric: Metric, asked: _Asked, evaluation: Evaluation) -> list[by
     on_keys = tuple(matcher for matcher in asked.matchers if matcher.label not in (NAME, STORE))
     at_ends = replace(evaluation, moments=ends, step=int(level.length), lookback=0)
     vector = numbers_of(Selector(metric, on_keys, None, 0, metric.name), at_ends)
-    if metric.is_counter:
-        values = np.cumsum(np.where(vector.present, vector.values, 0.0), axis=1)
-        vector = Vector(vector.series, values, np.ones_like(vector.present))
-    return _written(vector, ends // _MILLIS)
+    if is_total:
+        vector = _running_total(vector, metric, asked)
+    return _written(vector, ends // _MILLIS, evaluation.deadline)
 
 
-def _level(frame: TiltFrame, asked: _Asked) -> TimeWindow:
-    """Choose the coarsest level that steps and ranges are made of, ranges of ten windows or more.
+def _bounds(metric: Metric) -> tuple[int, int]:
+    """Return the first and the last start of the windows of all levels: Prometheus may ask for all of time."""
+    parts = [part for level in metric.store.frame.levels for part in metric.snapshot.of(level.name)]
+    first = min((part.first_start for part in parts), default=0)
+    last = max((part.last_start for part in metric.snapshot.of(metric.store.frame.levels[0].name)), default=-1)
+    return first, last
 
-    Without a range, one whose samples are not yet stale when the next come.
+
+def _running_total(vector: Vector, metric: Metric, asked: _Asked) -> Vector:
+    """Add up each series; raises `Unanswerable` for a total that falls where falls are resets."""
+    added = np.where(vector.present, vector.values, 0.0)
+    if asked.function in _OF_COUNTERS and (added < 0).any():
+        raise Unanswerable(
+            f"{metric.name} has negative sums, and {asked.function} of Prometheus takes each fall of a total for a "
+            f"reset; use delta, or ask this server for {asked.function}"
+        )
+    return Vector(vector.series, np.cumsum(added, axis=1), np.ones_like(vector.present))
+
+
+def _level(metric: Metric, asked: _Asked, *, is_total: bool, first: int) -> TimeWindow:
+    """Choose the windows that are read: the finest, and of a total the coarsest that the moments and ranges allow.
+
+    Steps, ranges and their first moment are whole windows, and a range has ten of them or more; without a range the
+    samples are not yet stale when the next come. Raises `Unanswerable` if the windows of the range have expired.
     """
+    frame = metric.store.frame
     longest = asked.span // 10 or LOOKBACK
+    moments = [asked.start + (asked.span or LOOKBACK)]
+    moments += [] if asked.step else [asked.end]
 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
-        return length <= longest and asked.step % length == 0 and asked.span % length == 0
+        whole = asked.step % length == 0 and asked.span % length == 0
+        # since Prometheus 3 ranges are open at the left, and begin a millisecond later
+        return is_total and length <= longest and whole and all(at % length in (0, _MILLIS) for at in moments)
 
-    return next(filter(fits, reversed(frame.levels)), frame.levels[0])
+    finest = frame.levels[0]
+    levels = [*filter(fits, reversed(frame.levels)), finest]
+    start = max(asked.start, first)
+    for level in levels:
+        if held_from(metric.snapshot, level.name) <= start:
+            return level
+    held = as_text(held_from(metric.snapshot, finest.name))
+    raise Unanswerable(
+        f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest.name} are held from {held} "
+        "on; ask for a later range, or ask this server, which reads coarser windows"
+    )
 
 
-def _written(vector: Vector, times: NDArray[np.int64]) -> list[bytes]:
+def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> list[bytes]:
     """Write each series as a message: labels, in order, then samples, all of one length."""
     rows, moments = np.nonzero(vector.present)
     samples = np.tile(_SAMPLE, (len(rows), 1))
@@ -139,7 +191,7 @@ def _written(vector: Vector, times: NDArray[np.int64]) -> list[bytes]:
     offsets = np.searchsorted(rows, np.arange(len(vector.series) + 1))
     make = _classes()["Series"]
     written = []
-    for i, labels in enumerate(vector.series):
+    for i, labels in deadline.checked(enumerate(vector.series)):
         if offsets[i] < offsets[i + 1]:
             named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
             written.append(make(labels=named).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes())

@@ -1,4 +1,4 @@
-"""Filling: windows without events, and what is shown in them; states are never touched.
+"""Filling: windows without events or without a value, and the values that they get; states are never changed.
 
 states ──▶ + states of nothing for each window and key that has none ──▶ finish ──▶ null, zero, previous or linear
 """
@@ -6,6 +6,7 @@ states ──▶ + states of nothing for each window and key that has none ─�
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 
 import numpy as np
@@ -63,15 +64,17 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
     ids = windows.ids[with_events.num_rows :]
     filled = np.bincount(windows.ids[: with_events.num_rows], minlength=windows.n)[ids] == 0
     keys, _ = group_by([key_column(results.column(name)) for name in plan.keys], results.num_rows)
-    near = {"starts": instants_of(results), "keys": keys.ids, "filled": filled}
-    value: dict[object, Callable[[pa.Array], pa.Array]] = {
-        "zero": partial(_each_number, fill=_zero, filled=filled),
-        "previous": partial(_previous, **near),
-        "linear": partial(_each_number, fill=partial(_linear, **near), filled=filled),
+    gaps = _Gaps(instants_of(results), keys.ids, filled, keeps_null=str(fill).endswith("_gaps"))
+    fillers: dict[str, Callable[[pa.Array], pa.Array]] = {
+        "zero": partial(_each_number, fill=_zero, gaps=gaps),
+        "previous": partial(_previous, gaps=gaps),
+        "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
+    filler = fillers.get(str(fill).removesuffix("_gaps"))
     known = plan.read_to_edges if plan.edges is not None else ()  # in windows without points as well
-    for name in [name for name in plan.results if name not in known] if fill in value else ():
-        values = value[fill](one_array(results.column(name)))
+    for name in [name for name in plan.results if name not in known] if filler else ():
+        assert filler is not None
+        values = filler(one_array(results.column(name)))
         results = results.set_column(results.column_names.index(name), name, values)
     return results.append_column(FILLED, pa.array(filled))
 
@@ -88,15 +91,47 @@ def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from:
     return latest_of_keys(results, plan) if query.latest else results
 
 
-def _each_number(values: pa.Array, fill: Callable[..., pa.Array], filled: Marks) -> pa.Array:
-    """Fill numbers, in records as well; what is no number stays."""
+@dataclass(frozen=True)
+class _Gaps:
+    """The rows of results, and which of them may get a value."""
+
+    starts: Instants
+    keys: Rows  # the number of each row's key
+    without_events: Marks
+    keeps_null: bool  # whether null in a window that has events is a value
+
+    def to_fill(self, values: pa.Array) -> Marks:
+        """Return the rows that get a value."""
+        if self.keeps_null:
+            return self.without_events
+        nulls: Marks = values.is_null().to_numpy(zero_copy_only=False)
+        return self.without_events | nulls
+
+    def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
+        """Find, for each row, the last row of its key before that has a value, and the next one; -1 without one."""
+        order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
+        has_value = ~self.without_events
+        if not self.keeps_null:
+            has_value = has_value & values.is_valid().to_numpy(zero_copy_only=False)
+        has_value = has_value[order]
+        last = np.maximum.accumulate(np.where(has_value, places, 0))
+        following = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
+        before, after = np.empty_like(order), np.empty_like(order)
+        for neighbour, at in ((before, last), (after, following)):
+            usable = has_value[at] & (self.keys[order][at] == self.keys[order])
+            neighbour[order] = np.where(usable, order[at], -1)
+        return before, after
+
+
+def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
+    """Fill numbers, in records as well; columns of other types stay."""
     kind = values.type
     if pa.types.is_struct(kind):
-        children = [_each_number(child, fill, filled) for child in values.flatten()]
+        children = [_each_number(child, fill, gaps) for child in values.flatten()]
         nothing = reduce(pc.and_, [child.is_null() for child in children], values.is_null())
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nothing)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return pc.if_else(pa.array(filled), fill(values), values)
+        return pc.if_else(pa.array(gaps.to_fill(values)), fill(values), values)
     return values
 
 
@@ -104,15 +139,18 @@ def _zero(values: pa.Array) -> pa.Array:
     return values.fill_null(pa.scalar(0).cast(values.type))
 
 
-def _previous(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> pa.Array:
-    before, _ = _neighbours(values, starts, keys, filled)
-    return pc.if_else(pa.array(filled), values.take(pa.array(before, mask=before < 0)), values)
+def _previous(values: pa.Array, gaps: _Gaps) -> pa.Array:
+    before, _ = gaps.neighbours(values)
+    return pc.if_else(pa.array(gaps.to_fill(values)), values.take(pa.array(before, mask=before < 0)), values)
 
 
-def _linear(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> pa.Array:
-    before, after = _neighbours(values, starts, keys, filled)
-    between = np.flatnonzero(filled & (before >= 0) & (after >= 0))
+def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
+    before, after = gaps.neighbours(values)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)
+    between = np.flatnonzero(inside & valid[before] & valid[after])  # the last row stands for -1, and is not inside
     low, high = before[between], after[between]
+    starts = gaps.starts
     share = (starts[between] - starts[low]) / (starts[high] - starts[low])
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     line = numbers[low] + (numbers[high] - numbers[low]) * share
@@ -122,16 +160,3 @@ def _linear(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> pa
     place = np.full(len(values), -1)
     place[between] = np.arange(len(between))
     return pa.array(line).cast(values.type).take(pa.array(place, mask=place < 0))
-
-
-def _neighbours(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> tuple[Rows, Rows]:
-    """Find, for each row, the last row of its key before that has a value of events, and the next one; -1 for none."""
-    order, places = np.lexsort((starts, keys)), np.arange(len(values))
-    has_value = (values.is_valid().to_numpy(zero_copy_only=False) & ~filled)[order]
-    last = np.maximum.accumulate(np.where(has_value, places, 0))
-    following = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
-    before, after = np.empty_like(order), np.empty_like(order)
-    for neighbour, at in ((before, last), (after, following)):
-        usable = has_value[at] & (keys[order][at] == keys[order])
-        neighbour[order] = np.where(usable, order[at], -1)
-    return before, after

@@ -19,7 +19,7 @@ from windows import TimeWindow, as_window, check_timezone, read_window
 P = ParamSpec("P")
 T = TypeVar("T")
 Per: TypeAlias = "str | TimeWindow | Sequence[str | TimeWindow] | None"
-FILLS = ("null", "zero", "previous", "linear")
+FILLS = ("null", "zero", "previous", "linear", "zero_gaps", "previous_gaps", "linear_gaps")
 Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 
@@ -48,7 +48,9 @@ class Query:
     fill : str or bool
         Give windows without events too, for each key that has any event, marked in a column ``filled``: ``null``, as
         True is written, with nulls and counts of 0; ``zero`` with 0 for each number; ``previous`` with the key's last
-        results before; ``linear`` with numbers on the line between those before and after, whole ones rounded.
+        results before; ``linear`` with numbers on the line between those before and after, whole ones rounded. These
+        three also replace a null result of a window that has events. ``zero_gaps``, ``previous_gaps`` and
+        ``linear_gaps`` keep it: null is then the value of that window, also for the windows that are filled from it.
     order_by : str or list of str, optional
         Results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors / requests
         desc``; by default window, then keys.
