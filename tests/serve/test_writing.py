@@ -137,7 +137,7 @@ def test_bad_events_change_nothing(writable):
         (good, line.replace(b"1.5", b'"x"'), LINES, 400),
         (good, line.replace(b"2024", b"20x4"), LINES, 400),
         (good, line.replace(b'"host"', b'"hots"'), LINES, 400),
-        (good, line.replace(b'"bytes": 1', b'"bytes": 1.5'), LINES, 400),
+        (good, line.replace(b'"bytes": 1', b'"bytes": 1.5'), LINES, 422),
         (good, line.replace(b'"a"', b'"\xff"'), LINES, 400),
         (good, line * (1 << 18), LINES, 413),
         (good, b"", ARROW, 400),
@@ -158,3 +158,45 @@ def test_bad_events_change_nothing(writable):
     assert server.ask("/healthz").status == 200
     assert FrameStore(place).last_commit("w") is None
     assert FrameStore(place).version() >= before
+
+
+def packed(table, codec="zstd"):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def events_of(count, **columns):
+    """Make rows of one moment and one host, with more columns."""
+    ts = pa.array([1_714_557_600_000] * count, pa.timestamp("ms", "UTC"))
+    values = {"host": pa.repeat("a", count), "bytes": pa.repeat(1, count), "rate": pa.repeat(1.5, count)}
+    return pa.table({"ts": ts, **values, "ms": pa.repeat(1.5, count)} | columns)
+
+
+LONG = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int8()), pa.array(["x" * 100_000]))
+FEW = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int8()), pa.array(["a", "b"]))
+TOO_LARGE = {
+    "buffers": (packed(events_of(600_000)), "bytes of the events after decompression"),
+    "buffers of lz4": (packed(events_of(600_000), "lz4"), "bytes of the events after decompression"),
+    "rows without buffers": (stream(pa.table({"ts": pa.nulls(10**9)})), "1,000,000,000 rows of the events"),
+    "a dictionary": (stream(events_of(1000, host=LONG)), "bytes of the events without dictionaries"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_an_arrow_stream_is_bounded_after_decompression(writable, name):
+    server, place = writable
+    before = FrameStore(place).version()
+    body, word = TOO_LARGE[name]
+    assert len(body) < 4 << 20
+    answer = server.ask(f"{EVENTS}?writer=w&number=1", body, headers=ARROW)
+    assert (answer.status, word in answer.json()["error"]) == (413, True), answer.body
+    assert FrameStore(place).version() == before
+
+
+def test_a_packed_arrow_stream_and_a_dictionary_are_read(writable):
+    server, _ = writable
+    for number, table in enumerate((events_of(1000), events_of(1000, host=FEW)), 1):
+        assert server.ask(f"{EVENTS}?writer=w&number={number}", packed(table), headers=ARROW).status == 200
+    assert counted(server) == 360 + 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from aggr.arguments import shown
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.appended_once import append_once
+from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
@@ -51,7 +52,7 @@ class Writing:
 
         def append() -> bool:
             store = self._stores[request.path_params["name"]]
-            rows = read_lines(body, store) if kind == LINES else _from_stream(body)
+            rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
             return store.append_rows(rows, writer, number)
 
         return JSONResponse({"added": await self._pool.run(append)})
@@ -132,17 +133,3 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:
             raise ValueError(str(error).replace(os.path.realpath(file.name), _CALLED)) from None
-
-
-def _from_stream(body: bytes) -> pa.RecordBatchReader:
-    try:
-        reader = pa.ipc.open_stream(body)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{_CALLED} are no stream of Arrow: {str(error).splitlines()[0]}") from None
-
-    def sound() -> Iterator[pa.RecordBatch]:
-        for batch in reader:
-            batch.validate(full=True)  # lengths and offsets come from outside
-            yield batch
-
-    return pa.RecordBatchReader.from_batches(reader.schema, sound())

@@ -1,0 +1,149 @@
+"""Arrow streams from outside: their size after decompression is known, and bounded, before anything is decompressed.
+
+A compressed buffer begins with its length as it was before, 8 bytes, little-endian; -1 stands for a buffer that is not
+compressed. Source: ``format/Message.fbs`` of Apache Arrow, read by hand, as pyarrow does not tell these lengths.
+
+    Message       header type (field 1), header (2)
+    DictionaryBatch   data, a RecordBatch (1)
+    RecordBatch   rows (0), buffers of offset and length (2), compression (3)
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from tiltframe.serve.errors import Refused
+
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of the union MessageHeader
+
+
+def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
+    """Read a stream of Arrow, of a bounded size.
+
+    Parameters
+    ----------
+    body : bytes
+    max_bytes : int
+        For all buffers after decompression, for the texts of dictionaries in all rows, and for the number of rows.
+    name : str
+        What errors call the stream.
+
+    Returns
+    -------
+    pa.Table
+
+    Raises
+    ------
+    ValueError
+        If this is not a stream of Arrow, or is damaged.
+    Refused
+        413, for more than the limit.
+    """
+    try:
+        reader = pa.ipc.open_stream(body)
+        rows, size = _rows_and_bytes(body)
+        _check(rows, f"rows of {name}", max_bytes)
+        _check(size, f"bytes of {name} after decompression", max_bytes)
+        batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)  # lengths and offsets come from outside
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+        raise ValueError(f"{name} are not a stream of Arrow: {str(error).splitlines()[0]}") from None
+    expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)
+    _check(expanded, f"bytes of {name} without dictionaries", max_bytes)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _check(count: int, what: str, limit: int) -> None:
+    if count > limit:
+        raise Refused(413, f"these are {count:,} {what}, and the server's limit is {limit:,}; send less at once")
+
+
+def _rows_and_bytes(body: bytes) -> tuple[int, int]:
+    """Add up the rows of all batches, and the bytes of all buffers after decompression."""
+    rows = size = 0
+    for message in pa.ipc.MessageReader.open_stream(body):
+        root = _Table.root(message.metadata.to_pybytes())
+        kind, header = root.byte(1), root.table(2)
+        if header is None or kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+            continue
+        batch = header if kind == _RECORD_BATCH else header.table(1)
+        if batch is None:
+            continue
+        rows += batch.long(0)
+        buffers = memoryview(message.body) if message.body is not None else memoryview(b"")
+        if batch.table(3) is None:
+            size += len(buffers)
+        else:
+            size += sum(_unpacked_bytes(buffers, offset, length) for offset, length in batch.pairs(2))
+    return rows, size
+
+
+def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
+    if length == 0:
+        return 0
+    (unpacked,) = struct.unpack_from("<q", buffers, offset)
+    return length - 8 if unpacked == -1 else max(unpacked, 0)
+
+
+def _expanded_bytes(column: pa.Array) -> int:
+    """Return the bytes of a column's texts once each row has its own: a dictionary may have one long text for all."""
+    if not pa.types.is_dictionary(column.type) or not (
+        pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
+    ):
+        return 0
+    lengths = pc.binary_length(column.dictionary)
+    longest = pc.max(lengths).as_py() or 0
+    if longest * len(column) < 1 << 20:
+        return 0
+    total: int = pc.sum(lengths.take(column.indices).cast(pa.int64())).as_py() or 0
+    return total
+
+
+class _Table:
+    """A table of a flatbuffer: a field is found by its number in the table's vtable, and may be absent."""
+
+    def __init__(self, data: bytes, place: int) -> None:
+        """Find the vtable."""
+        self._data, self._place = data, place
+        self._vtable = place - struct.unpack_from("<i", data, place)[0]
+        (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        """Return the table that a flatbuffer begins with."""
+        return cls(data, struct.unpack_from("<I", data, 0)[0])
+
+    def _field(self, number: int) -> int | None:
+        at = 4 + 2 * number
+        if at + 2 > self._vtable_bytes:
+            return None
+        (offset,) = struct.unpack_from("<H", self._data, self._vtable + at)
+        return self._place + offset if offset else None
+
+    def byte(self, number: int) -> int:
+        """Read a field of one byte, 0 if it is absent."""
+        place = self._field(number)
+        return 0 if place is None else self._data[place]
+
+    def long(self, number: int) -> int:
+        """Read a field of 64 bits, 0 if it is absent."""
+        place = self._field(number)
+        return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
+
+    def table(self, number: int) -> _Table | None:
+        """Read a field that is a table."""
+        place = self._field(number)
+        return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
+
+    def pairs(self, number: int) -> list[tuple[int, int]]:
+        """Read a field that is a list of two numbers of 64 bits each."""
+        place = self._field(number)
+        if place is None:
+            return []
+        begin = place + struct.unpack_from("<I", self._data, place)[0]
+        (count,) = struct.unpack_from("<I", self._data, begin)
+        return list(struct.iter_unpack("<qq", self._data[begin + 4 : begin + 4 + 16 * count]))
