@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,12 +19,12 @@ from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
-from tiltframe.serve.errors import Refused
+from tiltframe.serve.errors import Refused, sentence_of, status_of
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
-from tiltframe.store import FrameStore
+from tiltframe.store import FrameStore, StoreError
 from tiltframe.store.changes.append import check_writer
 from tiltframe.store.types_from_store import settled
 
@@ -51,9 +52,11 @@ class Writing:
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
 
         def append() -> bool:
-            store = self._stores[request.path_params["name"]]
+            name = request.path_params["name"]
+            store = self._stores[name]
             rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
-            return store.append_rows(rows, writer, number)
+            with _called(store, name):
+                return store.append_rows(rows, writer, number)
 
         return JSONResponse({"added": await self._pool.run(append)})
 
@@ -69,7 +72,8 @@ class Writing:
         refused: list[str] = []
 
         def append() -> None:
-            store = self._stores[request.path_params["name"]]
+            name = request.path_params["name"]
+            store = self._stores[name]
             message = _unpacked(body) if is_packed else body
             rows = rows_of_metrics(message, kind == JSON, store.frame.time, refused)
             events = table_of(rows, store, refused) if rows else None
@@ -77,14 +81,24 @@ class Writing:
                 raise ValueError(_reasons(refused))
             if events is None:
                 return
-            if numbered:
-                store.append_rows(events, *numbered)
-            else:
-                append_once(store, events, message)
+            with _called(store, name):
+                if numbered:
+                    store.append_rows(events, *numbered)
+                else:
+                    append_once(store, events, message)
 
         await self._pool.run(append)
         reasons = _reasons(refused) if refused else ""
         return Response(response_of(len(refused), reasons, kind == JSON), media_type=kind)
+
+
+@contextmanager
+def _called(store: FrameStore, name: str) -> Iterator[None]:
+    """Name the store in errors as clients do, and not by its address on the server."""
+    try:
+        yield
+    except StoreError as error:
+        raise Refused(status_of(error), sentence_of(error).replace(store.backend.display_uri, name)) from error
 
 
 def _reasons(refused: Sequence[str]) -> str:

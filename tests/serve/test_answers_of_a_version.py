@@ -1,0 +1,62 @@
+"""An answer is of the version and moment of its tag, a header takes any name, and kept answers are counted."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tests.serve.servers import serving
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.answers import _Begun, _kept_bytes
+
+pytestmark = pytest.mark.store
+
+
+def test_key_values_of_a_moving_range_are_asked_anew(tmp_path):
+    """A value leaves the range: the tag changes with it, as the finest window is over."""
+    store = FrameStore(tmp_path / "web", TiltFrame(["1s", "1m"], "ts", {"n": aggr.count()}, ["k"]))
+    now = int(time.time() * 1000)
+    store.append_rows(pa.table({"ts": [now - 10_000, now - 500], "k": ["old", "new"]}), "w", 1)
+    with serving(tmp_path, tmp_path / "web") as server:
+        first = server.ask("/v1/stores/web/keys/k?within=-1h")
+        assert first.json()["values"] == ["new", "old"]
+        time.sleep(1.2)
+        later = server.ask("/v1/stores/web/keys/k?within=-1h", headers={"If-None-Match": first.headers["etag"]})
+        assert later.status == 200
+        assert later.headers["etag"] != first.headers["etag"]
+        whole = server.ask("/v1/stores/web/keys/k")
+        assert whole.json()["values"] == ["new", "old"]
+
+
+@pytest.mark.parametrize("name", ["名", "größe", "a\u2028b", "emoji 🎉"])
+def test_a_name_in_any_script_is_no_error_of_the_header(tmp_path, name):
+    first = TiltFrame(["1m"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "web", first)
+    store.append_rows(pa.table({"ts": [0], "v": [1]}), "w", 1)
+    added = TiltFrame(["1m"], "ts", {"n": aggr.count(), name: aggr.sum("v")})
+    store.evolve(added, row_schema=pa.schema([("ts", pa.int64()), ("v", pa.int64())]))
+    with serving(tmp_path, tmp_path / "web") as server:
+        answer = server.query(store="web", per="1m")
+        assert answer.status == 200, answer.body
+        assert name in answer.json()["warnings"][0]
+        assert answer.headers["warning"].isascii()
+
+
+@pytest.mark.parametrize("size", [0, 100, 10_000])
+def test_the_memory_of_kept_answers_is_counted(size):
+    """What is counted is what Python allocates for answers like those of a server, within a fifth."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = {}
+    for number in range(2000):
+        tag = f'"{number:032x}"'
+        headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": "private, no-cache"}
+        kept[tag] = _Begun(headers, "application/json", bytes(bytearray(size)))
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    counted = sum(map(_kept_bytes, kept.values()))
+    assert used / 1.25 <= counted <= used * 1.5  # a server keeps them in an ordered dict, which takes more
