@@ -58,6 +58,13 @@ def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool
     return f"the frame has no states {more[0]!r} of {_call(kept[more[0]])}" if more else None
 
 
+def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
+    """Name the difference of a column of states from the one that is read; None if it can be read from it."""
+    if read_as == described_as or _serves(described_as, read_as):
+        return None
+    return f"{name!r} holds states of {_call(described_as)}, and {_call(read_as)} is read from it"
+
+
 def _serves(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Say whether states of one description hold what those of another are read for."""
     rows = [{k: v for k, v in each.items() if k not in ("function", "parameters")} for each in (kept, wanted)]

@@ -170,6 +170,9 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
     """Join batches into a table of one chunk."""
     table = pa.Table.from_batches(batches)
+    rows = sum(batch.num_rows for batch in batches)
+    if table.num_rows != rows:
+        raise ValueError(f"batches of {rows:,} rows became a table of {table.num_rows:,}")
     if len(batches) == 1:
         return table
     try:

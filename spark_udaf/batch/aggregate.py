@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 import tiltframe
-from aggr import Measure
+from aggr import Groups, Measure
 from aggr.arguments import checked_truth
+from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import check_rows, columns_read, finish_by, key_column, merge_by, reduce_by, states_fields
@@ -24,7 +26,7 @@ from aggr.tables.state_plan import plan
 from spark_udaf.batch.rollup import plan_rollup
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.plan.scan import ParquetScan
-from spark_udaf.plan.schema import as_schema
+from spark_udaf.plan.schema import as_schema, check_identity, with_identity
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
@@ -88,7 +90,7 @@ def aggregate(
     The docs have one that runs::
 
         states = su.aggregate(df, ["host", "day"], {"latency": aggr.dds("latency_ms")})
-        su.merge(states, ["day"]).select("day", su.quantile("latency", 0.99))
+        su.merge(states, ["day"]).select("day", su.states.quantile("latency", 0.99))
     """
     if (window is None) != (time is None):
         raise ValueError("give window and time together: what to group by, and the column of event times")
@@ -100,13 +102,14 @@ def aggregate(
         source, rows = source_of(df, frame.columns_in, scan)
         frame.check(rows)
         schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
+        schema = with_identity(schema, frame.states)
         return plan_rollup(
             source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), schema
         ).run()
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
-    schema = pa.schema(states_fields(input_schema, keys, states))
+    schema = with_identity(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
     columns = columns_read(keys, states, input_schema.names)
     needed = columns_read({}, states, input_schema.names)
@@ -116,11 +119,13 @@ def aggregate(
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
+        if not keys and not states_table.num_rows:  # no rows are one group if there are no keys
+            return pa.table({c.name: c.measure.function.zero(1, c.measure.input_type(input_schema)) for c in states})
         return merge_by(made_here(states_table), _keys(states_table, list(keys)), functions, max_ratio)
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        if places is not None:  # of lists, rows cannot travel
+        if places is not None or not columns:  # rows of lists cannot travel, nor do rows without columns
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
 
@@ -132,7 +137,18 @@ def aggregate(
         return rows, keys_as_in_states(keyed(rows, keys, ()).keys)
 
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce)
-    return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
+    return TwoPhases(
+        source=source,
+        columns=columns,
+        keys=plain_keys(keys),
+        reduce=first,
+        partial=schema,
+        shard_by=list(keys),
+        merge=merge,
+        result=schema,
+        unreduced=unreduced,
+        one_group=not keys,
+    ).run()
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -175,12 +191,15 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     def combine(states: pa.Table | CheckedStates, by: Sequence[str] = apart) -> pa.Table:
         table = arrow_of(states)
         functions = {name: function_of(table.column(name)) for name in state_columns}
-        return merge_by(states, _keys(table, by), functions)
+        keys_read = _keys(table, by)
+        return _null_if_all_null(merge_by(states, keys_read, functions), table, list(keys_read.values()), state_columns)
 
     def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
+        if not keys and not table.num_rows:  # a null state is the identity, whatever its parameters
+            return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
         if apart is keys:
             return table
@@ -193,17 +212,50 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
             )
         return merged
 
-    return TwoPhases(source, [*apart, *state_columns], apart, first, shuffled, keys, second, schema).run()
+    return TwoPhases(
+        source=source,
+        columns=[*apart, *state_columns],
+        keys=apart,
+        reduce=first,
+        partial=shuffled,
+        shard_by=keys,
+        merge=second,
+        result=schema,
+        one_group=not keys,
+    ).run()
+
+
+def _null_if_all_null(
+    merged: pa.Table, states: pa.Table, keys: Sequence[pa.Array], state_columns: Sequence[str]
+) -> pa.Table:
+    """Return merged states that are null in the groups whose states are all null.
+
+    Only a state names its function and the parameters that shape it. An identity made without them could not be merged
+    with states that other tasks have of the same function.
+    """
+    if not any(states.column(name).null_count for name in state_columns):
+        return merged
+    groups, _ = group_by(keys, states.num_rows)
+    for name in state_columns:
+        is_valid = one_array(states.column(name)).is_valid().to_numpy(zero_copy_only=False)
+        is_absent = np.bincount(groups.ids[is_valid], minlength=groups.n) == 0
+        column = one_array(merged.column(name)).take(pa.array(np.arange(groups.n), mask=is_absent))
+        merged = merged.set_column(merged.column_names.index(name), merged.schema.field(name), column)
+    return merged
 
 
 def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
     """Read the results of a table of states by keys: the keys, a result for each measure."""
     serving = {name: column.name for column in plan(measures) for name in column.serves}
     keys = [name for name in states.column_names if name not in states_in(states.schema)]
+    if not keys:  # all rows are one group, and a null state is that of no rows
+        for column in plan(measures):
+            merged = column.measure.function.merge(states.column(column.name), Groups.each(states.num_rows))
+            states = states.set_column(states.column_names.index(column.name), column.name, merged)
     return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
 
 
-def results_schema(schema: pa.Schema, measures: Mapping[str, Measure]) -> pa.Schema:
+def results_schema(schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False) -> pa.Schema:
     """Return the schema of `results`; raises ``ValueError`` unless these are states of the measures."""
     for column in plan(measures):
         if column.name not in states_in(schema):
@@ -211,6 +263,8 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure]) -> pa.Sch
                 f"these are not states of {', '.join(column.serves)}: they have no states {column.name!r}; "
                 f"there are {', '.join(states_in(schema)) or 'none'}"
             )
+    if not trust:
+        check_identity(schema, plan(measures))
     beside = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if beside:
         raise ValueError(f"the states have a column {beside[0]!r} beside them; give the measure another name")
@@ -240,7 +294,10 @@ def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
 
 
 def finish(
-    states: DataFrame | ParquetScan, measures: TiltFrame | OrderedFrame | Mapping[str, Measure], flat: bool = False
+    states: DataFrame | ParquetScan,
+    measures: TiltFrame | OrderedFrame | Mapping[str, Measure],
+    flat: bool = False,
+    trust: bool = False,
 ) -> DataFrame:
     """Read the results of states: the same rows, a result for each measure.
 
@@ -256,6 +313,8 @@ def finish(
         The same that made them, or others that the same states can answer, say for other quantiles.
     flat : bool
         Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+    trust : bool
+        Read states of `aggregate` although their description names another column, condition or parameter.
 
     Returns
     -------
@@ -281,7 +340,8 @@ def finish(
     else:
         checked_measures(measures)
         source, states_schema = source_of(states)
-        schema, read_table = results_schema(states_schema, measures), partial(results, measures=measures)
+        schema = results_schema(states_schema, measures, checked_truth(trust, "trust"))
+        read_table = partial(results, measures=measures)
         names = states_schema.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)

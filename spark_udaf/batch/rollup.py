@@ -21,6 +21,7 @@ from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import with_identity
 from spark_udaf.plan.session import check_is_spark
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
@@ -97,7 +98,7 @@ def rollup(
     """
     source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
     frame.check(input_schema)
-    result = frame.states_schema(input_schema)
+    result = with_identity(frame.states_schema(input_schema), frame.states)
     return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result).run()
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
 
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.versions.arrow_types import UnsupportedType, to_arrow_type
+from tiltframe.names import LEVEL, START
 from tiltframe.provenance import KEY
 
 if TYPE_CHECKING:
@@ -46,10 +47,22 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
     for name in names:
         if name in needed and names.count(name) > 1:
             raise ValueError(f"the DataFrame has {names.count(name)} columns called {name!r}; rename all but one")
-    return pa.schema([_field(f, f.name in needed) for f in fields])
+    return _with_identity(pa.schema([_field(f, f.name in needed) for f in fields]))
+
+
+def _with_identity(schema: pa.Schema) -> pa.Schema:
+    """Describe frame states at the column of levels, from that of the windows if folders have been named by levels."""
+    if LEVEL not in schema.names or START not in schema.names:
+        return schema
+    level, start = schema.field(LEVEL), schema.field(START)
+    if KEY in (level.metadata or {}) or KEY not in (start.metadata or {}):
+        return schema
+    return schema.set(schema.names.index(LEVEL), level.with_metadata({KEY: start.metadata[KEY]}))
 
 
 def _field(field: StructField, read: bool) -> pa.Field:
+    if read:
+        check_collation(field)
     try:
         description = (field.metadata or {}).get(KEY.decode())  # what frame states are of
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
@@ -61,6 +74,27 @@ def _field(field: StructField, read: bool) -> pa.Field:
         f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot give to Python; "
         "cast it, say to string, or leave it out"
     )
+
+
+def check_collation(field: StructField) -> None:
+    """Raise ``TypeError`` for a column of strings that Spark does not compare by their bytes."""
+    collation = _collation(field.dataType)
+    if collation is not None:
+        raise TypeError(
+            f"the column {field.name!r} is compared by Spark's collation {collation}, and by its bytes in tiltframe; "
+            f"cast it, `CAST({field.name} AS STRING COLLATE UTF8_BINARY)`, or normalize it, say by lower(…)"
+        )
+
+
+def _collation(dtype: Any) -> str | None:
+    """Return the collation of the first string in a type that has another one than UTF8_BINARY; None without one."""
+    collation = getattr(dtype, "collation", "UTF8_BINARY")  # Spark 3.5 does not have collations
+    if collation != "UTF8_BINARY":
+        return str(collation)
+    members = [getattr(dtype, name, None) for name in ("elementType", "keyType", "valueType")]
+    members += [field.dataType for field in getattr(dtype, "fields", ())]
+    collations = map(_collation, filter(None, members))
+    return next((name for name in collations if name is not None), None)
 
 
 def map_columns(
@@ -77,7 +111,12 @@ def map_columns(
     """
     if not names:  # Spark would tell nothing of rows without columns, not even how many there are
         rows = df.selectExpr("0 AS c")
-        return rows.mapInArrow(lambda batches: function(batch.select([]) for batch in batches), spark_schema(schema))
+
+        def without_columns(batches: Batches) -> Batches:
+            return function(batch.select([]) for batch in batches)
+
+        without_columns.__name__ = getattr(function, "__name__", "read_rows")  # Spark names the stage after it
+        return rows.mapInArrow(without_columns, spark_schema(schema))
     if _plain(names, df.columns):
         same = df.select(*(name for name in df.columns if name in names))  # in their order, nothing is left to do
         return same.mapInArrow(function, spark_schema(schema))
@@ -86,6 +125,7 @@ def map_columns(
     def named(batches: Batches) -> Batches:
         return function(batch.rename_columns(names) for batch in batches)
 
+    named.__name__ = getattr(function, "__name__", "read_rows")
     places = [df.columns.index(name) for name in names]
     numbered = df.toDF(*(f"c{place}" for place in range(len(df.columns))))
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))

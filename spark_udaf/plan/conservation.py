@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_udaf.plan.shard_messages import MESSAGE, Content
+from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message
 
 _RECEIPT = struct.Struct("<qq")  # the task, and how many messages it has sent to a shard
 
@@ -35,6 +35,17 @@ class Message(NamedTuple):
     data: pa.Buffer | bytes
     content: int
     rows: int
+
+
+def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
+    """Read the rows of a message; raises `NotConserved` if they are not as many as its sender counted."""
+    batch = read_message(message.data, schema)
+    if batch.num_rows != message.rows:
+        raise NotConserved(
+            f"shard {message.shard} was sent a message of {message.rows:,} states or rows, and {batch.num_rows:,} were "
+            "read from it; run the job again, and report it to the engine's project"
+        )
+    return batch
 
 
 def with_receipts(
@@ -75,7 +86,8 @@ class Received:
             receipts: list[Message] = []
             others: list[Message] = []
             for message in its:
-                (receipts if message.content == Content.RECEIPT else others).append(message)
+                if message.content != Content.EMPTY:
+                    (receipts if message.content == Content.RECEIPT else others).append(message)
             read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
             senders = len({task for task, _ in read})
             sent, came = (sum(count for _, count in read), _rows(receipts)), (len(others), _rows(others))
@@ -86,7 +98,8 @@ class Received:
                     f"states or rows by {senders:,} of {self.tasks:,} tasks, and {came[0]:,} of {came[1]:,} came, with "
                     f"{len(receipts):,} receipts; run the job again, and report it to the engine's project"
                 )
-            self.shards += 1
+            if senders:  # a shard that was sent nothing has at most an empty message
+                self.shards += 1
 
     def check_end(self) -> None:
         """Raise ``NotConserved`` if shards of the partition are missing."""

@@ -85,11 +85,23 @@ def scan_of(df: DataFrame) -> ParquetScan:
             raise NotPlain(f"{setting} is set")
     conditions, relation = _taken_apart(df._jdf.queryExecution().optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
+    for field in schema:
+        if any("DEFAULT" in key for key in field.metadata):
+            raise NotPlain(f"the table has a default for {field.name!r}, which its files do not hold")
     files = df.inputFiles()
+    if len(files) != relation.location().allFiles().size():
+        raise NotPlain("it reads a file more than once")
     if not files or not all(file.startswith("file:") for file in files):
         raise NotPlain("it reads no local files; give a filesystem to su.scan_parquet")
-    scan = scan_parquet(df.sparkSession, files)
+    try:
+        scan = scan_parquet(df.sparkSession, files)
+    except ValueError as error:
+        raise NotPlain(f"of its files: {error}") from None
     _check_schema(schema, scan.schema)
+    try:
+        scan.check_times()
+    except ValueError as error:
+        raise NotPlain(str(error)) from None
     if not conditions:
         return scan
     for column in (each for condition in conditions for each in _listed(condition.references().toSeq())):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from spark_udaf.plan.parquet_files import (
     scanner,
     without_folders,
 )
+from spark_udaf.plan.parquet_times import time_problem
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, parallelism
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 10_000_000  # of a task, so that one that fails is soon done again, and cores that are faster do more
 _LEAST_ROWS = 250_000  # of a task: reducing so many takes as long as starting it
 _ROWS = 5_000_000  # of a task, where it is not known how many run at once
+_REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
 _READERS = 16  # threads that read footers: they wait for an object store, not for the processor
 
 
@@ -74,10 +76,30 @@ class ParquetScan:
         exclusive = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
         return exclusive if any(exclusive) else None
 
+    def check_times(self) -> None:
+        """Raise ``ValueError`` for a file whose dates or times Spark reads as others than Arrow does."""
+        if not any(pa.types.is_temporal(field.type) for field in self.schema):
+            return
+        setting = self.spark.conf.get(_REBASE_SETTING, None)
+        with ThreadPoolExecutor(_READERS) as pool:
+            problems = list(pool.map(partial(time_problem, setting=setting), self._fragments))
+        for fragment, problem in zip(self._fragments, problems, strict=True):
+            if problem is not None:
+                raise ValueError(
+                    f"{fragment.path} {problem}, and Spark reads its times as others than tasks do; give "
+                    "the DataFrame, spark.read.parquet(…), in place of the files"
+                )
+
+    @cached_property
+    def _fragments(self) -> list[ds.ParquetFileFragment]:
+        """The files that may hold rows of the filter; each reads its footer once."""
+        return list(self.dataset.get_fragments(filter=self.filters))
+
     @cached_property
     def _shared_out(self) -> list[list[RowGroup]]:
         """The row groups of each task."""
-        fragments = list(self.dataset.get_fragments(filter=self.filters))
+        self.check_times()
+        fragments = self._fragments
         with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
             groups = [
                 (f, group)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from aggr.tables.state_plan import StateColumn
 from spark_udaf.versions.arrow_types import from_arrow_type
-from tiltframe.provenance import KEY
+from tiltframe.names import LEVEL, START
+from tiltframe.provenance import KEY, describe_states, description_in, noted, state_difference
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -38,6 +40,34 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
 
 
+def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
+    """Describe each column of states in its metadata, and frame states at their windows as at their levels.
+
+    Spark keeps metadata of columns in tables, views and unions, but not of the columns that name folders.
+    """
+    if LEVEL in schema.names and KEY in (schema.field(LEVEL).metadata or {}):
+        described = {KEY: schema.field(LEVEL).metadata[KEY]}
+        return schema.set(schema.names.index(START), schema.field(START).with_metadata(described))
+    for column in states:
+        field = schema.field(column.name).with_metadata(noted(describe_states(column)))
+        schema = schema.set(schema.names.index(column.name), field)
+    return schema
+
+
+def check_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> None:
+    """Raise ``ValueError`` for a column whose states are described as others than those that are read."""
+    for column in states:
+        described = description_in(schema.field(column.name))
+        problem = None if described is None else state_difference(column.name, describe_states(column), described)
+        if problem is not None:
+            raise ValueError(
+                f"these are not states of {', '.join(column.serves)}: {problem}; trust=True reads them all the same"
+            )
+
+
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Order columns as a schema has them and give them its types."""
-    return table.select(schema.names).cast(schema)
+    """Order columns as a schema has them and give them its types; raises ``ValueError`` if rows would be lost."""
+    converted = table.select(schema.names).cast(schema)
+    if converted.num_rows != table.num_rows:  # pyarrow forgets the number of rows of a table without columns
+        raise ValueError(f"a table of {table.num_rows:,} rows became one of {converted.num_rows:,}; give it a column")
+    return converted

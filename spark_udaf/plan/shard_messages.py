@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_udaf.plan.shards import shard_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SHARD = "shard"
 MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())])
@@ -22,11 +26,23 @@ class Content(IntEnum):
     STATES = 1  # partial ones, to be merged with others
     RESULTS = 2  # whole, and read as far as the plan reads them
     RECEIPT = 3  # none: how many a task has sent, as `spark_udaf.plan.conservation` writes it
+    EMPTY = 4  # none: the shard has a result even if no task sent it rows
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
     """Read the rows of one message."""
     return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+
+
+def empty_message(spark: SparkSession, shard: int) -> DataFrame:
+    """Return one message without rows, which makes a shard have a result if no task sends it any."""
+    values = {
+        SHARD: f"CAST({shard} AS INT)",
+        "message": "CAST('' AS BINARY)",
+        "content": f"CAST({Content.EMPTY:d} AS TINYINT)",
+        "rows": "CAST(0 AS BIGINT)",
+    }
+    return spark.range(0, 1, 1, 1).selectExpr(*(f"{value} AS {name}" for name, value in values.items()))
 
 
 def shard_messages(

@@ -27,13 +27,20 @@ from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
 from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
-from spark_udaf.plan.conservation import Message, Received, with_receipts
+from spark_udaf.plan.conservation import Message, Received, read_rows, with_receipts
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.plain_scan import plain_or_none
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import is_sail, prepare, shuffle_partitions
-from spark_udaf.plan.shard_messages import MESSAGE, SHARD, Content, read_message, shard_messages, spread_messages
+from spark_udaf.plan.shard_messages import (
+    MESSAGE,
+    SHARD,
+    Content,
+    empty_message,
+    shard_messages,
+    spread_messages,
+)
 from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.plan.worker import task_number, tune_worker
 
@@ -102,7 +109,11 @@ class Rows:
         schema: pa.Schema,
     ) -> DataFrame:
         """Send only the named columns over to Python."""
-        return map_columns(self.df, columns, lambda batches: function(batches, 0), schema)
+
+        def reduce_rows(batches: Batches) -> Batches:  # Spark names the stage after it
+            return function(batches, 0)
+
+        return map_columns(self.df, columns, reduce_rows, schema)
 
 
 def source_of(
@@ -171,6 +182,8 @@ class TwoPhases:
     unreduced : how rows travel; None where only states do
     finishes : whether ``reduce`` may give whole results
     read : what is merged -> table of the result
+    one_group : whether all rows are one group, which has a result even if there are no rows: ``merge`` then gets an
+        empty table
     """
 
     source: Source
@@ -184,6 +197,7 @@ class TwoPhases:
     unreduced: RawRows | None = None
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
+    one_group: bool = False
     sharded: DataFrame | None = None  # what comes together, where it is planned already
 
     @cached_property
@@ -276,6 +290,8 @@ def _sharded(plan: TwoPhases) -> DataFrame:
         yield from with_receipts(messages(batches, number), numbers, task_number() if known is None else number)
 
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
+    if plan.one_group:
+        sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
     # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
     sharded = sent.repartition(SHARD) if known is None else sent.repartition(partitions, SHARD)
     return sharded.sortWithinPartitions(SHARD)
@@ -288,13 +304,14 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     shards_of_each = None if sail else len(plan.numbers) // plan.partitions
 
     def merged(messages: Sequence[Message]) -> pa.Table | None:
-        states = [read_message(m.data, partial) for m in messages if m.content == Content.STATES]
+        states = [read_rows(m, partial) for m in messages if m.content == Content.STATES]
         tables = [pa.Table.from_batches(states, partial)]
-        rows = [m.data for m in messages if m.content == Content.ROWS]
+        rows = [m for m in messages if m.content == Content.ROWS]
         if unreduced is not None and rows:
-            table = pa.Table.from_batches([read_message(each, unreduced.schema) for each in rows]).combine_chunks()
+            table = pa.Table.from_batches([read_rows(message, unreduced.schema) for message in rows]).combine_chunks()
             tables.append(as_schema(unreduced.reduce(table), partial))
-        return read(merge(pa.concat_tables(tables))) if states or rows else None
+        has_result = states or rows or any(m.content == Content.EMPTY for m in messages)
+        return read(merge(pa.concat_tables(tables))) if has_result else None
 
     def second(batches: Batches) -> Batches:
         tune_worker()
@@ -305,7 +322,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
             received.check(messages)
             for each in messages:
                 if each.content == Content.RESULTS:
-                    yield read_message(each.data, result)
+                    yield read_rows(each, result)
             table = merged(messages)
             if SHARDS in result.names:
                 table = _with_shards(table, result, messages)
@@ -313,6 +330,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
                 yield from unsliced_batches(as_schema(table, result), _GIVEN_ROWS)
         received.check_end()
 
+    second.__name__ = "merge_states"  # Spark names the stage after it
     return second
 
 

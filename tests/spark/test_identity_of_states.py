@@ -1,0 +1,69 @@
+"""Which states a column holds is known after tables, folders, views and unions; other states are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import aggr
+from tiltframe import FrameStore, TiltFrame
+
+pytestmark = pytest.mark.spark
+
+
+def frame(status: int) -> TiltFrame:
+    return TiltFrame(["1h"], "ts", {"errors": aggr.count(where=f"status >= {status}")})
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    return spark.sql("""
+        SELECT id % 2 AS k, id AS lat, id * 10 AS amount, timestamp_seconds(id) AS ts,
+               CAST(400 + id % 2 * 100 AS int) AS status
+        FROM range(10)""")
+
+
+def ways(spark, states, folder, name):
+    """Move states by plain Spark."""
+    yield states
+    states.write.parquet(f"{folder}/plain")
+    yield spark.read.parquet(f"{folder}/plain")
+    first = states.columns[0]
+    states.write.partitionBy(first).parquet(f"{folder}/parted")
+    yield spark.read.parquet(f"{folder}/parted")
+    states.where("false").write.option("path", f"{folder}/table").saveAsTable(name)
+    states.write.insertInto(name)
+    yield spark.table(name)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW view_of_{name} AS SELECT * FROM {name} WHERE {first} IS NOT NULL")
+    yield spark.table(f"view_of_{name}").union(states.where("false"))
+
+
+def test_states_of_a_frame(spark, df, tmp_path):
+    import spark_udaf as su
+
+    store = FrameStore(str(tmp_path / "store"), frame(400))
+    try:
+        for states in ways(spark, su.rollup(df, frame(500)), tmp_path, "identity_frame"):
+            assert su.finish(states, frame(500)).first().errors == 5
+            with pytest.raises(ValueError, match="these are not states of this frame: 'errors' is"):
+                su.finish(states, frame(400))
+            with pytest.raises(ValueError, match="these are not states of this frame: 'errors' is"):
+                su.append(states, store, "writer", 1)
+    finally:
+        spark.sql("DROP TABLE IF EXISTS identity_frame")
+
+
+def test_states_by_keys(spark, df, tmp_path):
+    import spark_udaf as su
+
+    kept = su.aggregate(df, ["k"], {"a": aggr.avg("lat"), "n": aggr.count(where="status >= 500")})
+    try:
+        for states in ways(spark, kept, tmp_path, "identity_keys"):
+            merged = su.merge(states, [])
+            assert su.finish(merged, {"a": aggr.avg("lat")}).first().a == 4.5
+            assert su.finish(merged, {"a": aggr.sum("lat")}).first().a == 45
+            for other in ({"a": aggr.avg("amount")}, {"n": aggr.count(where="status >= 400")}, {"n": aggr.count()}):
+                with pytest.raises(ValueError, match=r"these are not states of .*: .* is read from it; trust=True"):
+                    su.finish(merged, other)
+        assert su.finish(merged, {"a": aggr.avg("amount")}, trust=True).first().a == 4.5
+    finally:
+        spark.sql("DROP TABLE IF EXISTS identity_keys")
