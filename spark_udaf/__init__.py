@@ -9,11 +9,14 @@ All of it, in short::
 
     su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # answers, the fast way
 
+    states.select(su.states.quantile("ms", 0.99))   # results from states, without a shuffle
+
     su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
     su.read(spark, store.uri, per="1h")            # and results out of it
     su.read_states(spark, store.uri, per="1h")     # or states
     su.backfill(df, store, "archive", "1d")        # the past, range by range, resumable
     su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
+    su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with our functions and Spark's own
     su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
     su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
 
@@ -34,33 +37,19 @@ from spark_udaf.versions.features import has_data_source, is_supported
 if not is_supported(pyspark.__version__):  # before an import fails for what an older version lacks
     raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
+from spark_udaf import states
 from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.rollup import rollup
 from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
-from spark_udaf.store.rewritten_sql import sql
 from spark_udaf.store.source import read, read_states
 from spark_udaf.store.write import append, backfill, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
-from spark_udaf.udaf.accessors import (
-    bounds,
-    count,
-    difference,
-    intersection,
-    jaccard,
-    max,
-    mean,
-    min,
-    quantile,
-    rank,
-    stdev,
-    union,
-)
 from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.interchange import (
     from_dds_proto,
@@ -71,30 +60,21 @@ from spark_udaf.udaf.interchange import (
     to_hll_sketch,
     to_theta_sketch,
 )
+from spark_udaf.udaf.query import sql
 from spark_udaf.udaf.sql import register
 
 __all__ = [
     "aggregate",
     "append",
     "backfill",
-    "bounds",
-    "count",
-    "difference",
     "finish",
     "from_dds_proto",
     "from_hdr_v2",
     "from_theta_sketch",
     "group_by",
-    "intersection",
-    "jaccard",
-    "max",
-    "mean",
     "merge",
-    "min",
     "ordered_rollup",
     "progress",
-    "quantile",
-    "rank",
     "read",
     "read_states",
     "register",
@@ -105,14 +85,13 @@ __all__ = [
     "scan_parquet",
     "scan_parquet_stream",
     "sql",
-    "stdev",
+    "states",
     "stream",
     "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
     "to_hll_sketch",
     "to_theta_sketch",
-    "union",
     "warm",
 ]
 
@@ -120,3 +99,13 @@ if has_data_source():
     from spark_udaf.store.data_source import TiltframeSource
 
     __all__ += ["TiltframeSource"]
+
+
+def __getattr__(name: str) -> object:
+    """Say where a function of states is."""
+    if name in states.__all__:
+        raise AttributeError(
+            f"su.{name} is su.states.{name}, which reads a column of states; values of rows are aggregated by "
+            "spark_udaf.functions, say A.count('x') or A.dds('x', [0.99])"
+        )
+    raise AttributeError(f"module 'spark_udaf' has no attribute {name!r}")

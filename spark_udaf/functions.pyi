@@ -17,18 +17,34 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def approx_count_distinct(
-        column: Column | str, k: int = 4096, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        k: int = 4096,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def arg_max(
-        column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        by: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def arg_min(
-        column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        by: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def avg(
@@ -38,30 +54,56 @@ class Functions:
         weight: Column | str | None = None,
         distinct: bool = False,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def avg_distinct(
-        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bit_and(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bit_or(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bit_xor(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bool_and(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bool_or(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def bottom_k(
@@ -71,6 +113,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def candlestick(
@@ -80,6 +123,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def collect(
@@ -91,14 +135,25 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def collect_set(
-        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def corr(
-        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        x: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def count(
@@ -108,6 +163,7 @@ class Functions:
         weight: Column | str | None = None,
         distinct: bool = False,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def count_distinct(
@@ -117,6 +173,7 @@ class Functions:
         where: Column | str | None = None,
         beyond: str = "error",
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def covar(
@@ -126,6 +183,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def dds(
@@ -138,6 +196,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def decayed_avg(
@@ -148,6 +207,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def decayed_count(
@@ -158,6 +218,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def decayed_sum(
@@ -168,6 +229,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def delta(
@@ -179,6 +241,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def duration_in(
@@ -190,6 +253,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def entropy(
@@ -199,6 +263,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def exact_quantiles(
@@ -210,6 +275,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def exponential(
@@ -222,6 +288,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def first(
@@ -230,6 +297,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def frequent(
@@ -240,6 +308,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def funnel(
@@ -252,6 +321,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def geometric_mean(
@@ -260,6 +330,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def harmonic_mean(
@@ -268,6 +339,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def hdr(
@@ -280,6 +352,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def histogram(
@@ -289,10 +362,16 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def hll(
-        column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        lg_k: int = 12,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def increase(
@@ -304,6 +383,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def integral(
@@ -316,10 +396,16 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def intercept(
-        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        x: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def kurtosis(
@@ -328,6 +414,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def last(
@@ -336,6 +423,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def lttb(
@@ -347,6 +435,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def m4(
@@ -355,14 +444,23 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def max(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def min(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def mode(
@@ -372,6 +470,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def per(
@@ -385,6 +484,7 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def points(
@@ -395,14 +495,24 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def r2(
-        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        x: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def range(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def rate(
@@ -414,6 +524,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def resets(
@@ -424,10 +535,15 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def rms(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def skewness(
@@ -436,14 +552,25 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def slope(
-        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        x: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def stdev(
-        column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        ddof: int = 1,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def sum(
@@ -454,14 +581,24 @@ class Functions:
         weight: Column | str | None = None,
         distinct: bool = False,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def sum_distinct(
-        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def sum_of_squares(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def time_weighted_avg(
@@ -473,6 +610,7 @@ class Functions:
         by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def top_k(
@@ -482,6 +620,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def value_counts(
@@ -492,10 +631,16 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def var(
-        column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        ddof: int = 1,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     @staticmethod
     def weighted_avg(
@@ -504,6 +649,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: str | None = None,
     ) -> Column: ...
     def __getattr__(self, name: str) -> Callable[..., Column]: ...
 
@@ -514,15 +660,31 @@ def any_value(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def approx_count_distinct(
-    column: Column | str, k: int = 4096, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    k: int = 4096,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def arg_max(
-    column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    by: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def arg_min(
-    column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    by: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def avg(
     column: Column | str,
@@ -531,24 +693,50 @@ def avg(
     weight: Column | str | None = None,
     distinct: bool = False,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def avg_distinct(
-    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bit_and(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bit_or(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bit_xor(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bool_and(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bool_or(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def bottom_k(
     column: Column | str,
@@ -557,6 +745,7 @@ def bottom_k(
     *,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def candlestick(
     column: Column | str,
@@ -565,6 +754,7 @@ def candlestick(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def collect(
     column: Column | str,
@@ -575,12 +765,23 @@ def collect(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def collect_set(
-    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def corr(
-    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    x: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def count(
     column: Column | str | None = None,
@@ -589,6 +790,7 @@ def count(
     weight: Column | str | None = None,
     distinct: bool = False,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def count_distinct(
     column: Column | str,
@@ -597,6 +799,7 @@ def count_distinct(
     where: Column | str | None = None,
     beyond: str = "error",
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def covar(
     column: Column | str,
@@ -605,6 +808,7 @@ def covar(
     *,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def dds(
     column: Column | str,
@@ -616,6 +820,7 @@ def dds(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def decayed_avg(
     column: Column | str,
@@ -625,6 +830,7 @@ def decayed_avg(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def decayed_count(
     column: Column | str,
@@ -634,6 +840,7 @@ def decayed_count(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def decayed_sum(
     column: Column | str,
@@ -643,6 +850,7 @@ def decayed_sum(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def delta(
     column: Column | str,
@@ -653,6 +861,7 @@ def delta(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def duration_in(
     column: Column | str,
@@ -663,6 +872,7 @@ def duration_in(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def entropy(
     column: Column | str,
@@ -671,6 +881,7 @@ def entropy(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def exact_quantiles(
     column: Column | str,
@@ -681,6 +892,7 @@ def exact_quantiles(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def exponential(
     column: Column | str,
@@ -692,6 +904,7 @@ def exponential(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def first(
     column: Column | str,
@@ -699,6 +912,7 @@ def first(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def frequent(
     column: Column | str,
@@ -708,6 +922,7 @@ def frequent(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def funnel(
     column: Column | str,
@@ -719,6 +934,7 @@ def funnel(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def geometric_mean(
     column: Column | str,
@@ -726,6 +942,7 @@ def geometric_mean(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def harmonic_mean(
     column: Column | str,
@@ -733,6 +950,7 @@ def harmonic_mean(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def hdr(
     column: Column | str,
@@ -744,6 +962,7 @@ def hdr(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def histogram(
     column: Column | str,
@@ -752,9 +971,15 @@ def histogram(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def hll(
-    column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    lg_k: int = 12,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def increase(
     column: Column | str,
@@ -765,6 +990,7 @@ def increase(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def integral(
     column: Column | str,
@@ -776,12 +1002,23 @@ def integral(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def intercept(
-    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    x: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def kurtosis(
-    column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    sample: bool = False,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def last(
     column: Column | str,
@@ -789,6 +1026,7 @@ def last(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def lttb(
     column: Column | str,
@@ -799,6 +1037,7 @@ def lttb(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def m4(
     column: Column | str,
@@ -806,9 +1045,22 @@ def m4(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
-def max(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
-def min(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def max(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
+) -> Column: ...
+def min(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
+) -> Column: ...
 def mode(
     column: Column | str,
     max: int = 10000,
@@ -816,6 +1068,7 @@ def mode(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def per(
     column: Column | str,
@@ -828,6 +1081,7 @@ def per(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def points(
     column: Column | str,
@@ -837,11 +1091,23 @@ def points(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def r2(
-    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    x: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
-def range(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def range(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
+) -> Column: ...
 def rate(
     column: Column | str,
     extrapolate: str | None = None,
@@ -851,6 +1117,7 @@ def rate(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def resets(
     column: Column | str,
@@ -860,16 +1127,38 @@ def resets(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
-def rms(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def rms(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
+) -> Column: ...
 def skewness(
-    column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    sample: bool = False,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def slope(
-    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    x: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def stdev(
-    column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    ddof: int = 1,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def sum(
     column: Column | str,
@@ -879,12 +1168,22 @@ def sum(
     weight: Column | str | None = None,
     distinct: bool = False,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def sum_distinct(
-    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def sum_of_squares(
-    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def time_weighted_avg(
     column: Column | str,
@@ -895,6 +1194,7 @@ def time_weighted_avg(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def top_k(
     column: Column | str,
@@ -903,6 +1203,7 @@ def top_k(
     *,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def value_counts(
     column: Column | str,
@@ -912,11 +1213,22 @@ def value_counts(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def var(
-    column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    ddof: int = 1,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def weighted_avg(
-    column: Column | str, weight: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    weight: Column | str,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+    groups: str | None = None,
 ) -> Column: ...
 def __getattr__(name: str) -> Callable[..., Column]: ...

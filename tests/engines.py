@@ -127,7 +127,7 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
     df.createOrReplaceTempView("rows")
     measures = dict(OTHERS)
     d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
-    median = states.select("host", su.quantile("d", 0.5).alias("q"))
+    median = states.select("host", su.states.quantile("d", 0.5).alias("q"))
     udaf = df.groupBy("host").agg(A.dds("price", [0.5]).getField("quantiles").getField("0.5").alias("q"))
     sql = "SELECT host, aggr_dds(price, array(0.5D)).quantiles['0.5'] AS q FROM rows GROUP BY host"
     return {
@@ -137,7 +137,7 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
         "median": read(median, "q"),
         "udaf": read(udaf, "q"),
         "sql": read(spark.sql(sql), "q"),
-        "interchange": read(states.select("host", d.alias("d")).select("host", su.quantile("d", 0.5).alias("q")), "q"),
+        "interchange": read(states.select("host", d.alias("d")).select("host", su.states.quantile("d", 0.5).alias("q")), "q"),
     }
 
 

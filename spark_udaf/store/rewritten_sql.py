@@ -55,7 +55,7 @@ _KNOWN = (  # what may stand around groups and aggregates
 )
 
 
-def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> DataFrame:
+def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> DataFrame:
     """Answer a query of a table from a store that has the table's rows, if the answer is provably the same.
 
     Parameters

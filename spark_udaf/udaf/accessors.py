@@ -46,7 +46,7 @@ def quantile(states: Column | str, q: float) -> Column:
     --------
     The docs have one that runs::
 
-        states.select(su.quantile("latency_ms", 0.99))
+        states.select(su.states.quantile("latency_ms", 0.99))
     """
     (asked,) = check_quantiles([q])
     return _read("double", states, accessors.quantile, asked)

@@ -2,12 +2,13 @@
 
 In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands of
 groups (`list_udf`). Over windows and in SQL Spark calls Python once a group, with its rows (`grouped_udaf`), which
-costs some hundred microseconds each. Neither combines before the shuffle; `su.group_by` does.
+costs some hundred microseconds each. For groups that do not fit into a list, Spark calls Python once a group, with an
+iterator over its rows (`iterating_udaf`). Only `su.group_by` combines before the shuffle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -24,14 +25,18 @@ from aggr import Function, Groups
 from aggr.arrow.normalize import is_number, normalized_type, with_nulls
 from aggr.errors import with_text
 from aggr.function import EVENT_TIME, WEIGHT
+from aggr.tables.partial_aggregation import REDUCE_ROWS
+from spark_udaf.udaf.bounded_lists import bounded_list
+from spark_udaf.udaf.exact_cast import exact_cast
 from spark_udaf.versions.arrow_types import from_arrow_type, parse_type, to_arrow_type
-from spark_udaf.versions.column_functions import list_function, window_function
+from spark_udaf.versions.column_functions import iterating_function, list_function, window_function
 from tiltframe.event_time import event_times
 
 if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 _TIME = pa.timestamp("us", "UTC")
+_MERGED_AT_ONCE = 64  # states of one group
 # one type of each kind of input, to find out whether results depend on it
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
@@ -54,6 +59,7 @@ class UdafSpec:
     dtype: pa.DataType | None  # what values are read as; None: as they come, for all give one type of result
     states: bool = False  # give the state instead of the result
     weighted: bool = False  # whether another column says how many rows each row stands for
+    assumed: bool = False  # whether nothing but the need for a type chose dtype: numbers are read as they come
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,24 +75,62 @@ class UdafSpec:
 
     def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
         """Aggregate the columns of one group, or of groups: the values, or a struct of all by `names`."""
+        with error_label(self.label):
+            return self._read_states(self._reduced_columns(columns, groups))
+
+    def _reduced_columns(self, columns: pa.Array, groups: Groups | None) -> pa.Array:
         if not self.weighted:
-            return self.results(columns, groups=groups)
+            return self._reduced(columns, None, groups)
         if groups is None:
             columns = columns.drop_null()  # the rows that a condition leaves out
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
-        return self.results(values, columns.field(WEIGHT), groups)
+        return self._reduced(values, columns.field(WEIGHT), groups)
+
+    def _reduced(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
+        return self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
+
+    def _read_states(self, states: pa.Array) -> pa.Array:
+        """Return the states themselves, or results."""
+        if self.states:
+            return states
+        results = self.function.finish(states)
+        return self._exact(results) if self.assumed else results
+
+    def of_batches(self, batches: Iterator[pa.Array]) -> pa.Array:
+        """Aggregate the rows of one group as they arrive, in memory that does not grow with them."""
+        states: list[pa.Array] = []
+        with error_label(self.label):
+            for columns in _joined(batches):
+                states.append(self._reduced_columns(columns, None))
+                if len(states) == _MERGED_AT_ONCE:
+                    states = [self._merged(states)]
+            return self._read_states(self._merged(states))
+
+    def _merged(self, states: Sequence[pa.Array]) -> pa.Array:
+        if len(states) == 1:
+            return states[0]
+        return self.function.merge(pa.concat_arrays(states), Groups.single(len(states)))
 
     def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
         """Aggregate values, and perhaps their weights, of one group unless groups are given: one answer a group."""
         with error_label(self.label):
-            states = self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
-            return states if self.states else self.function.finish(states)
+            return self._read_states(self._reduced(values, weights, groups))
+
+    def _exact(self, results: pa.Array) -> pa.Array:
+        """Give results the assumed type; a value that would change is an error."""
+        try:
+            return exact_cast(results, self.result)
+        except ValueError as error:
+            natural, assumed = (from_arrow_type(dtype).simpleString() for dtype in (results.type, self.result))
+            raise ValueError(
+                f"the result is {assumed} unless its type is known, and {error}: say type={natural!r}, or "
+                f"A.of(df).{self.function.name}(…), which knows it (in SQL, a function that su.register makes for it)"
+            ) from None
 
     def of_each(self, lists: pa.ListArray) -> pa.Array:
         """Aggregate the values of each list; null is a list without values."""
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-        return self.of_columns(lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists)))
+        return self.of_columns(*groups_of_lists(lists))
 
     def _read(self, values: pa.Array) -> pa.Array:
         if self.dtype is None:
@@ -109,6 +153,8 @@ class UdafSpec:
         """Say whether numbers give a result of this type as they are, so that none has to be read as another's type."""
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
+        if self.assumed:
+            return is_number(dtype)
         return dtype == self.dtype or (
             is_number(dtype) and is_number(self.dtype) and UdafSpec(self.function, "", dtype).result == self.result
         )
@@ -118,7 +164,7 @@ class UdafSpec:
         if dtype == target or pa.types.is_null(values.type):
             return values.cast(target)
         named = from_arrow_type(dtype).simpleString()
-        say = f"; say type={named!r} (in SQL, a function that su.register makes for this type), or cast it"
+        say = f"; say type={named!r}, or A.of(df) (in SQL, a function that su.register makes for this type), or cast it"
         rounds = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
         if rounds or (
             not (is_number(dtype) and is_number(target))
@@ -129,6 +175,12 @@ class UdafSpec:
             return values.cast(target)
         except pa.ArrowInvalid as error:
             raise ValueError(f"read as {target}, a value would change: {error}{say}") from None
+
+
+def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
+    """Return the elements of lists, and which list each is of; null is a list without elements."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists))
 
 
 @contextmanager
@@ -146,10 +198,10 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> UdafSpec:
-    """Choose what the column is read as: the given type; nothing in particular; or double, where all numbers give that.
+    """Choose the type that the column is read as: the given one, any, or double if the result depends on it.
 
-    Raises ``TypeError`` for a type the function does not take, or where the result has the type of the column and none
-    is given; ``ValueError`` for one that cannot be read.
+    Raises ``TypeError`` for a type that the function does not take, or if the result has the type of the column, none
+    is given and the function does not take doubles; ``ValueError`` for a type that cannot be read.
     """
     if type is not None:
         dtype = arrow_type(type)
@@ -159,13 +211,16 @@ def udaf_spec(
     if not kinds:
         return UdafSpec(function, label, None, states, weighted)
     numbers = [dtype for dtype in kinds if is_number(dtype)]
-    if not numbers or len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1:
+    if pa.float64() not in numbers:
         raise TypeError(
             f"the result of {label} has the type of its column, which Spark must know beforehand: "
             f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type= says it, such as type='string' "
-            "or type='double', and su.group_by(df, …).agg(…) finds it by itself"
+            "or type='bigint', and su.group_by(df, …).agg(…) finds it by itself"
         )
-    return UdafSpec(function, label, pa.float64(), states, weighted)
+    depends = len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1
+    return UdafSpec(
+        function, label, dtype=pa.float64(), states=states, weighted=weighted, assumed=depends and not states
+    )
 
 
 @cache
@@ -225,6 +280,16 @@ def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
     return window_function(aggregate, from_arrow_type(reading.result))
 
 
+def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
+    """Make an Arrow UDAF: one call a group, which gets its rows batch by batch."""
+
+    def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
+        return reading.of_batches(batches)[0]
+
+    aggregate.__name__ = reading.function.name
+    return iterating_function(aggregate, from_arrow_type(reading.result))
+
+
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
     """Make a function of Spark's own lists of each group's values: one call for thousands of groups."""
 
@@ -234,4 +299,18 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
     aggregate.__name__ = reading.function.name
     aggregate_lists = list_function(aggregate, from_arrow_type(reading.result), reading.names)
 
-    return lambda values: aggregate_lists(F.collect_list(values)).alias(reading.label)
+    return lambda values: aggregate_lists(bounded_list(values, reading.label))
+
+
+def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Join the small batches that Spark sends into arrays that are reduced at once; at least one, for its type."""
+    arrays: list[pa.Array] = []
+    rows = 0
+    for batch in batches:
+        arrays.append(batch)
+        rows += len(batch)
+        if rows >= REDUCE_ROWS:
+            yield pa.concat_arrays(arrays)
+            arrays, rows = [], 0
+    if arrays:
+        yield pa.concat_arrays(arrays)

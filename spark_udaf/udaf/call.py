@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,11 +15,13 @@ import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from spark_udaf.plan.attachments import attach, attached
+from spark_udaf.plan.columns import check_collation
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
     grouped_udaf,
     has_fixed_result_type,
+    iterating_udaf,
     list_udf,
     udaf_spec,
 )
@@ -58,8 +60,13 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         *parameters: Any,
         where: Column | str | None = None,
         type: DataType | str | None = None,
+        groups: Literal["large"] | None = None,
         **named: Any,
     ) -> Column:
+        if groups not in (None, "large"):
+            raise ValueError(f"groups must be 'large', for groups that do not fit into a list, or None; got {groups!r}")
+        label = f"{name}({'' if column is None else text_of(column)})"
+        column = None if counts_rows(name, column) else column
         positional: list[Any] = [None if column is None else "value", *parameters]
         takes = inspect.signature(measure_of)
         try:
@@ -75,15 +82,19 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         given_by = {word: column_named(each) for word, each in others.items()}
         weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
         columns = () if column is None else (column_named(column), *given_by.values())
-        label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
         requested = Call(function, columns, weight, condition, label)
-        return _column(requested, _reading(requested, type, df))
+        return _column(requested, _reading(requested, type, df), groups)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
     call.__dict__["__signature__"] = signature(name)
     return call
+
+
+def counts_rows(name: str, column: Column | str | None) -> bool:
+    """Say whether a call is ``count("*")``, which counts rows as in SQL."""
+    return name == aggr.Count.name and column is not None and text_of(column) == "*"
 
 
 def call_of(column: Any) -> tuple[Call, str] | None:
@@ -99,13 +110,19 @@ def signature(name: str) -> inspect.Signature:
         each.replace(annotation=str(each.annotation).replace("str", "Column | str")) if each.name in columns else each
         for each in inspect.signature(aggr.caller(name)).parameters.values()
     ]
-    kind = "DataType | str | None"
-    dtype = inspect.Parameter("type", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-    return inspect.Signature([*parameters, dtype], return_annotation="Column")
+    own = {"type": "DataType | str | None", "groups": "str | None"}
+    parameters += [
+        inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for word, kind in own.items()
+    ]
+    return inspect.Signature(parameters, return_annotation="Column")
 
 
 def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
     """Choose what the column is read as, by the schema where that is known and nothing else was said."""
+    if df is not None:
+        for field in df.select(*call.columns).schema.fields:
+            check_collation(field)
     if type is None and df is not None and call.columns:
         column_type = df.select(call.columns[0]).schema.fields[0].dataType
         if not has_fixed_result_type(call.function):
@@ -115,13 +132,17 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
     return udaf_spec(call.function, call.label, type, weighted=call.weight is not None)
 
 
-def _column(call: Call, read: UdafSpec) -> Column:
+def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
     """Make the Column; over a window it is another function of Spark's, for there are no lists there."""
 
     def over(window: Any) -> Column:
         return grouped_udaf(read)(call.given, window)
 
-    return _named(list_udf(read)(call.given), call, call.label, over)
+    if isinstance(call.function, aggr.Count) and call.weight is None:
+        counted = F.count(call.given)  # Spark's own counts the same rows
+        return _named(counted.alias(call.label), call, call.label, counted.over)
+    make = iterating_udaf if groups == "large" else list_udf
+    return _named(make(read)(call.given).alias(call.label), call, call.label, over)
 
 
 def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
@@ -167,8 +188,12 @@ def _describe(name: str) -> str:
     where : Column or SQL condition
         Only rows for which it is true.
     type : Spark type or its name, say 'bigint'
-        What the column is read as; needed where the result's type depends on it, unless the function is one of
-        ``A.of(df)``. A value that would change is an error in the job, never rounded.
+        The type that the column is read as. If the result has the type of its column, it is double unless a type is
+        given here or the function is one of ``A.of(df)``. A result that a double cannot hold exactly is an error in the
+        job, as are columns of other types than numbers.
+    groups : "large" or None
+        ``"large"`` aggregates groups of any size, which do not fit into a list, by one Python call per group. Spark
+        allows one such call in an `agg()`, and no other aggregate with it.
 
     Returns
     -------

@@ -7,9 +7,11 @@ Keys and inputs are evaluated by Spark, each once, and cross to Python under the
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,11 +21,13 @@ from aggr import Measure, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
-from spark_udaf.batch.aggregate import aggregate, finish
+from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.running import quoted_column
-from spark_udaf.plan.columns import check_distinct
-from spark_udaf.udaf.call import Call, call_of, text_of
+from spark_udaf.plan.columns import check_collation, check_distinct
+from spark_udaf.udaf.call import Call, call_of, counts_rows, text_of
+from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
 
+_SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window
 
 
@@ -33,6 +37,93 @@ class Grouped:
 
     df: DataFrame
     keys: tuple[Column, ...]
+    totals: Literal["rollup", "cube"] | None = None
+
+    def rollup(self, *keys: Column | str) -> Grouped:
+        """Group by the keys, and by all of them but the last, the last two, and so on, as ``df.rollup`` does.
+
+        Parameters
+        ----------
+        keys : as `group_by` takes them
+
+        Returns
+        -------
+        Grouped
+            Keys that a total leaves out are null in its row.
+
+        Raises
+        ------
+        ValueError
+            If ``group_by`` has been given keys as well.
+
+        Examples
+        --------
+        The docs have one that runs::
+
+            su.group_by(df).rollup("region", "host").agg(aggr.avg("latency_ms"))
+        """
+        return self._with_totals("rollup", keys)
+
+    def cube(self, *keys: Column | str) -> Grouped:
+        """Group by every combination of the keys, as ``df.cube`` does.
+
+        Parameters
+        ----------
+        keys : as `group_by` takes them
+
+        Returns
+        -------
+        Grouped
+            Keys that a combination leaves out are null in its rows.
+
+        Raises
+        ------
+        ValueError
+            If ``group_by`` has been given keys as well.
+
+        Examples
+        --------
+        The docs have one that runs::
+
+            su.group_by(df).cube("host", "shelf").agg(aggr.count())
+        """
+        return self._with_totals("cube", keys)
+
+    def pivot(self, column: Column | str, values: Sequence[Any] | None = None) -> Pivoted:
+        """Turn the values of a column into columns, as ``df.groupBy(…).pivot(…)`` does.
+
+        Parameters
+        ----------
+        column : as a key of `group_by`
+        values : list, optional
+            The values that become columns. Unless given, a job finds them.
+
+        Returns
+        -------
+        Pivoted
+            Whose ``agg`` takes functions.
+
+        Raises
+        ------
+        ValueError
+            After ``rollup`` or ``cube``, as Spark does.
+
+        Examples
+        --------
+        The docs have one that runs::
+
+            su.group_by(df, "host").pivot("status", [200, 500]).agg(aggr.count())
+        """
+        if self.totals is not None:
+            raise ValueError(f"pivot cannot follow {self.totals}; pivot the rows of group_by")
+        return Pivoted(
+            Grouped(self.df, (*self.keys, _expression(self.df, column))), None if values is None else list(values)
+        )
+
+    def _with_totals(self, totals: Literal["rollup", "cube"], keys: Sequence[Column | str]) -> Grouped:
+        if self.keys or self.totals:
+            raise ValueError(f"name all keys in {totals}(…): su.group_by(df).{totals}(…)")
+        return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
     def agg(
         self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
@@ -41,9 +132,10 @@ class Grouped:
 
         Parameters
         ----------
-        calls : what `spark_udaf.functions` or `aggr` gives
+        calls : what `spark_udaf.functions` or `aggr` gives, or Spark's own aggregates
             ``A.dds(F.col("latency_ms") / 1000, [0.99]).alias("p")``, or ``aggr.dds("latency_ms / 1000", [0.99])``. Text
-            is the name of a column, or an expression in Spark's SQL.
+            is the name of a column, or an expression in Spark's SQL. For Spark's own aggregates, such as
+            ``F.max("x")``, Spark reads the DataFrame a second time and joins both answers by the keys.
         having : Column or SQL condition, optional
             Only groups whose keys and results make it true.
         measures : the same by name
@@ -58,8 +150,8 @@ class Grouped:
         Raises
         ------
         ValueError, TypeError
-            For what is no call, two results of one name, a column of a type that a function does not take, or a
-            session window as a key; at once.
+            For anything but calls and Columns, two results of one name, a column of a type that a function does not
+            take, or a session window as a key; at once.
         AnalysisException
             For keys and inputs that Spark's own ``groupBy`` and ``agg`` refuse.
 
@@ -73,22 +165,123 @@ class Grouped:
 
             su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
         """
-        calls_by_name = _named(calls, measures)
-        evaluated = _Columns(self.df, calls_by_name.values())
+        named = self._named(calls, measures)
+        ours = {name: call for name, call in named.items() if isinstance(call, Call | Measure)}
+        built_in = {name: column for name, column in named.items() if isinstance(column, Column)}
+        if not ours:
+            columns = [column.alias(name) for name, column in built_in.items()]
+            answers: DataFrame = self._spark_groups().agg(*columns)
+        else:
+            answers = self._answers(ours, with_set=bool(built_in) and self.totals is not None)
+        if ours and built_in:
+            answers = self._joined(answers, built_in).select(
+                *(quoted_column(name) for name in answers.columns[: len(self.keys)]), *map(quoted_column, named)
+            )
+        if having is None:
+            return answers
+        return answers.where(F.expr(having) if isinstance(having, str) else having)
+
+    def _answers(self, calls: Mapping[str, Call | Measure], with_set: bool = False) -> DataFrame:
+        """Return keys and results of calls; ``with_set``, with the number of the grouping set as the last column."""
+        evaluated = _Columns(self.df, calls.values())
         keys = evaluated.keys(self.keys)
-        check_distinct([*(key.name for key in keys), *calls_by_name], self.df.sparkSession)
-        for name in calls_by_name:
+        check_distinct([*(key.name for key in keys), *calls], self.df.sparkSession)
+        for name in calls:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
-        measures_read = {name: evaluated.measure(call) for name, call in calls_by_name.items()}
+        measures_read = {name: evaluated.measure(call) for name, call in calls.items()}
         evaluated.check_inputs(self.keys)
-        rows, by = evaluated.rows(), [part for key in keys for part in key.parts]
-        answers = finish(aggregate(rows, by, measures_read), measures_read)
+        by = [part for key in keys for part in key.parts]
+        states = aggregate(evaluated.rows(), by, measures_read)
+        set_column = _unlike(_SET, [*states.columns, *calls])
+        if self.totals is not None:
+            parts = [key.parts for key in keys]
+            states = merge(spread_states(states, parts, self._sets, set_column), [*by, set_column])
+        answers = finish(states, measures_read)
         places = {name: quoted_column(name) for name in answers.columns}
-        named = answers.select(*(key.read(places) for key in keys), *(places[name] for name in calls_by_name))
+        columns = [*(key.read(places) for key in keys), *(places[name] for name in calls)]
+        return answers.select(*columns, *([places[set_column].alias(_SET)] if with_set else []))
+
+    @property
+    def _sets(self) -> list[int]:
+        return rollup_sets(len(self.keys)) if self.totals == "rollup" else cube_sets(len(self.keys))
+
+    def _spark_groups(self) -> Any:
+        """Return Spark's own groups of the same rows."""
+        return getattr(self.df, self.totals or "groupBy")(*self.keys)
+
+    def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
+        """Join answers with those of Spark's own aggregates, which have the same groups."""
+        sets = [F.grouping_id()] if self.totals is not None else []
+        names = answers.columns[: len(answers.columns) - len(sets)]  # the set is the last column
+        keys, results = names[: len(self.keys)], names[len(self.keys) :]
+        check_distinct([*names, *built_in], self.df.sparkSession)
+        for name in built_in:
+            if name in keys:
+                raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
+        join_keys = [f"key {place}" for place in range(len(keys) + len(sets))]
+        other_keys = [f"their {name}" for name in join_keys]
+        read = {f"result {place}": name for place, name in enumerate(results)}
+        also_read = {f"built-in {place}": name for place, name in enumerate(built_in)}
+        left = answers.toDF(*join_keys[: len(keys)], *read, *join_keys[len(keys) :])
+        right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*other_keys, *also_read)
+        pairs = zip(map(quoted_column, join_keys), map(quoted_column, other_keys), strict=True)
+        same = [key.eqNullSafe(other) for key, other in pairs]
+        both = left.join(right, functools.reduce(operator.and_, same)) if same else left.crossJoin(right)
+        places = {**dict(zip(join_keys, keys, strict=False)), **read, **also_read}
+        return both.select(*(quoted_column(place).alias(name) for place, name in places.items()))
+
+    def _named(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
+        """Name each call; Spark's own aggregates by the names that Spark gives them."""
+        named = _named(calls, measures)
+        built_in = [column for _, column in named if isinstance(column, Column)]
+        if built_in:
+            spark_names = iter(self._spark_groups().agg(*built_in).columns[len(self.keys) :])
+            own_names = [next(spark_names) if isinstance(call, Column) else None for _, call in named]
+            named = [(name or own, call) for (name, call), own in zip(named, own_names, strict=True)]
+        by_name: dict[str, Call | Measure | Column] = {}
+        for name, call in named:
+            if name in by_name:
+                raise ValueError(f"two results are called {name!r}; name one, say p99={name}")
+            by_name[str(name)] = call
+        return by_name
+
+
+@dataclass(frozen=True)
+class Pivoted:
+    """Rows by keys and a column whose values become columns; `Grouped.pivot` makes it."""
+
+    groups: Grouped
+    values: list[Any] | None
+
+    def agg(
+        self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
+    ) -> DataFrame:
+        """Answer for each group and value.
+
+        Parameters
+        ----------
+        calls, measures, having : as `Grouped.agg` takes them
+
+        Returns
+        -------
+        DataFrame
+            The keys, and a column for each value, ``500``, or value and result, ``500_errors``; null for a group that
+            has no rows of the value.
+
+        Raises
+        ------
+        ValueError, TypeError, AnalysisException
+            As `Grouped.agg`.
+        """
+        answers = self.groups.agg(*calls, having=None, **measures)
+        *keys, pivot = answers.columns[: len(self.groups.keys)]
+        results = [F.first(quoted_column(name)).alias(name) for name in answers.columns[len(self.groups.keys) :]]
+        escaped = pivot.replace("`", "``")
+        pivoted = answers.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*results)
         if having is None:
-            return named
-        return named.where(F.expr(having) if isinstance(having, str) else having)
+            return pivoted
+        return pivoted.where(F.expr(having) if isinstance(having, str) else having)
 
 
 def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
@@ -155,7 +348,7 @@ class _Columns:
         fields = _grouped_by(self._df, columns).schema.fields[: len(columns)]
         for field in fields:
             _check_key(field)
-        names = [f"key {place}" for place in range(len(columns))]
+        names = [self._free(f"key {place}") for place in range(len(columns))]
         evaluated = [column.alias(name) for column, name in zip(columns, names, strict=True)]
         self._df = self._df.select("*", *evaluated)
         keys = []
@@ -205,11 +398,21 @@ class _Columns:
 
     def _add(self, name: str, column: Column) -> str:
         """Add a column under its name, or one like it where that is taken."""
-        taken = {other.lower() for other in (*self._evaluated, *self._read)}
-        while name.lower() in taken:
-            name += "'"
+        name = _unlike(name, (*self._evaluated, *self._read))
         self._evaluated[name] = column
         return name
+
+    def _free(self, name: str) -> str:
+        """Return a name like this one that no column of the DataFrame has."""
+        return _unlike(name, self._rows_in.columns)
+
+
+def _unlike(name: str, existing_names: Iterable[str]) -> str:
+    """Return a name, or one like it if it exists already in either case."""
+    lower = {other.lower() for other in existing_names}
+    while name.lower() in lower:
+        name += "'"
+    return name
 
 
 def _names_in_condition(call: Measure) -> tuple[str, ...]:
@@ -223,6 +426,7 @@ def _check_key(field: StructField) -> None:
             f"group_by cannot group by the session window {field.name!r}, whose ends depend on other rows; "
             "su.aggregate has sessions of one gap: window='session(60m)', time='ts'"
         )
+    check_collation(field)
     if isinstance(field.dataType, ArrayType | MapType):
         raise TypeError(
             f"the key {field.name!r} has type {field.dataType.simpleString()}; keys must be of plain types, or structs "
@@ -235,23 +439,34 @@ def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> D
     return df.groupBy(*keys).agg(F.count(F.lit(1)), *aggregates)
 
 
-def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure]:
-    """Name each call, and refuse what is none."""
-    calls_by_name: dict[str, Call | Measure] = {}
+def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
+    """Pair calls with their names, and Spark's own aggregates with None if they were not given one."""
+    named: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)
-        if attached_call is None and not isinstance(call, Measure):
+        if attached_call is not None:
+            named.append((name or attached_call[1], attached_call[0]))
+        elif isinstance(call, Measure):
+            named.append((name or _own_name(call), _rows_counted(call)))
+        elif isinstance(call, Column):
+            named.append((name, call))
+        else:
             raise TypeError(
-                f"agg takes calls of aggr or of spark_udaf.functions, say aggr.dds('x', [0.99]); got {shown(call)}"
+                "agg takes calls of aggr, of spark_udaf.functions and Spark's own aggregates, say "
+                f"aggr.dds('x', [0.99]); got {shown(call)}"
             )
-        call, own = attached_call if attached_call is not None else (call, f"{call.function.name}({call.column or ''})")
-        name = name or own
-        if name in calls_by_name:
-            raise ValueError(f"two results are called {name!r}; name one, say p99={name}")
-        calls_by_name[name] = call
-    if not calls_by_name:
+    if not named:
         raise ValueError("agg needs at least one call, say p=aggr.dds('latency_ms', [0.99])")
-    return calls_by_name
+    return named
+
+
+def _own_name(measure: Measure) -> str:
+    return f"{measure.function.name}({measure.column or ''})"
+
+
+def _rows_counted(measure: Measure) -> Measure:
+    """Count rows if the measure is ``count("*")``, as in SQL."""
+    return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 
 
 def _expression(df: DataFrame, column_or_text: Column | str) -> Column:

@@ -1,6 +1,7 @@
 """SQL: every registered function as ``aggr_…``, its states, their merges and what can be read from them.
 
 aggr_dds(x, array(0.5D, 0.99D))      the result in one step
+aggr_dds_list(collect_list(x))       the same of a list: thousands of groups a call, mixed with Spark's own aggregates
 aggr_dds_state(x)                    a state for each group …
 aggr_dds_merge(state)                … merged into coarser groups …
 aggr_dds_quantile(state, 0.99)       … and read, as often as one likes
@@ -11,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 
 import aggr
 from aggr import Function, Groups
+from aggr.arguments import is_name, shown
 from aggr.arrow.normalize import with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
@@ -34,22 +36,26 @@ from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
     error_label,
+    groups_of_lists,
     has_fixed_result_type,
     input_kinds,
 )
+from spark_udaf.udaf.list_sql import LIST
 from spark_udaf.versions.sql_function import SqlFunction
 from spark_udaf.versions.sql_udfs import sql_udf
 
 _TYPES = ("bigint", "string", "timestamp")
 
 
-def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
-    """Register every function for SQL, and the data source ``tiltframe``.
+def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) -> list[str]:
+    """Register functions for SQL, and the data source ``tiltframe``.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
+    names : str
+        Functions such as ``"dds"`` and ``"hdr"``; all of them unless given, which takes some seconds.
     types : names of Spark types
         Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double; for
         each of these types there is one more, say ``aggr_min_string`` and ``aggr_sum_bigint``.
@@ -59,7 +65,9 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     list of str
         The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
         ``aggr_f_state(x, parameters…)`` with the parameters that shape the state, ``aggr_f_merge(state)``,
-        ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. first and
+        ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. The first
+        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``; several inputs, or values and
+        weights, are lists of structs. first and
         last take the event time second, as functions of several inputs take these in their order; functions that take
         weights, ``weight => w``. Quantiles come as a
         map from their names, and the numbers of a record but its count as double.
@@ -67,7 +75,7 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     Raises
     ------
     ValueError
-        If a type cannot be read.
+        If a type cannot be read, or there is no function of a name.
 
     Examples
     --------
@@ -79,34 +87,94 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     check_session(spark)
     if isinstance(types, str) or not isinstance(types, Sequence):
         raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
-    udfs: dict[str, SqlFunction] = {}
+    for name in names:
+        if not is_name(name):
+            raise ValueError(f"names must be those of functions, say 'dds'; got {shown(name)}")
     kinds = {name: arrow_type(name) for name in types}
-    for name in [*aggr.names(), *aliases()]:
-        function = aggr.get(name)()
-        try:
-            takes = input_kinds(function)
-            free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
-            udfs |= _family(f"aggr_{name}", function, None if free else pa.float64())
-        except TypeError:  # such as funnel, which gives nothing before it is told its steps
-            continue
-        for word, dtype in kinds.items():
-            if not free and any(dtype.id == taken.id for taken in takes):
-                udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
-    for name in OPERATIONS:
-        dtype = operation_type(name)
-        function_name = f"aggr_{aggr.ApproxCountDistinct.name}_{name}"
-        returns_states = pa.types.is_struct(dtype)
-        udfs[function_name] = SqlFunction(
-            function_name, set_operation(name), dtype, is_aggregate=False, returns_states=returns_states
-        )
+    families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
+    udfs = {name: udf for family in families for name, udf in family.udfs().items()}
     for name, udf in udfs.items():
         spark.udf.register(name, sql_udf(udf))
     register_source(spark)
     return sorted(udfs)
 
 
+@dataclass(frozen=True)
+class Family:
+    """The SQL functions of a function that reads its column as a type."""
+
+    name: str
+    function: Function
+    dtype: pa.DataType | None
+
+    @property
+    def aggregates(self) -> tuple[str, ...]:
+        """The names of the functions that aggregate rows; each has a form for lists."""
+        return (self.name, f"{self.name}_state", f"{self.name}_merge")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all functions of the family."""
+        readers = ["finish", *accessors_of(type(self.function))]
+        if self.name == f"aggr_{aggr.ApproxCountDistinct.name}":
+            readers += OPERATIONS
+        lists = (f"{name}{LIST}" for name in self.aggregates)
+        return (*self.aggregates, *lists, *(f"{self.name}_{reader}" for reader in readers))
+
+    def udfs(self) -> dict[str, SqlFunction]:
+        """Make the functions, by their names in SQL."""
+        udfs = _family(self.name, self.function, self.dtype)
+        if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
+            return udfs
+        for operation in OPERATIONS:
+            name, dtype = f"{self.name}_{operation}", operation_type(operation)
+            returns_states = pa.types.is_struct(dtype)
+            udfs[name] = SqlFunction(
+                name, set_operation(operation), dtype, is_aggregate=False, returns_states=returns_states
+            )
+        return udfs
+
+
+def families(types: Sequence[str] = _TYPES) -> list[Family]:
+    """List the families of all functions."""
+    kinds = {name: arrow_type(name) for name in types}
+    return [family for name in _all_names() for family in _families(name, kinds, is_chosen=False)]
+
+
+def _all_names() -> list[str]:
+    return [*aggr.names(), *aliases()]
+
+
+def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> list[Family]:
+    """List the families of a function: one that reads any column or doubles, and one for each type that it depends on.
+
+    A function without results before it is given its parameters, such as funnel, has none.
+    """
+    try:
+        function = aggr.get(name)()
+        input_types = input_kinds(function)
+        _ = UdafSpec(function, name, input_types[0]).result
+        is_free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
+    except aggr.UnknownFunction as error:
+        raise ValueError(str(error)) from None
+    except TypeError:
+        if is_chosen:
+            raise ValueError(
+                f"{name} has no result in SQL before its parameters are known; write su.group_by"
+            ) from None
+        return []
+    families_of_types = [Family(f"aggr_{name}", function, None if is_free else pa.float64())]
+    for word, dtype in kinds.items():
+        if not is_free and any(dtype.id == input_type.id for input_type in input_types):
+            families_of_types.append(
+                Family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
+            )
+    return families_of_types
+
+
 def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
-    plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
+    plain = UdafSpec(function, name, dtype, assumed=dtype == pa.float64())
+    states = UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]  # in the order of the call
@@ -120,10 +188,29 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         applied, values, weights = _apply_parameters(states, list(function.state_parameters), positional, named)
         return applied.results(values, weights)[0]
 
+    def whole_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        applied, values, groups = _of_lists(plain, parameters, positional, named)
+        return sql_column(applied.of_columns(values, groups), result)
+
+    def reduced_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        applied, values, groups = _of_lists(states, list(function.state_parameters), positional, named)
+        return applied.of_columns(values, groups)
+
+    def merged_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        with error_label(f"{name}_merge{LIST}"):
+            lists, parameters = _column(positional)
+            _constants([], parameters, named)
+            column, groups = groups_of_lists(lists)
+            merged_states = _own(function, column).merge(column, groups)
+            has_state = np.bincount(groups.ids[_is_valid(column)], minlength=groups.n) > 0
+            return merged_states.take(pa.array(np.arange(groups.n), mask=~has_state))
+
     def merged(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         with error_label(f"{name}_merge"):
             column, rest = _column(positional)
             _constants([], rest, named)
+            if column.null_count == len(column):  # null is the identity, whatever its parameters
+                return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 
     def finished(*positional: pa.Array, **named: pa.Array) -> pa.Array:
@@ -140,11 +227,49 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         f"{name}_merge": SqlFunction(f"{name}_merge", merged, state, is_aggregate=True, returns_states=True),
         f"{name}_finish": SqlFunction(f"{name}_finish", finished, result, is_aggregate=False),
     }
+    of_lists = [
+        SqlFunction(f"{name}{LIST}", whole_lists, result, is_aggregate=False, input_count=0),
+        SqlFunction(
+            f"{name}_state{LIST}", reduced_lists, state, is_aggregate=False, returns_states=True, input_count=0
+        ),
+        SqlFunction(f"{name}_merge{LIST}", merged_lists, state, is_aggregate=False, returns_states=True, input_count=0),
+    ]
+    family |= {function_of_lists.name: function_of_lists for function_of_lists in of_lists}
     accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
     return family | {
         whole_name: SqlFunction(whole_name, _accessor(accessor), result_type(accessor), is_aggregate=False)
         for whole_name, accessor in accessors.items()
     }
+
+
+def _of_lists(
+    spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
+) -> tuple[UdafSpec, pa.Array, Groups]:
+    """Apply the parameters that SQL gave as columns; of lists of structs, the fields are the inputs and weights."""
+    with error_label(spec.label + LIST):
+        lists, parameters = _column(positional)
+        if not pa.types.is_list(lists.type):
+            raise TypeError(f"it takes lists, say {spec.label}{LIST}(collect_list(x)); got {lists.type}")
+        values, groups = groups_of_lists(lists)
+        constants = _constants(names, parameters, named)
+        inputs = spec.function.inputs
+        fields_of_rows = values.type.num_fields if pa.types.is_struct(values.type) else 1
+        is_weighted = spec.function.takes_weights and fields_of_rows == len(inputs) + 1
+        applied = replace(spec, function=replace(spec.function, **constants), weighted=is_weighted)
+        if len(applied.names) == 1:
+            return applied, values, groups
+        if fields_of_rows != len(applied.names):
+            raise TypeError(
+                f"it takes lists of structs, say {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); got "
+                f"{lists.type}"
+            )
+        rows = pa.StructArray.from_arrays(values.flatten(), names=list(applied.names), mask=values.is_null())
+        return applied, rows, groups
+
+
+def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
+    is_valid: np.ndarray[Any, Any] = column.is_valid().to_numpy(zero_copy_only=False)
+    return is_valid
 
 
 def _own(function: Function, states: pa.Array) -> Function:

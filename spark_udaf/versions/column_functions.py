@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spark_udaf.versions.arrow_types import parse_type
-from spark_udaf.versions.features import has_arrow_udf
+from spark_udaf.versions.features import has_arrow_udf, has_iterating_aggregate, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -61,6 +61,27 @@ def window_function(
     from spark_udaf.versions import pandas_functions
 
     return pandas_functions.window_function(function, dtype)
+
+
+def iterating_function(
+    function: Callable[[Iterator[pa.Array]], pa.Scalar], dtype: DataType
+) -> Callable[[Column], Column]:
+    """Return a function of a Column that aggregates each group from an iterator over its rows.
+
+    Raises ``ValueError`` if PySpark cannot do that.
+    """
+    if not has_iterating_aggregate():
+        refuse("groups='large'", "4.2", "use su.group_by(df, …).agg(…)")
+    from pyspark.sql.pandas import functions
+
+    def call(batches: Iterator[pa.Array]) -> Any:
+        return function(batches)
+
+    call.__annotations__ = {"batches": Iterator[pa.Array], "return": pa.Scalar}
+    call.__name__ = function.__name__
+    make: Any = functions.arrow_udf
+    udf: Callable[[Column], Column] = make(call, dtype)
+    return udf
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:

@@ -30,6 +30,14 @@ def has_arrow_udf() -> bool:
 
 
 @cache
+def has_iterating_aggregate() -> bool:
+    """Return whether ``arrow_udf`` can aggregate a group from an iterator over its rows (4.2)."""
+    from pyspark.util import PythonEvalType
+
+    return hasattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF")
+
+
+@cache
 def has_data_source() -> bool:
     """Return whether PySpark has data sources that are written in Python (4.0)."""
     return importlib.util.find_spec("pyspark.sql.datasource") is not None

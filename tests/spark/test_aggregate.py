@@ -90,8 +90,16 @@ def test_finish_and_accessors_read_states(df, rows):
 
     states = su.aggregate(df, ["host"], MEASURES)
     results = su.finish(states, MEASURES | {"d": aggr.dds("x", [0.25])}).toArrow().sort_by("host").to_pylist()
-    asked = [su.quantile("d", 0.25), su.quantile("h", 1), su.rank("h", 1e12), su.mean("sd"), su.stdev("sd", 0)]
-    read = states.select("host", *asked, su.count("n"), su.count("d"), su.stdev("h"), su.rank("d", 0.0))
+    asked = [
+        su.states.quantile("d", 0.25),
+        su.states.quantile("h", 1),
+        su.states.rank("h", 1e12),
+        su.states.mean("sd"),
+        su.states.stdev("sd", 0),
+    ]
+    read = states.select(
+        "host", *asked, su.states.count("n"), su.states.count("d"), su.states.stdev("h"), su.states.rank("d", 0.0)
+    )
     for row, wanted in zip(sorted(read.collect(), key=lambda r: (r[0] is None, r[0] or "")), results, strict=True):
         part = rows.filter(rows["host"].is_null() if row[0] is None else pc.equal(rows["host"], row[0]))
         i, x = part["i"].to_numpy(), part["x"].drop_null().to_numpy()
@@ -112,7 +120,11 @@ def test_accessors_add_no_exchange(df, capsys):
 
     states = su.aggregate(df, ["host"], MEASURES)
     plans = []
-    for frame in (states, su.finish(states, MEASURES), states.select(su.quantile("d", 0.5), su.mean("sd"))):
+    for frame in (
+        states,
+        su.finish(states, MEASURES),
+        states.select(su.states.quantile("d", 0.5), su.states.mean("sd")),
+    ):
         frame.explain()
         plans.append(capsys.readouterr().out.count("Exchange "))
     assert plans[0] == plans[1] == plans[2]
@@ -155,9 +167,9 @@ def test_interchange_columns(df):
         (lambda su, df: su.aggregate(3, ["host"], MEASURES), TypeError, "give a Spark DataFrame"),
         (lambda su, df: su.merge(df, ["host"]), ValueError, "there are no states to merge among"),
         (lambda su, df: su.finish(df, MEASURES), ValueError, "these are not states of n"),
-        (lambda su, df: su.quantile("d", 2), ValueError, "a quantile must be"),
-        (lambda su, df: su.rank("d", math.nan), ValueError, "rank needs a number"),
-        (lambda su, df: su.stdev("d", -1), ValueError, "ddof must be"),
+        (lambda su, df: su.states.quantile("d", 2), ValueError, "a quantile must be"),
+        (lambda su, df: su.states.rank("d", math.nan), ValueError, "rank needs a number"),
+        (lambda su, df: su.states.stdev("d", -1), ValueError, "ddof must be"),
         (lambda su, df: su.scan_parquet(df.sparkSession, "/nowhere/at/all"), FileNotFoundError, "nothing at"),
         (lambda su, df: su.scan_parquet(df.sparkSession, []), ValueError, "name at least one file"),
         (lambda su, df: su.scan_parquet(df.sparkSession, "x", rows_per_task=0), ValueError, "rows_per_task must be"),
@@ -174,7 +186,7 @@ def test_an_accessor_that_does_not_fit_names_those_that_do(df):
     import spark_udaf as su
 
     with pytest.raises(Exception, match="states of var have no quantile; they have mean, stdev, count"):
-        su.aggregate(df, ["host"], MEASURES).select(su.quantile("sd", 0.5)).collect()
+        su.aggregate(df, ["host"], MEASURES).select(su.states.quantile("sd", 0.5)).collect()
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +246,7 @@ def test_a_row_group_that_cannot_match_is_not_read(spark, tmp_path):
     pq.write_table(pa.table({"x": np.arange(10_000)}), tmp_path / "x.parquet", row_group_size=1000)
     scan = su.scan_parquet(spark, str(tmp_path), filters=[("x", ">=", 8500)])
     assert [piece.groups for task in scan.tasks for piece in task] == [[8, 9]]
-    assert su.aggregate(scan, [], {"n": aggr.count()}).select(su.count("n")).first()[0] == 1500
+    assert su.aggregate(scan, [], {"n": aggr.count()}).select(su.states.count("n")).first()[0] == 1500
 
 
 @pytest.mark.long
@@ -242,10 +254,10 @@ def test_columns_that_come_late_and_stores_by_uri(spark, rows, folder):
     import spark_udaf as su
 
     late = su.aggregate(su.scan_parquet(spark, folder.as_uri()), [], {"n": aggr.count("late")})
-    assert late.select(su.count("n")).first()[0] == 2000
+    assert late.select(su.states.count("n")).first()[0] == 2000
     inside = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
     some = su.aggregate(su.scan_parquet(spark, "shelf=2", filesystem=inside), [], {"n": aggr.count()})
-    assert some.select(su.count("n")).first()[0] == pc.sum(pc.equal(rows["shelf"], 2)).as_py()
+    assert some.select(su.states.count("n")).first()[0] == pc.sum(pc.equal(rows["shelf"], 2)).as_py()
 
 
 def test_what_cannot_be_scanned_is_told_in_a_sentence(spark, folder, tmp_path):

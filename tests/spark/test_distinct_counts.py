@@ -79,11 +79,11 @@ def test_set_operations_are_the_local_ones(spark, df):
     name = "aggr_approx_count_distinct"
     for operation in ("union", "intersection", "difference", "jaccard"):
         expected = getattr(set_operations, operation)(a, b)
-        columns = states.select(getattr(su, operation)("a", "b").alias("r")).toArrow()["r"].combine_chunks()
+        columns = states.select(getattr(su.states, operation)("a", "b").alias("r")).toArrow()["r"].combine_chunks()
         in_sql = spark.sql(f"SELECT {name}_{operation}(a, b) AS r FROM sets").toArrow()["r"].combine_chunks()
         assert columns.to_pylist() == in_sql.to_pylist() == expected.to_pylist()
     expected = bounds(a, 3).to_pylist()
-    assert states.select(su.bounds("a", 3).alias("r")).toArrow()["r"].to_pylist() == expected
+    assert states.select(su.states.bounds("a", 3).alias("r")).toArrow()["r"].to_pylist() == expected
     assert spark.sql(f"SELECT {name}_bounds(a, 3) AS r FROM sets").toArrow()["r"].to_pylist() == expected
     assert spark.sql(f"SELECT {name}_bounds(a) AS r FROM sets").toArrow()["r"].to_pylist() == bounds(a).to_pylist()
     with pytest.raises(Exception, match=r"union: these are not states|no registered function has states"):

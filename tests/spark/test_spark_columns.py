@@ -82,7 +82,7 @@ def test_columns_may_be_called_anything(spark, odd, tmp_path):
     for given in (plain, scan):
         merged = su.merge(su.aggregate(given, ["a.b", "t.s"], few), ["a.b"])
         assert {r["a.b"]: r["m.n"] for r in su.finish(merged, few).toArrow().to_pylist()} == wanted
-        assert sorted(r[0] for r in merged.select(su.mean("`m.n`")).collect()) == [49.0, 49.5, 50.0]
+        assert sorted(r[0] for r in merged.select(su.states.mean("`m.n`")).collect()) == [49.0, 49.5, 50.0]
 
 
 @pytest.mark.spark
@@ -141,7 +141,7 @@ def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
     assert sorted(su.finish(states, frame).toArrow().column("s").to_pylist()) == [20.0, 25.0]
     wider = states.selectExpr("*", "INTERVAL '1' YEAR AS ym")
     assert su.finish(wider, frame).count() == 2
-    assert su.merge(wider, []).select(su.mean("s")).first()[0] == 4.5
+    assert su.merge(wider, []).select(su.states.mean("s")).first()[0] == 4.5
     store = FrameStore(tmp_path / "s", frame)
     assert su.append(wider, store, "w", 1)
     assert su.rollup_into(df, store, "v", 1)
@@ -217,7 +217,7 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
         "1d": 100,
     }
     one = su.merge(states.where("level = '1m'"), [])
-    assert one.select(su.count("n")).collect() == [(100,)]
+    assert one.select(su.states.count("n")).collect() == [(100,)]
     assert one.columns == ["n"]
 
 

@@ -1,0 +1,70 @@
+"""bounded_list: Spark's lists of each group's values, which fail before they fill the JVM's memory.
+
+    collect_list(x)                                     all values of a group
+    sum(if x is not null: longest interval / limit)     overflows at the limit, in the tasks that fill the list
+
+Spark cannot bound a list, but an aggregate in the same query can fail: the sum is evaluated for the same rows as the
+list, in partial aggregation as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from spark_udaf.udaf.list_errors import explain_overflow
+
+_BYTES_PER_VALUE = 128  # in the JVM: boxed, in an array that grows, and serialized as well
+_LEAST_VALUES = 100_000
+_DEFAULT_HEAP = "1g"  # of an executor, by Spark's documentation
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def bounded_list(values: Column, label: str) -> Column:
+    """Return the list of each group's values; too many fail the job.
+
+    Parameters
+    ----------
+    values : Column
+        Null in the rows that the list leaves out.
+    label : str
+        The call, for the error.
+    """
+    limit = most_values(SparkSession.getActiveSession())
+    explain_overflow(label, limit)
+    bound = F.sum(F.when(values.isNotNull(), F.expr(interval_step(limit))))
+    return F.when(bound.isNotNull(), F.collect_list(values)).otherwise(F.array())
+
+
+def interval_step(limit: int) -> str:
+    """Write an interval whose sum overflows after this number of rows, whether or not ``ANSI`` is set."""
+    return f"INTERVAL '{(2**63 - 1) // 1_000_000 // limit}' SECOND"
+
+
+def most_values(spark: SparkSession | None) -> int:
+    """Return how many values of a group fit into the heap of a task; a part of the default heap without a session."""
+    conf: Any = None if spark is None else spark.conf
+    if conf is None:
+        return _LEAST_VALUES
+    local = str(conf.get("spark.master", "") or "").startswith("local")
+    heap = conf.get("spark.driver.memory" if local else "spark.executor.memory", None) or _DEFAULT_HEAP
+    cores = conf.get("spark.executor.cores", None) or (_local_cores(conf) if local else 1)
+    return max(_LEAST_VALUES, memory_bytes(str(heap)) // int(cores) // _BYTES_PER_VALUE)
+
+
+def memory_bytes(text: str) -> int:
+    """Read an amount of memory as Spark's settings write it.
+
+    >>> memory_bytes("4g"), memory_bytes("512m")
+    (4294967296, 536870912)
+    """
+    parsed = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
+    return memory_bytes(_DEFAULT_HEAP) if parsed is None else int(parsed[1]) * _UNITS[parsed[2]]
+
+
+def _local_cores(conf: Any) -> int:
+    cores = re.search(r"\[\s*(\d+)", str(conf.get("spark.master", "")))
+    return 2 if cores is None else int(cores[1])

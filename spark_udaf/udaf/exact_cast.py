@@ -1,0 +1,83 @@
+"""exact_cast: results as doubles, if the type of a column is not known before its rows are, and never rounded."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+_DIGITS_OF_INT64 = 18  # the digits of decimals that fit into int64
+_EXACT_WHOLE = 2**53  # doubles hold every whole number up to it
+
+
+def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast values, and those inside of lists and structs, to a type that differs in its kinds of numbers only.
+
+    Parameters
+    ----------
+    values : array
+    target : the same type, doubles in place of other numbers
+
+    Raises
+    ------
+    ValueError
+        For a value that a double does not hold exactly: a whole number beyond 2^53, or digits of a decimal.
+
+    Examples
+    --------
+    >>> exact_cast(pa.array([Decimal("0.50"), None]), pa.float64()).to_pylist()
+    [0.5, None]
+    >>> exact_cast(pa.array([Decimal("0.10")]), pa.float64())
+    Traceback (most recent call last):
+    ValueError: a double cannot hold 0.10 exactly
+    """
+    dtype = values.type
+    if dtype == target:
+        return values
+    if pa.types.is_struct(dtype):
+        parts = [exact_cast(part, field.type) for part, field in zip(values.flatten(), target, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(target), mask=values.is_null())
+    if pa.types.is_list(dtype):
+        lengths = values.value_lengths().fill_null(0).to_numpy()
+        offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+        elements = exact_cast(values.flatten(), target.value_type)
+        return pa.ListArray.from_arrays(offsets, elements, target, mask=values.is_null())
+    if pa.types.is_decimal(dtype) and pa.types.is_floating(target):
+        return _doubles_of_decimals(values)
+    if pa.types.is_integer(dtype) and pa.types.is_floating(target):
+        return _doubles_of_whole_numbers(values)
+    return values.cast(target)
+
+
+def _doubles_of_whole_numbers(values: pa.Array) -> pa.Array:
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero((numbers > _EXACT_WHOLE) | (numbers < -_EXACT_WHOLE)):
+        if int(float(numbers[row])) != int(numbers[row]):
+            raise ValueError(f"a double cannot hold {numbers[row]} exactly")
+    return pa.array(numbers.astype(np.float64), mask=is_null)
+
+
+def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
+    """Cast decimals: n / 10^s is a double if 5^s divides n, and the quotient is exact."""
+    dtype = decimals.type
+    is_null = decimals.is_null().to_numpy(zero_copy_only=False)
+    scale = dtype.scale
+    if dtype.precision > _DIGITS_OF_INT64 or scale < 0:
+        return pa.array([None if value is None else _double(value) for value in decimals.to_pylist()], pa.float64())
+    plain = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
+    words = np.frombuffer(plain.buffers()[1], np.int64).reshape(-1, 2)  # of 128 bits, the low half first
+    unscaled = words[plain.offset : plain.offset + len(plain), 0]
+    quotients, remainders = np.divmod(unscaled, 5**scale)
+    is_inexact = (remainders != 0) | (np.abs(quotients) > _EXACT_WHOLE)
+    for row in np.flatnonzero(is_inexact):
+        _double(decimals[int(row)].as_py())
+    return pa.array(np.ldexp(quotients.astype(np.float64), -scale), mask=is_null)
+
+
+def _double(value: Decimal) -> float:
+    double = float(value)
+    if Decimal(double) != value:
+        raise ValueError(f"a double cannot hold {value} exactly")
+    return double

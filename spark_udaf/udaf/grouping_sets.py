@@ -1,0 +1,60 @@
+"""Grouping sets: the totals of rollup and cube, merged from the states of the finest groups.
+
+host   shelf   states        host   shelf   set   states
+a      1       s       ──▶   a      1       0     s
+a      2       t             a      2       0     t
+                             a      null    1     s, t
+                             null   null    3     s, t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_udaf.batch.running import quoted_column
+
+
+def rollup_sets(keys: int) -> list[int]:
+    """Number the sets of a rollup as Spark's ``grouping_id`` does: a bit for each key left out, the last lowest.
+
+    >>> rollup_sets(2)
+    [0, 1, 3]
+    """
+    return [(1 << left_out) - 1 for left_out in range(keys + 1)]
+
+
+def cube_sets(keys: int) -> list[int]:
+    """Number the sets of a cube.
+
+    >>> cube_sets(2)
+    [0, 1, 2, 3]
+    """
+    return list(range(1 << keys))
+
+
+def spread_states(
+    states: DataFrame, parts_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
+) -> DataFrame:
+    """Repeat each row of states once for each grouping set, null in the keys that the set leaves out.
+
+    Parameters
+    ----------
+    states : DataFrame
+        One row per group of all keys.
+    parts_of_keys : the columns of each key
+    sets : as `rollup_sets` or `cube_sets` numbers them
+    set_column : the name of the column that receives the number of the set
+    """
+    key_of = {part: place for place, parts in enumerate(parts_of_keys) for part in parts}
+    repeated = states.withColumn(set_column, F.explode(F.array(*map(F.lit, sets))))
+    number = quoted_column(set_column)
+    columns: Mapping[str, Column] = {name: quoted_column(name) for name in states.columns}
+    last = len(parts_of_keys) - 1
+    key_values = {
+        name: F.when(number.bitwiseAND(1 << (last - key_of[name])) == 0, column) if name in key_of else column
+        for name, column in columns.items()
+    }
+    return repeated.select(*(column.alias(name) for name, column in key_values.items()), number)

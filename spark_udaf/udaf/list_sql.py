@@ -1,0 +1,186 @@
+"""list_sql: a query whose calls of our functions read lists, so that Spark combines them with everything else.
+
+    SELECT k, aggr_dds(x) FILTER (WHERE y > 0), max(x) FROM t GROUP BY k
+    SELECT k, aggr_dds_list(collect_list(x) FILTER (WHERE y > 0)), max(x) FROM t GROUP BY k
+
+Only the calls change. The other text of the query is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import Token, TokenType
+
+import aggr
+from aggr.function import WEIGHT, Function
+from spark_udaf.udaf.bounded_lists import interval_step
+from spark_udaf.udaf.list_errors import explain_overflow
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+LIST = "_list"  # the suffix of functions of lists
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call in the text of a query."""
+
+    name: str
+    function: Function
+    start: int
+    end: int
+    arguments: Sequence[str]
+    condition: str  # the text FILTER (…), or nothing
+    is_distinct: bool
+
+
+def with_lists(query: str, functions: Mapping[str, Function], most_values: int) -> tuple[str, set[str]]:
+    """Return a query whose calls read lists, and the names of the functions that it calls.
+
+    Parameters
+    ----------
+    query : str
+        In Spark's SQL.
+    functions : the function of each SQL name that aggregates rows, ``aggr_dds`` and ``aggr_dds_state`` for example
+    most_values : int
+        The number of values that a list may have.
+
+    Raises
+    ------
+    ValueError
+        For a text that cannot be read, or ``DISTINCT`` in a call of a function with several inputs.
+    """
+    try:
+        tokens = sqlglot.tokenize(query, read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise ValueError(f"cannot read the query: {str(error).splitlines()[0]}") from None
+    results = _starts_of_results(tokens)
+    called: set[str] = set()
+    parts: list[str] = []
+    after = 0
+    for place, token in enumerate(tokens):
+        name = token.text.lower()
+        is_call = place + 1 < len(tokens) and tokens[place + 1].token_type == TokenType.L_PAREN
+        if token.start < after or not is_call or not name.startswith("aggr_"):
+            continue
+        if name not in functions:
+            called.add(name)
+            continue
+        call = _read_call(query, tokens, place, functions[name])
+        if call is None:  # over a window, where Spark has no lists
+            called.add(name)
+            continue
+        inner = [with_lists(argument, functions, most_values) for argument in call.arguments]
+        called.update(*(names for _, names in inner))
+        text, function_name = _list_call(call, [argument for argument, _ in inner], most_values)
+        called.add(function_name)
+        if place in results and tokens[place].start == call.start and _ends_result(tokens, call.end):
+            name_in_spark = query[call.start : call.end].replace("`", "``")
+            text += f" AS `{name_in_spark}`"
+        parts += [query[after : call.start], text]
+        after = call.end
+    return "".join([*parts, query[after:]]), called
+
+
+def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
+    """Return the places in SELECT clauses at which a result begins."""
+    starts: set[int] = set()
+    is_select = [False]  # of each open bracket, whether it is in a SELECT clause
+    for place, token in enumerate(tokens):
+        if token.token_type in _OPENING:
+            is_select.append(False)
+        elif token.token_type in _CLOSING:
+            is_select = is_select[:-1] or [False]
+        elif token.token_type == TokenType.SELECT:
+            is_select[-1] = True
+            starts.add(place + 1)
+        elif token.token_type == TokenType.FROM:
+            is_select[-1] = False
+        elif token.token_type == TokenType.COMMA and is_select[-1]:
+            starts.add(place + 1)
+    return starts
+
+
+def _ends_result(tokens: Sequence[Token], end: int) -> bool:
+    """Return whether a result ends with the text before this position, without a name of its own."""
+    following = next((token for token in tokens if token.start >= end), None)
+    return following is None or following.token_type in (TokenType.COMMA, TokenType.FROM, *_CLOSING)
+
+
+def _read_call(query: str, tokens: Sequence[Token], place: int, function: Function) -> _Call | None:
+    first = place + 2
+    last = _closing(tokens, place + 1)
+    is_distinct = tokens[first].token_type == TokenType.DISTINCT
+    cuts = [first + is_distinct, *_commas(tokens, first, last)]
+    end_places = [*cuts[1:], last]
+    starts = [cuts[0], *(cut + 1 for cut in cuts[1:])]
+    pieces = zip(starts, end_places, strict=True)
+    arguments = [query[tokens[start].start : tokens[end - 1].end + 1] for start, end in pieces if start < end]
+    condition, end = "", last
+    if last + 1 < len(tokens) and tokens[last + 1].text.upper() == "FILTER":
+        end = _closing(tokens, last + 2)
+        condition = query[tokens[last + 1].start : tokens[end].end + 1]
+    if end + 1 < len(tokens) and tokens[end + 1].text.upper() == "OVER":
+        return None
+    return _Call(
+        name=tokens[place].text.lower(),
+        function=function,
+        start=tokens[place].start,
+        end=tokens[end].end + 1,
+        arguments=arguments,
+        condition=condition,
+        is_distinct=is_distinct,
+    )
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    """Return the place of the bracket that closes the one at a place."""
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
+        if not depth:
+            return place
+    raise ValueError(f"the call of {tokens[opening - 1].text} has no closing parenthesis")
+
+
+def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
+    depth, places = 0, []
+    for place in range(first, last):
+        depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
+        if not depth and tokens[place].token_type == TokenType.COMMA:
+            places.append(place)
+    return places
+
+
+def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
+    """Write the call over a list; counts of rows and values are Spark's own."""
+    distinct = "DISTINCT " if call.is_distinct else ""
+    if call.name == f"aggr_{aggr.Count.name}" and len(arguments) == 1:
+        return " ".join(filter(None, [f"count({distinct}{arguments[0]})", call.condition])), "count"
+    weights = [argument for argument in arguments if argument.split("=>")[0].strip().lower() == WEIGHT]
+    plain = [argument for argument in arguments if argument not in weights]
+    is_merge = call.name.endswith("_merge")
+    inputs = 1 if is_merge else len(call.function.inputs)
+    values, parameters = plain[:inputs], plain[inputs:]
+    if call.is_distinct and (inputs > 1 or weights):
+        raise ValueError(f"{call.name} takes several columns, and DISTINCT is of one; write a subquery with DISTINCT")
+    row = values[0] if values else "1"
+    if inputs > 1 or weights:
+        fields = [*values, *(weight.split("=>", 1)[1] for weight in weights)]
+        names = [*call.function.inputs[: len(values)], *([WEIGHT] if weights else [])]
+        row = "named_struct(" + ", ".join(f"'{name}', {field}" for name, field in zip(names, fields, strict=True)) + ")"
+    collected = f"collect_{'set' if call.is_distinct else 'list'}({row})"
+    listed = " ".join(filter(None, [collected, call.condition]))
+    if not call.is_distinct:
+        bound = " ".join(filter(None, [_bound(call.name, row, most_values), call.condition]))
+        listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"  # the sum is null if there are no values
+    return f"{call.name}{LIST}({', '.join([listed, *parameters])})", f"{call.name}{LIST}"
+
+
+def _bound(name: str, row: str, most_values: int) -> str:
+    """Write an aggregate that fails beyond this number of values."""
+    explain_overflow(name, most_values)
+    return f"sum(IF(({row}) IS NOT NULL, {interval_step(most_values)}, INTERVAL '0' SECOND))"

@@ -1,0 +1,89 @@
+"""sql: queries in Spark's SQL that call our functions, or that a store answers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from pyspark.sql import DataFrame, SparkSession
+
+from aggr import Function
+from aggr.arguments import is_name, shown
+from spark_udaf.store.rewritten_sql import store_sql
+from spark_udaf.udaf.bounded_lists import most_values
+from spark_udaf.udaf.list_sql import with_lists
+from spark_udaf.udaf.sql import Family, families
+from spark_udaf.versions.sql_udfs import sql_udf
+from tiltframe import FrameStore
+
+
+def sql(
+    first: SparkSession | str, second: str | FrameStore | None = None, spark: SparkSession | None = None
+) -> DataFrame:
+    """Run a query with our functions, ``su.sql(spark, query)``, or answer one from a store, ``su.sql(query, store)``.
+
+    Parameters
+    ----------
+    first, second : a session and a query, or a query and a store
+        A query of a session is any query in Spark's SQL. Its calls of ``aggr_dds(x)`` and the like may be mixed
+        with Spark's own aggregates and have ``DISTINCT`` and ``FILTER (WHERE …)``, and are registered when needed.
+        Each call reads a list of its group's values, so that Python is called once for thousands of groups.
+
+        A query that a store answers is ``SELECT … FROM table [WHERE …] [GROUP BY …] [HAVING …] [ORDER BY …] [LIMIT n]``
+        of a table or view of the session. Groups are ``window(ts, '1 hour')`` or ``date_trunc('hour', ts)``, and keys
+        of the frame; conditions compare keys, or the time with moments at which a window begins, by ``>=`` and ``<``;
+        aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store has the
+        table's rows; driver and tasks must reach it.
+    spark : SparkSession, optional
+        For a query and a store, the active session unless given.
+
+    Returns
+    -------
+    DataFrame
+        From a store, with the names and types that ``spark.sql(query)`` has.
+
+    Raises
+    ------
+    ValueError
+        If the store cannot give the very same answer: a sentence says which part of the query is why. For ``DISTINCT``
+        in a call of a function of several columns.
+    TypeError
+        For anything else than these two forms.
+    AnalysisException
+        For a query that Spark refuses.
+
+    Guarantee
+    ---------
+    From a store, equal to ``spark.sql(query)`` over the rows that the store has. With a session, a group whose list
+    does not fit into the memory of a task ends the query with a sentence that names the call.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.sql(spark, "SELECT host, max(ms), aggr_dds(ms) FILTER (WHERE status = 200) FROM requests GROUP BY host")
+        su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)
+    """
+    if isinstance(first, str):
+        if second is None or isinstance(second, str):
+            raise TypeError("give su.sql(spark, query), or su.sql(query, store) for an answer from a store")
+        return store_sql(first, second, spark)
+    if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
+        raise TypeError(f"give su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
+    functions, makers = _functions()
+    text, called = with_lists(str(second), functions, most_values(first))
+    for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():
+        for name, udf in family.udfs().items():
+            if name in called:
+                first.udf.register(name, sql_udf(udf))
+    return first.sql(text)
+
+
+@cache
+def _functions() -> tuple[dict[str, Function], dict[str, Family]]:
+    """Return the function of each SQL name that aggregates rows, and the family of every SQL name."""
+    functions: dict[str, Function] = {}
+    makers: dict[str, Family] = {}
+    for family in families():
+        functions |= dict.fromkeys(family.aggregates, family.function)
+        makers |= dict.fromkeys(family.names, family)
+    return functions, makers

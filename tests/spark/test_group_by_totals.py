@@ -1,0 +1,83 @@
+"""rollup, cube, pivot and Spark's own aggregates in `su.group_by`: the rows of Spark's own grouping."""
+
+from __future__ import annotations
+
+import pytest
+
+import aggr
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    return spark.sql("""
+        SELECT IF(id % 5 = 0, NULL, 'h' || id % 3) AS host, struct(id % 2 AS shelf) AS place,
+               IF(id % 7 = 0, NULL, CAST(id AS double)) AS x, id AS `a.b`
+        FROM range(60)""").repartition(3)
+
+
+def same(ours, spark_rows) -> bool:
+    return sorted(map(str, ours.collect())) == sorted(map(str, spark_rows.collect()))
+
+
+@pytest.mark.parametrize("totals", ["rollup", "cube"])
+def test_totals_are_those_of_spark(df, totals):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    ours = getattr(su.group_by(df), totals)("host", "place")
+    theirs = getattr(df, totals)("host", "place")
+    wanted = theirs.agg(F.count("x").alias("n"), F.max("x").alias("hi"))
+    assert same(ours.agg(n=aggr.count("x"), hi=aggr.max("x")), wanted)
+    mixed = ours.agg(n=aggr.count("x"), hi=F.max("x"))
+    assert mixed.columns == wanted.columns
+    assert same(mixed, wanted)
+    assert same(ours.agg(F.count("x").alias("n"), F.max("x").alias("hi")), wanted)
+
+
+def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_calls(df):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    found = su.group_by(df, "host", "place").agg(F.max("x"), A.max("x").alias("hi"), m=F.sum("`a.b`"), n=aggr.count())
+    wanted = df.groupBy("host", "place").agg(
+        F.max("x"), F.max("x").alias("hi"), F.sum("`a.b`").alias("m"), F.count("*").alias("n")
+    )
+    assert found.columns == wanted.columns
+    assert same(found, wanted)
+    total = su.group_by(df).agg(F.max("x"), A.count(), having="`count()` > 1")
+    assert total.collect() == [(59.0, 60)]
+    with pytest.raises(ValueError, match="the name 'host' is taken twice"):
+        su.group_by(df, "host").agg(A.count(), host=F.max("x"))
+
+
+@pytest.mark.parametrize("values", [None, ["h1", "h9"]])
+def test_pivot_is_that_of_spark(df, values):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    ours = su.group_by(df, "place").pivot("host", values)
+    theirs = df.groupBy("place").pivot("host", values)
+    one, two = ours.agg(hi=aggr.max("x")), ours.agg(hi=aggr.max("x"), lo=F.min("x"))
+    assert one.columns == theirs.agg(F.max("x").alias("hi")).columns
+    assert same(one, theirs.agg(F.max("x").alias("hi")))
+    assert two.columns == theirs.agg(F.max("x").alias("hi"), F.min("x").alias("lo")).columns
+    assert same(two, theirs.agg(F.max("x").alias("hi"), F.min("x").alias("lo")))
+
+
+def test_keys_are_named_once(df):
+    import spark_udaf as su
+
+    with pytest.raises(ValueError, match=r"name all keys in cube\(…\)"):
+        su.group_by(df, "host").cube("place")
+    with pytest.raises(ValueError, match="pivot cannot follow rollup"):
+        su.group_by(df).rollup("host").pivot("place")
+    with pytest.raises(
+        TypeError, match=r"agg takes calls of aggr, of spark_udaf\.functions and Spark's own aggregates"
+    ):
+        su.group_by(df, "host").agg(3)

@@ -1,0 +1,139 @@
+"""SQL over lists: many groups a call, FILTER, DISTINCT and Spark's own aggregates in one query."""
+
+from __future__ import annotations
+
+import pytest
+
+import aggr
+from spark_udaf.udaf.list_sql import with_lists
+
+FUNCTIONS = {"aggr_dds": aggr.Dds(), "aggr_count": aggr.Count(), "aggr_sum": aggr.Sum()}
+
+
+def rewritten(query: str) -> str:
+    return with_lists(query, FUNCTIONS, 1000)[0]
+
+
+def test_only_calls_of_our_aggregates_change():
+    query = "SELECT k, 'aggr_dds(x)' AS t, aggr_dds(x) OVER (PARTITION BY k), aggr_other(x) FROM t -- aggr_dds(x)"
+    assert rewritten(query) == query
+    assert rewritten("SELECT aggr_count(*) FROM t") == "SELECT count(*) AS `aggr_count(*)` FROM t"
+    assert rewritten("SELECT 1 + aggr_count(DISTINCT x) FROM t") == "SELECT 1 + count(DISTINCT x) FROM t"
+    text = rewritten("SELECT k, aggr_dds(x, array(0.5D)) FILTER (WHERE f(x, 1) > 0) AS d FROM t")
+    assert text.startswith("SELECT k, aggr_dds_list(IF(sum(")
+    assert text.endswith("collect_list(x) FILTER (WHERE f(x, 1) > 0), array()), array(0.5D)) AS d FROM t")
+    assert "collect_set(x)" in rewritten("SELECT aggr_sum(DISTINCT x) FROM t")
+
+
+@pytest.fixture(scope="module")
+def spark_with_rows(spark):
+    import spark_udaf as su
+
+    rows = spark.sql("""
+        SELECT id % 3 AS k, CAST(id % 5 AS bigint) AS i, id / 2 AS x, timestamp_seconds(id) AS ts, id AS n
+        FROM range(20)""")
+    rows.createOrReplaceTempView("rows_of_lists")
+    su.register(spark, "dds", "sum", "first", "hll")
+    return spark
+
+
+@pytest.mark.spark
+def test_a_query_with_filter_distinct_and_aggregates_of_spark(spark_with_rows):
+    import spark_udaf as su
+
+    spark = spark_with_rows
+    ours = su.sql(
+        spark,
+        """SELECT k, aggr_sum_bigint(i), max(x), aggr_sum_bigint(i) FILTER (WHERE n > 9) AS late,
+                  aggr_sum_bigint(DISTINCT i) AS once, aggr_count(*) AS n, aggr_first_bigint(i, ts) AS first,
+                  aggr_sum_bigint(i, weight => n) AS w, aggr_dds(x).count AS d
+           FROM rows_of_lists GROUP BY k HAVING aggr_count(1) > 6 ORDER BY k""",
+    )
+    wanted = spark.sql(
+        """SELECT k, sum(i), max(x), sum(i) FILTER (WHERE n > 9) AS late, sum(DISTINCT i) AS once, count(*) AS n,
+                  min_by(i, ts) AS first, sum(i * n) AS w, count(x) AS d
+           FROM rows_of_lists GROUP BY k HAVING count(1) > 6 ORDER BY k"""
+    )
+    assert ours.columns == ["k", "aggr_sum_bigint(i)", *wanted.columns[2:]]
+    assert ours.collect() == wanted.collect()
+    none = su.sql(spark, "SELECT aggr_count(*), aggr_sum(i) FROM rows_of_lists WHERE false").collect()
+    assert none == [(0, None)]
+
+
+@pytest.mark.spark
+def test_functions_of_lists_and_states(spark_with_rows):
+    spark = spark_with_rows
+    row = spark.sql("""
+        SELECT aggr_sum_list(collect_list(i)) AS s, sum(i) AS wanted, aggr_first_list(collect_list(struct(x, ts))) AS f,
+               aggr_sum_list(collect_list(struct(i, n))) AS w, sum(i * n) AS wanted_w, aggr_sum_list(array()) AS none
+        FROM rows_of_lists""").first()
+    assert row[:] == (row.wanted, row.wanted, 0.0, row.wanted_w, row.wanted_w, None)
+    merged = spark.sql("""
+        SELECT aggr_hll_finish(aggr_hll_merge_list(collect_list(s))) AS n, count(*) AS groups FROM (
+            SELECT k, aggr_hll_state_list(collect_list(n), 8) AS s FROM rows_of_lists GROUP BY k)""").first()
+    assert merged[:] == (20, 3)
+
+
+@pytest.mark.spark
+def test_mistakes_are_told_in_a_sentence(spark_with_rows):
+    import spark_udaf as su
+
+    spark = spark_with_rows
+    with pytest.raises(ValueError, match="aggr_first takes several columns, and DISTINCT is of one"):
+        su.sql(spark, "SELECT aggr_first(DISTINCT i, ts) FROM rows_of_lists")
+    with pytest.raises(TypeError, match=r"give su\.sql\(spark, query\), or su\.sql\(query, store\)"):
+        su.sql("SELECT 1")
+    with pytest.raises(TypeError, match=r"give su\.sql\(spark, query\)"):
+        su.sql(spark, 3)
+    with pytest.raises(ValueError, match="there is no function 'ddz'; did you mean 'dds'"):
+        su.register(spark, "ddz")
+    with pytest.raises(AttributeError, match=r"su\.count is su\.states\.count, which reads a column of states"):
+        _ = su.count
+
+
+@pytest.mark.spark
+def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from spark_udaf import functions as A
+    from spark_udaf.udaf import bounded_lists, query
+
+    spark = spark_with_rows
+    monkeypatch.setattr(bounded_lists, "most_values", lambda session: 10)
+    monkeypatch.setattr(query, "most_values", lambda session: 10)
+    rows = spark.table("rows_of_lists")
+    assert rows.where("n < 10").agg(A.dds("x")).first()[0]["count"] == 10
+    assert rows.groupBy("k").agg(A.sum("i").alias("s"), F.sum("i").alias("t")).where("s != t").count() == 0
+    message = r"avg\(x\).*: a group has more than 10 values, too many for a list .*su\.group_by"
+    for ansi in (True, False):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        with pytest.raises(Exception, match=message):
+            rows.agg(A.avg("x"), F.max("x")).collect()
+    spark.conf.unset("spark.sql.ansi.enabled")
+    with pytest.raises(Exception, match=r"aggr_dds.*: a group has more than 10 values"):
+        su.sql(spark, "SELECT aggr_dds(x) FROM rows_of_lists").collect()
+    large = rows.agg(A.dds("x", groups="large")).first()[0]
+    assert large["count"] == 20
+    assert rows.agg(A.count("x")).first()[0] == 20
+
+
+@pytest.mark.spark
+def test_large_groups_have_the_answers_of_lists(spark_with_rows):
+    from spark_udaf import functions as A
+
+    rows = spark_with_rows.table("rows_of_lists").repartition(4)
+    for name, arguments in {
+        "sum": {"where": "n > 3"},
+        "avg": {"weight": "n"},
+        "last": {"by": "ts"},
+        "hdr": {"unit": 0.5},
+        "min": {"type": "double"},
+    }.items():
+        lists, large = (
+            rows.groupBy("k").agg(getattr(A, name)("x", groups=groups, **arguments)).orderBy("k").collect()
+            for groups in (None, "large")
+        )
+        assert lists == large
+    with pytest.raises(ValueError, match="groups must be 'large'"):
+        A.sum("x", groups="huge")
