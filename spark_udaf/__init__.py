@@ -45,7 +45,7 @@ from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
 from spark_udaf.store.source import read, read_states
-from spark_udaf.store.write import append, backfill, rollup_into
+from spark_udaf.store.write import append, backfill, replace, retract, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
@@ -78,6 +78,8 @@ __all__ = [
     "read",
     "read_states",
     "register",
+    "replace",
+    "retract",
     "rollup",
     "rollup_into",
     "running",

@@ -7,8 +7,8 @@ succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
@@ -23,8 +23,8 @@ from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, TwoPhases, as_states, source_of
-from tiltframe import FrameStore
+from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, Source, TwoPhases, as_states, source_of
+from tiltframe import FrameStore, TiltFrame
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
@@ -85,8 +85,108 @@ def append(
     """
     check_store(store)
     source, schema = source_of(states, lambda names: store.frame.states_columns)
-    wanted, made = store.check_states(schema), store.begin(writer, commit, schema, recorded)
-    frame = made.frame
+    return _write_states(source, store.check_states(schema), store.begin(writer, commit, schema, recorded))
+
+
+def replace(
+    states: DataFrame | ParquetScan,
+    store: FrameStore,
+    within: Any,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> None:
+    """Replace the windows of a range of a frame store in every level, at once.
+
+    Tasks write the states of the finest level; the driver derives the coarser ones, some windows at a time.
+
+    Parameters
+    ----------
+    states : DataFrame, or Parquet files as `scan_parquet` gives them
+        As `append` takes them, of rows in the range.
+    store : FrameStore
+        Driver and tasks must reach it.
+    within : range
+        Of whole windows of the finest level, as `tiltframe.Query` takes it.
+    recorded, replacing : name -> plain data, optional
+        As `tiltframe.FrameStore.replace` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError, StoreError
+        As `append` and `tiltframe.FrameStore.replace` do; if states lie outside the range. Nothing is replaced then.
+
+    Examples
+    --------
+    A day is rolled up again::
+
+        su.replace(su.rollup(day, store.frame), store, within="2024-05-01")
+    """
+    check_store(store)
+    source, schema = source_of(states, lambda names: store.frame.states_columns)
+    wanted = store.check_states(schema)
+    _write_states(source, wanted, store.begin_replacement(within, schema, recorded, replacing))
+
+
+def retract(
+    states: DataFrame | ParquetScan,
+    store: FrameStore,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+) -> bool:
+    """Take states out of a frame store again, at every level, at once or not at all.
+
+    Tasks write the states that go; the driver takes them out of the windows that have them, some windows at a time.
+
+    Parameters
+    ----------
+    states : DataFrame, or Parquet files as `scan_parquet` gives them
+        As `append` takes them: those of the rows that go.
+    store, writer, commit, recorded : as of `append`
+
+    Returns
+    -------
+    bool
+        Whether the states were taken out now.
+
+    Raises
+    ------
+    TypeError
+        For measures whose states do not tell what is left, all named.
+    ValueError, StoreError
+        As `tiltframe.FrameStore.retract` does. Nothing has changed then.
+
+    Examples
+    --------
+    The rows of a customer are taken out::
+
+        su.retract(su.rollup(rows_of_a_customer, store.frame), store, writer="eraser", commit=1)
+    """
+    check_store(store)
+    source, schema = source_of(states, lambda names: store.frame.states_columns)
+    return _write_states(source, store.check_states(schema), store.begin_retraction(writer, commit, schema, recorded))
+
+
+Result = TypeVar("Result", covariant=True)
+
+
+class Change(Protocol[Result]):
+    """A change of a store: tasks write its states, and the driver commits it by their receipts."""
+
+    @property
+    def frame(self) -> TiltFrame:
+        """The frame of the store."""
+
+    def write(self, states: pa.Table) -> str:
+        """Write states, and return a receipt."""
+
+    def commit(self, receipts: Iterable[str]) -> Result:
+        """Commit all that was written."""
+
+
+def _write_states(source: Source, wanted: pa.Schema, change: Change[Result]) -> Result:
+    """Bring the states of a key and coarsest window together, write them by tasks, and commit."""
+    frame = change.frame
     sharded = wanted.insert(0, pa.field(COARSE, INSTANT))
 
     def first(batches: Batches) -> Iterator[pa.Table]:
@@ -102,13 +202,13 @@ def append(
         return as_states(first(batches))
 
     def merge(some: pa.Table) -> pa.Table:
-        return _receipt(made.write(some.drop_columns([COARSE])))
+        return _receipt(change.write(some.drop_columns([COARSE])))
 
     def plan() -> TwoPhases:
         shards = [COARSE, *frame.keys]
         return TwoPhases(source, wanted.names, frame.keys, reduce, sharded, shards, merge, RECEIPTS)
 
-    return made.commit(_receipts(plan))
+    return change.commit(_receipts(plan))
 
 
 def rollup_into(

@@ -84,6 +84,31 @@ def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
 
 
 @pytest.mark.spark
+def test_jobs_replace_and_retract_as_local_code_does(spark, tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+    data = pa.table(
+        {"ts": [at * 60_000 for at in range(240)], "x": [at % 9 + 0.1 for at in range(240)], "k": ["a", "b"] * 120}
+    )
+    stores = [FrameStore(tmp_path / name, frame) for name in ("spark", "local")]
+    for store in stores:
+        store.append(rollup(data, frame), "w", 1)
+    within = ("1970-01-01T01:00Z", "1970-01-01T02:00Z")
+    new, gone = rollup(data.slice(70, 20), frame), rollup(data.slice(150, 60), frame)
+    su.replace(spark.createDataFrame(new).repartition(3), stores[0], within, recorded={"day": 1})
+    stores[1].replace(new, within)
+    assert stores[0].recorded(["day"]) == {"day": 1}
+    assert su.retract(spark.createDataFrame(gone).repartition(3), stores[0], "eraser", 1)
+    assert not su.retract(spark.createDataFrame(gone), stores[0], "eraser", 1)
+    assert stores[1].retract(gone, "eraser", 1)
+    for per in ("1m", "1h"):
+        found, wanted = (store.query(per, order_by=["window_start", "k"]) for store in stores)
+        assert found == wanted
+    with pytest.raises(ValueError, match="outside the range"):
+        su.replace(spark.createDataFrame(gone), stores[0], within)
+    assert stores[0].verify().problems == ()
+
+
+@pytest.mark.spark
 @pytest.mark.long
 def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)

@@ -511,7 +511,8 @@ class World:
             self.backend.meant[actor] = Meant(added=frozenset(tokens or ()), replaced=replaced)
             self.backend.brought.update(dict.fromkeys(tokens or (), manifest.measures))
             states = None if tokens is None else rows_of(tokens, manifest.measures)
-            replacement.replace_range(self.backend, manifest, states, span)
+            parts = None if states is None else self.backend.write(LEVELS[0], states)
+            replacement.replace_range(self.backend, manifest, parts, span)
 
         try:
             self.works(actor, work)

@@ -22,7 +22,7 @@ from tiltframe.store.changes.append import Commit, begin_commit, by_level, check
 from tiltframe.store.changes.backfill import follow, plan_backfill
 from tiltframe.store.changes.compaction import Progress
 from tiltframe.store.changes.evolution import evolve, retain
-from tiltframe.store.changes.retraction import check_retractable, retract
+from tiltframe.store.changes.retraction import Retraction, check_retractable, retract
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.log.run import Attempt, run
@@ -387,6 +387,33 @@ class FrameStore(Maintenance):
         check_retractable(self.frame)
         states = checked(table_of(states, "states"), self.frame)
         return retract(self._begin(states.schema, writer, commit, recorded, replacing), states)
+
+    def begin_retraction(
+        self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
+    ) -> Retraction:
+        """Begin a retraction whose states many processes write.
+
+        Parameters
+        ----------
+        writer, commit, recorded : str, int and mapping
+            As `retract` takes them.
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        Retraction
+            It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+        Raises
+        ------
+        TypeError, ValueError, StoreError
+            As `retract` does.
+        """
+        check_writer(writer, commit)
+        _ = self.manifest
+        check_retractable(self.frame)
+        return Retraction(self.begin(writer, commit, states, recorded))
 
     def append_rows(
         self,

@@ -10,16 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
-from aggr.arrow import compute as pc
-from tiltframe.frame import LEVEL
-from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.compaction import compact, mergeable
 from tiltframe.store.changes.copying import copy
 from tiltframe.store.changes.expiry import expire
-from tiltframe.store.changes.replacement import check_whole, replace_range
-from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.changes.replacement import Replacement, check_whole, replace_range
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_age, read_time_range
@@ -61,16 +57,39 @@ class Maintenance(Reading):
             If they are not states of this frame, as for `append`; if states lie outside the range, or the range is not
             of whole windows, or windows that coarser ones are made of have expired.
         """
+        table = table_of(states, "states")
+        made = self.begin_replacement(within, table.schema, recorded, replacing)
+        made.commit([made.write(table)])
+
+    def begin_replacement(
+        self,
+        within: Any,
+        states: pa.Schema,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
+    ) -> Replacement:
+        """Begin a replacement whose states many processes write.
+
+        Parameters
+        ----------
+        within, recorded, replacing : range and mappings
+            As `replace` takes them.
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        Replacement
+            It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `replace` does.
+        """
         span = check_whole(read_time_range(within, self.frame.timezone), self.frame)
-        states = checked(table_of(states, "states"), self.frame)
-        self.check_states(states.schema)
-        finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
-        starts = instants_of(finest)
-        if ((starts < span[0]) | (starts >= span[1])).any():
-            raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
-        check_readable(states, self.frame)
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-        replace_range(self._backend, self.ensure_created(states.schema), finest, span, texts, unchanged)
+        return Replacement(self._backend, self.ensure_created(states), span, texts, unchanged)
 
     def rebuild(self, within: Any = None) -> None:
         """Derive coarser levels anew from finer ones.

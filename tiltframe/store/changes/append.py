@@ -125,10 +125,7 @@ class Commit:
         Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
         meanwhile, `OtherFrame` if the frame of the store is another by now. What was written is removed then.
         """
-        each = [json.loads(receipt) for receipt in receipts]
-        parts = [Part(**part) for receipt in each for part in receipt["parts"]]
-        digests = [digests for receipt in each for digests in receipt["digests"]]
-        totals = [total(of) for of in zip(*digests, strict=True)] or [(0, 0)]
+        parts, totals = read_receipts(receipts)
         try:
             is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts))
         except (CommitConflict, OtherFrame):
@@ -162,6 +159,14 @@ class Commit:
             return True
 
         return run(self.backend, attempt, [EXPIRED, record, *self.recorded, *self.replacing])
+
+
+def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
+    """Return the parts of the receipts of one commit, and the digests of all its states."""
+    texts = [json.loads(receipt) for receipt in receipts]
+    parts = [Part(**part) for text in texts for part in text["parts"]]
+    digests = [digests for text in texts for digests in text["digests"]]
+    return parts, [total(column) for column in zip(*digests, strict=True)] or [(0, 0)]
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:

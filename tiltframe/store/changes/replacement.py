@@ -8,35 +8,97 @@ has expired, even if that has not changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 
-from tiltframe.frame import TiltFrame
+from aggr.arrow import compute as pc
+from tiltframe.frame import LEVEL, TiltFrame
+from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.append import check_unchanged
 from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.errors import CommitConflict
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of, write_merged, write_without
-from tiltframe.store.ranges import Range, align_outward, as_text, range_text
+from tiltframe.store.ranges import Range, align_outward, as_text, inside, range_text
 from tiltframe.store.recorded import expired_before, held_from, known_from
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A replacement whose states many processes write; it pickles.
+
+    `tiltframe.FrameStore.begin_replacement` returns it.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+        Of the store when it was begun.
+    span : (int, int)
+        The range that is replaced.
+    recorded, replacing : name -> text
+        Records that are made, and those that must not have changed.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    span: Range
+    recorded: Mapping[str, str]
+    replacing: Mapping[str, str | None]
+
+    @property
+    def frame(self) -> TiltFrame:
+        """The frame of the store."""
+        return self.manifest.frame
+
+    def write(self, states: pa.Table) -> str:
+        """Check states, as `tiltframe.rollup` gives them, and write those of the finest level; return a receipt.
+
+        The states of a key and coarsest window come in one call. Raises as `tiltframe.FrameStore.replace` does.
+        """
+        states = checked(states, self.frame)
+        finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
+        if not inside(instants_of(finest), [self.span]).all():
+            raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
+        check_readable(states, self.frame)
+        self.backend.check_values(finest)
+        parts = self.backend.write(self.frame.levels[0], finest)
+        return json.dumps([asdict(part) for part in parts])
+
+    def commit(self, receipts: Iterable[str]) -> None:
+        """Replace the range by the written states, in all levels at once.
+
+        ``receipts`` are those of all calls of `write`. Raises as `tiltframe.FrameStore.replace` does; then the written
+        states are removed.
+        """
+        parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)]
+        try:
+            replace_range(self.backend, self.manifest, parts, self.span, self.recorded, self.replacing)
+        except (ValueError, CommitConflict):
+            self.backend.discard(parts)
+            raise
 
 
 def replace_range(
     backend: Backend,
     manifest: Manifest,
-    states: pa.Table | None,
+    new: Sequence[Part] | None,
     span: Range,
     recorded: Mapping[str, str] | None = None,
     replacing: Mapping[str, str | None] | None = None,
 ) -> None:
     """Replace the windows of a range, whole ones of the finest level, in all levels.
 
-    ``states`` are of the finest level, all in the range; None leaves that as it is, and derives the coarser ones anew.
-    What is ``replacing`` must still be recorded so. Raises ``ValueError`` if the range is not of whole windows, or
-    coarser windows would need finer ones that have expired, `CommitConflict` if someone else has recorded the same.
+    ``new`` are parts of the finest level, which are not readable yet and have no windows outside the range. None leaves
+    that level unchanged and derives only the coarser ones. Records of ``replacing`` must still have these texts. Raises
+    ``ValueError`` if the range is not of whole windows, or coarser windows would need finer ones that have expired, and
+    `CommitConflict` if another writer has recorded the same.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -44,24 +106,27 @@ def replace_range(
     def attempt(transaction: Attempt) -> None:
         snapshot = transaction.snapshot
         check_unchanged(transaction, unchanged)
-        _check_held(manifest, snapshot, span, anew=states is not None)
+        _check_held(manifest, snapshot, span, anew=new is not None)
         below: Sequence[Part] = ()
         for level in manifest.frame.levels:
             parts, wide = snapshot.of(level.name), align_outward(span, level)
             is_finest = level == manifest.frame.levels[0]
-            if is_finest and states is None:
+            if is_finest and new is None:
                 below = parts
                 continue
             if is_finest:
-                anew = transaction.write(level, states)
+                written = list(new or ())
+                transaction.adds(written)
             else:
-                anew = write_merged(backend, transaction, manifest, level=level, part_ranges=pieces_of(below, [wide]))
+                written = write_merged(
+                    backend, transaction, manifest, level=level, part_ranges=pieces_of(below, [wide])
+                )
             old = [part for part in parts if part.within(wide)]
             left = write_without(backend, transaction, manifest, level=level, parts=old, removed=wide)
             transaction.removes(old)
-            below = [*(part for part in parts if part not in old), *left, *anew]
+            below = [*(part for part in parts if part not in old), *left, *written]
         transaction.records(EXPIRED, json.dumps(expired_before(snapshot)))
-        if states is not None and known_from(snapshot):
+        if new is not None and known_from(snapshot):
             transaction.records(KNOWN, json.dumps(_known_after(snapshot, span)))
         for name, text in texts.items():
             transaction.records(name, text)

@@ -6,7 +6,9 @@ had the rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +19,10 @@ from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import EXPIRED, Part
-from tiltframe.store.changes.append import Commit, by_level, negated
+from tiltframe.store.changes.append import Commit, Digest, by_level, negated, read_receipts
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.merging import by_windows, pieces_of
-from tiltframe.store.ranges import EVER, as_text
+from tiltframe.store.ranges import EVER, Range, as_text, inside
 from tiltframe.store.recorded import held_from
 from windows import TimeWindow
 
@@ -30,25 +32,90 @@ def check_retractable(frame: TiltFrame) -> None:
     check_subtractable({", ".join(c.serves): c.measure.function for c in frame.states})
 
 
+@dataclass(frozen=True)
+class Retraction:
+    """A retraction whose states many processes write; it pickles.
+
+    `tiltframe.FrameStore.begin_retraction` returns it.
+
+    Parameters
+    ----------
+    under : Commit
+        The writer and number.
+    """
+
+    under: Commit
+
+    @property
+    def frame(self) -> TiltFrame:
+        """The frame of the store."""
+        return self.under.frame
+
+    def write(self, states: pa.Table) -> str:
+        """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
+
+        The states of a key and coarsest window come in one call. Raises as `tiltframe.FrameStore.retract` does.
+        """
+        return self.under.write(states)
+
+    def commit(self, receipts: Iterable[str]) -> bool:
+        """Take the written states out of the store; return whether the number is new.
+
+        ``receipts`` are those of all calls of `write`. Raises as `tiltframe.FrameStore.retract` does. The written
+        states are never readable, and are removed.
+        """
+        parts, digests = read_receipts(receipts)
+        backend, columns = self.under.backend, self.under.manifest.schema.names[1:]
+        by_name = {level.name: [part for part in parts if part.level == level.name] for level in self.frame.levels}
+
+        def read_starts(level: TimeWindow) -> NDArray[np.int64]:
+            return np.unique(instants_of(backend.read(pieces_of(by_name[level.name], [EVER]), [])))
+
+        def read_rows(level: TimeWindow, span: Range) -> pa.Table:
+            rows = backend.read(pieces_of(by_name[level.name], [span]), columns)
+            return merge_level(rows, self.frame, level, unknown=True)
+
+        try:
+            return _retract(self.under, Retracted(read_starts, read_rows), [negated(digest) for digest in digests])
+        finally:
+            backend.discard(parts)
+
+
+class Retracted(NamedTuple):
+    """The states to take out: the starts of their windows, and the merged states of a range of starts."""
+
+    starts: Callable[[TimeWindow], NDArray[np.int64]]
+    rows: Callable[[TimeWindow, Range], pa.Table]
+
+
 def retract(commit: Commit, states: pa.Table) -> bool:
-    """Take states of all levels, which have been checked, out of a store by a commit; say whether it was new.
+    """Take states of all levels, which have been checked, out of a store by a commit; return whether it was new.
 
     Raises `CannotSubtract` if they are not in the store, or what is left is not known, and as `Commit.commit` does;
     what was written is removed.
     """
-    levels = list(by_level(states, commit.frame))
+    levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
+    retracted = Retracted(
+        lambda level: np.unique(instants_of(levels[level.name])),
+        lambda level, span: levels[level.name].filter(pa.array(inside(instants_of(levels[level.name]), [span]))),
+    )
+    digests = commit.digests(levels[commit.frame.levels[0].name])
+    return _retract(commit, retracted, [negated(digest) for digest in digests])
+
+
+def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
+    """Rewrite the parts that have windows of retracted states, at all levels at once."""
 
     def derive(transaction: Attempt) -> None:
         transaction.read(EXPIRED)
-        for level, gone in levels:
-            is_held = instants_of(gone) >= held_from(transaction.snapshot, level.name)
-            retracted = gone.filter(pa.array(is_held))
-            starts = np.unique(instants_of(retracted))
+        for level in commit.frame.levels:
+            starts = retracted.starts(level)
+            starts = starts[starts >= held_from(transaction.snapshot, level.name)]
             touched = [part for part in transaction.snapshot.of(level.name) if _has_some(part, starts)]
             transaction.removes(touched)
-            _write_without(commit, transaction, level, parts=touched, gone=retracted)
+            _write_without(commit, transaction, level, parts=touched, starts=starts, retracted=retracted)
 
-    return commit.commit_once([negated(digest) for digest in commit.digests(levels[0][1])], derive)
+    return commit.commit_once(digests, derive)
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
@@ -57,22 +124,32 @@ def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
 
 
 def _write_without(
-    commit: Commit, transaction: Attempt, level: TimeWindow, *, parts: Sequence[Part], gone: pa.Table
+    commit: Commit,
+    transaction: Attempt,
+    level: TimeWindow,
+    *,
+    parts: Sequence[Part],
+    starts: NDArray[np.int64],
+    retracted: Retracted,
 ) -> None:
-    """Write the states of parts without those that are gone, some windows at a time."""
-    frame, starts = commit.frame, instants_of(gone)
-    functions, found = {c.name: c.measure.function for c in frame.states}, np.zeros(gone.num_rows, np.bool_)
+    """Write the states of parts without the retracted ones, some windows at a time."""
+    frame = commit.frame
+    functions = {column.name: column.measure.function for column in frame.states}
+    is_there = np.zeros(len(starts), np.bool_)
     for some in by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(some, commit.manifest.schema.names[1:])
         merged = merge_level(states, frame, level, unknown=True)
-        here = np.isin(starts, instants_of(merged))
-        found |= here
+        there = starts[np.isin(starts, instants_of(merged))]
+        is_there |= np.isin(starts, there)
+        span = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
+        rows = retracted.rows(level, span)
+        rows = rows.filter(pa.array(np.isin(instants_of(rows), there)))
         try:
-            rest = subtract_by(merged, gone.filter(pa.array(here)), [START, *frame.keys], functions)
+            rest = subtract_by(merged, rows, [START, *frame.keys], functions)
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
         if rest.num_rows:
             transaction.write(level, rest)
-    if not found.all():
-        row = int(np.argmin(found))
+    if not is_there.all():
+        row = int(np.argmin(is_there))
         raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")
