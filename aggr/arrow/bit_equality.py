@@ -32,6 +32,8 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 def _pieces(column: pa.Array) -> Iterator[bytes]:
     dtype = column.type
     if pa.types.is_map(dtype):
+        if column.offset:  # Arrow cannot make lists with a mask from the offsets of a slice
+            column = column.take(pa.array(range(len(column)), pa.int64()))
         entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         column = (
             pa.ListArray.from_arrays(column.offsets, entries, mask=column.is_null()) if len(column) else pa.array([])

@@ -15,12 +15,13 @@ from aggr.exact.number_columns import scale_of
 _EXACT = 2**53  # whole numbers up to it are doubles
 
 
-def has_exact_doubles(values: pa.Array) -> bool:
-    """Return whether every value, or of decimals every number of units of the last place, is a double."""
-    if pa.types.is_floating(values.type):
+def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
+    """Return whether doubles count every value in units: of 2^53 or more units they do not; floats are doubles."""
+    if pa.types.is_floating(values.type) or not len(values):
         return True
     integers = unscaled(values)
-    return not len(integers) or bool(integers.max() <= _EXACT and integers.min() >= -_EXACT)
+    largest = max(int(integers.max()), -int(integers.min()))
+    return largest <= _EXACT and largest <= _EXACT * unit * 10 ** scale_of(values.type)
 
 
 def unscaled(values: pa.Array) -> NDArray[Any]:

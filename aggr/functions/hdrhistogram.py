@@ -127,7 +127,8 @@ class Hdr(Function):
     digits : int, 1 to 5
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional
-        The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
+        The size of 1, say 0.001: values are counted as the nearest multiple, floats in double arithmetic. Without it,
+        values must be whole.
     method : str
         Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
         "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It only reads.
@@ -200,7 +201,9 @@ class Hdr(Function):
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         nan = pa.array(np.zeros(values.groups.n, np.int64))
-        if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(values.array):
+        if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(
+            values.array, self._exact_unit
+        ):
             whole = Numbers(self._whole_units(values.array), values.groups)
             index = self.layout.index
             least, most = LEAST.of_numbers(whole), GREATEST.of_numbers(whole)

@@ -9,7 +9,7 @@ One row a group, in the order of the keys, null last. A tilt frame is this with 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import checked_type, listed, nearest, shown
 from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, one_array
 from aggr.errors import with_text
 from aggr.fields import NOT_THERE, CannotSubtract
@@ -25,7 +26,7 @@ from aggr.function import CANNOT_SUBTRACT, Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.neighbours import Neighbours
-from aggr.state_checks import CheckedStates, arrow_of
+from aggr.state_checks import CheckedStates, arrow_of, checked_like
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
 from aggr.tables.keys import key_column as key_column
@@ -57,7 +58,10 @@ def reduce_by(
         read = measure.reads, measure.columns(rows.column_names)  # which may be the numbers next to a text
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
-        reduced[column.name] = measure.reduce_values(values[read])
+        try:
+            reduced[column.name] = measure.reduce_values(values[read])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _with_key(error, keys, one, _first_refused(measure, values[read])) from error.__cause__
     return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
 
 
@@ -80,10 +84,72 @@ def merge_by(
     groups, one = group_by(list(keys.values()), table.num_rows)
     if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
         return table
-    merged = {name: arrow_of(f.merge(states.column(name), groups)) for name, f in functions.items()}
+    merged = {}
+    for name, function in functions.items():
+        try:
+            merged[name] = arrow_of(function.merge(states.column(name), groups))
+        except DamagedState:
+            raise
+        except (ValueError, OverflowError) as error:
+            refused = _first_unmerged(function, states.column(name), groups)
+            if refused is None:
+                raise
+            raise _with_key(error, keys, one, refused, f"{name}, {function.name}") from error.__cause__
     if unknown:
         merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
     return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
+
+
+def _with_key(
+    error: Exception, keys: Arrays, one: pa.Array, group: int | None, measure: str | None = None
+) -> Exception:
+    """Add the window and the keys of a group to an error that names the measure, or is preceded by it."""
+    text = str(error) if measure is None else f"{measure}: {error}"
+    if group is not None and keys:
+        text += f" (at {_row_text(pa.table(_taken(keys, one)), group)})"
+    return with_text(error, text)
+
+
+def _first_refused(measure: Measure, values: Values) -> int | None:
+    """Find the first group whose rows a measure refuses; none if it refuses no group alone, such as for its type."""
+
+    def refuses(low: int, high: int) -> bool:
+        try:
+            measure.reduce_values(values.filter((values.groups.ids >= low) & (values.groups.ids < high)))
+        except (TypeError, ValueError, OverflowError):
+            return True
+        return False
+
+    return _first_of(refuses, values.groups.n)
+
+
+def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
+    """Find the first group whose states cannot be merged, such as lists beyond their limit."""
+    column = one_array(arrow_of(states))
+
+    def refuses(low: int, high: int) -> bool:
+        rows = (groups.ids >= low) & (groups.ids < high)
+        try:
+            function.merge(checked_like(states, column.filter(pa.array(rows))), groups.filter(rows))
+        except (ValueError, OverflowError):
+            return True
+        return False
+
+    return _first_of(refuses, groups.n)
+
+
+def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
+    """Find the first number in [0, n) for which a range is refused, by halves; none if the empty range is too."""
+    if n == 0 or refuses(0, 0):
+        return None
+    low, high = 0, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        if refuses(low, middle):
+            high = middle
+        else:
+            low = middle
+    return low if refuses(low, high) else None
 
 
 def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]) -> pa.Table:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aggr.arrow.bit_equality import digest, same_bits
+from aggr.arrow.normalize import is_number
 from aggr.fields import CannotSubtract
-from aggr.function import Function
+from aggr.function import EVENT_TIME, Function
 from aggr.groups.groups import Groups
 from aggr.parameters import some
 from aggr.state_checks import FUNCTION, VERSION
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.harness import LawBroken, holds, obey
+from aggr.testing.other_process import digest_elsewhere
+from aggr.values import Values
 
-__all__ = ["LAWS", "LawBroken", "check"]
+__all__ = ["LAWS", "TYPES", "LawBroken", "check"]
 
 Oracle = Callable[[list[Any]], Any]
 Source = Callable[[int, int], pa.Array]
@@ -44,6 +48,7 @@ class Case:
     values: pa.Array
     groups: Groups
     rng: np.random.Generator
+    parameters: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def states(self) -> pa.StructArray:
@@ -64,6 +69,26 @@ class Case:
         """Merge parts, each of which has one state a group."""
         n = self.groups.n
         return self.function.merge(states, Groups(np.tile(np.arange(n), len(states) // n), n))
+
+
+def neighbours(case: Case) -> None:
+    """Reducing changes nothing that other measures of the same column read, such as its numbers as doubles."""
+    shared = case.function.grouped(case.values, case.groups)
+    alone = Values(shared.array, shared.groups)
+    try:
+        case.function.reduce(shared)
+    except ValueError as error:
+        if "read-only" in str(error):
+            raise LawBroken("it writes into an array that other measures of the column read; copy it first") from error
+        raise
+    if len(case.function.inputs) > 1:
+        return
+    present, untouched = shared.present, alone.present
+    if is_number(present.array.type):
+        holds(
+            np.array_equal(present.floats.array, untouched.floats.array, equal_nan=True),
+            "the numbers that other measures of the column read have changed",
+        )
 
 
 def tower(case: Case) -> None:
@@ -216,11 +241,7 @@ def reading_parameters(case: Case) -> None:
     """A parameter that is not in ``state_parameters`` only reads: it shows in no state."""
     for parameter in fields(case.function):
         if parameter.init and parameter.name not in case.function.state_parameters:
-            for value in _others(getattr(case.function, parameter.name)):
-                try:
-                    other = replace(case.function, **{parameter.name: value})
-                except (TypeError, ValueError):  # a value that the function does not allow
-                    continue
+            for value, other in _readers(case.function, parameter.name, case.parameters):
                 where = f"with {parameter.name}={value!r}, which is not in state_parameters"
                 _same(other.reduce(case.values, case.groups), case.states, where)
 
@@ -265,48 +286,137 @@ def subtraction(case: Case) -> None:
 LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
-        tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
-        refusal, isolated_results, versions, reading_parameters, weights, subtraction,
+        neighbours, tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type,
+        travel, refusal, isolated_results, versions, reading_parameters, weights, subtraction,
     )
 }  # fmt: skip
 
 
 def check(
     function: Function,
-    input_type: pa.DataType,
+    input_type: pa.DataType | None = None,
     *,
     oracle: Oracle | None = None,
     source: Source | None = None,
     rounds: int = 30,
     seed: int = 0,
+    parameters: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> None:
-    """Check every law for a function on a type of input.
+    """Check every law for a function on a type of input, or on every type that it takes.
 
     Parameters
     ----------
     function : Function
-    input_type : type
-        What `reduce` gets; a struct of value and time for functions of events.
+    input_type : type, optional
+        What `reduce` gets; a struct of value and time for functions of events. Without it, every type of `TYPES` that
+        the function takes is tried, with one case of thousands of rows, and in a second process with another seed of
+        hashes.
     oracle : function of a list of values, optional
         The exact answer from one group's values without nulls, for example by `fractions`; compared with the
-        result by ``==``; NaN equals NaN, and the sign of zero counts.
+        result by ``==``, also inside lists and structs; NaN equals NaN, and the sign of zero counts.
     source : function of (size, seed), optional
         Draws the values; by default `aggr.testing.edge_cases.edge_cases` of the type.
     rounds, seed : int
-        How many cases to draw, and from where.
+        The number of cases, and the seed that they are drawn from.
+    parameters : name -> values, optional
+        Other values of parameters that only read, to try that no state depends on them. Without an ``input_type``, each
+        such parameter needs one value that the function allows, from here or from a few numbers that are tried.
 
     Raises
     ------
     LawBroken
         If a law does not hold; the message names it, and the seed of the case.
+    ValueError
+        If the function takes none of the types, or no value of a parameter that only reads could be tried.
     """
+    if input_type is not None:
+        _check_type(function, input_type, oracle, source, rounds, seed, parameters, most=60)
+        return
+    types = [kind for kind in map(partial(_input_of, function), TYPES) if _takes(function, kind)]
+    if not types:
+        raise ValueError(f"{function.name} takes none of the types that are tried; name an input_type")
+    _check_parameters(function, parameters)
+    for kind in types:
+        _check_type(function, kind, oracle, source, max(4, rounds // len(types)), seed, parameters, most=60)
+    _check_type(function, types[0], oracle, source, 4, seed + 1, parameters, most=_MANY_ROWS)
+    for kind in (types[0], types[-1]):
+        _check_elsewhere(function, kind, source, seed)
+
+
+TYPES = (
+    *(pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 10)),
+    *(pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"), pa.binary(), pa.string()),
+)
+_MANY_ROWS = 4_000
+
+
+def _input_of(function: Function, kind: pa.DataType) -> pa.DataType:
+    """Return the type of what `reduce` gets, if each input but the event time is of a type."""
+    if len(function.inputs) == 1:
+        return kind
+    time = pa.timestamp("us", "UTC")
+    return pa.struct([(name, time if name == EVENT_TIME else kind) for name in function.inputs])
+
+
+def _takes(function: Function, kind: pa.DataType) -> bool:
+    try:
+        function.check_input(kind)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_parameters(function: Function, parameters: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse a parameter that only reads and of which no other value could be tried."""
+    reading = (p.name for p in fields(function) if p.init and p.name not in function.state_parameters)
+    for name in reading:
+        if not _readers(function, name, parameters):
+            raise ValueError(
+                f"no other value of {function.name}'s parameter {name!r} could be tried; name some: "
+                f"check(…, parameters={{{name!r}: […]}})"
+            )
+
+
+def _readers(function: Function, name: str, parameters: Mapping[str, Sequence[Any]]) -> list[tuple[Any, Function]]:
+    """Make the function with other values of a parameter, those that it allows."""
+    own, made = getattr(function, name), []
+    for value in [*parameters.get(name, ()), *_others(own)]:
+        with suppress(TypeError, ValueError):
+            other = replace(function, **{name: value})
+            if other != function:
+                made.append((value, other))
+    return made
+
+
+def _check_elsewhere(function: Function, kind: pa.DataType, source: Source | None, seed: int) -> None:
+    values = source(50, seed) if source else edge_cases(kind, 50, seed)
+    groups = Groups(np.arange(len(values)) % 3, 3)
+    found = digest_elsewhere(function, values, groups)
+    if found is not None and found != digest(function.reduce(values, groups)):
+        raise LawBroken(
+            f"{function.name} breaks the law 'other_process': another process, with another PYTHONHASHSEED, reduces "
+            "the same rows to other states"
+        )
+
+
+def _check_type(
+    function: Function,
+    input_type: pa.DataType,
+    oracle: Oracle | None,
+    source: Source | None,
+    rounds: int,
+    seed: int,
+    parameters: Mapping[str, Sequence[Any]],
+    *,
+    most: int,
+) -> None:
     draw = source or (lambda size, seed: edge_cases(input_type, size, seed))
     for number in range(rounds):
         rng = np.random.default_rng((seed, number))
-        size = [0, 1, 2][number] if number < 3 else int(rng.integers(1, 60))
+        size = [0, 1, 2][number] if number < 3 else int(rng.integers(most // 2 if most > 60 else 1, most))
         n = int(rng.integers(1, 8))
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last often has no rows
-        case = Case(function, draw(size, seed * 1000 + number), groups, rng)
+        case = Case(function, draw(size, seed * 1000 + number), groups, rng, parameters)
         fresh = partial(_with_new_draws, case, (seed, number, 1))
         obey(function.name, LAWS.values(), fresh, f" (seed {seed}, round {number})")
         if oracle is not None:
@@ -321,13 +431,24 @@ def _consult(oracle: Oracle, case: Case) -> None:
     results = case.function.finish(case.states).to_pylist()
     for group, result in enumerate(results):
         rows = case.values.filter(pa.array(case.groups.ids == group)).to_pylist()
-        expected = oracle([row for row in rows if row is not None])
+        expected = oracle([row for row in rows if not _is_skipped(case.function, row)])
         if not _equal(result, expected):
             raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
 
 
+def _is_skipped(function: Function, row: Any) -> bool:
+    """Return whether a row is null, or null in an input that has to be there."""
+    if row is None or len(function.inputs) == 1:
+        return row is None
+    return any(row[name] is None for name in function.inputs if name not in function.nullable_inputs)
+
+
 def _equal(result: Any, expected: Any) -> bool:
-    """Compare by ``==``; NaN equals NaN, and the sign of zero counts."""
+    """Compare by ``==``; NaN equals NaN, and the sign of zero counts, also inside lists, tuples and structs."""
+    if isinstance(result, dict) and isinstance(expected, dict):
+        return result.keys() == expected.keys() and all(_equal(result[key], expected[key]) for key in result)
+    if isinstance(result, list | tuple) and isinstance(expected, list | tuple):
+        return len(result) == len(expected) and all(map(_equal, result, expected))
     if isinstance(result, float) and isinstance(expected, float):
         return repr(result) == repr(expected)
     return bool(result == expected)

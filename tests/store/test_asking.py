@@ -12,6 +12,7 @@ import pytest
 import aggr
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.testing import MemoryBackend
 
 START = 1714521600_000  # 2024-05-01
 FRAME = TiltFrame(["1m", "10m", "1h"], "ts", {"n": aggr.count(), "ms": aggr.dds("ms", [0.5, 0.99])}, ["host"])
@@ -152,3 +153,14 @@ def test_the_latest_window_of_each_key(tmp_path, per, keys):
     assert len(expected) == (3 if keys else 1)
     with pytest.raises(ValueError, match="leave one of them out"):
         store.query(per, latest=True, fill=True)
+
+
+@pytest.mark.parametrize(("way", "hosts"), [("", "bca"), (" desc", "acb")])
+def test_nan_is_the_greatest_number_in_an_order(way, hosts):
+    """As in conditions, max and top_k; null comes last in either direction."""
+    rows = pa.table({"ts": [0, 1, 2, 3], "host": list("abcd"), "v": [float("nan"), 1.0, 2.0, None]})
+    frame = TiltFrame(["1m"], "ts", {"m": aggr.max("v")}, ["host"])
+    store = FrameStore(MemoryBackend(), frame, row_schema=rows.schema)
+    store.append(rollup(rows, frame), "w", 1)
+    assert store.query("1m", order_by=f"m{way}")["host"].to_pylist() == [*hosts, "d"]
+    assert store.query("1m", order_by=f"m * 2{way}", limit=1)["host"].to_pylist() == [hosts[0]]
