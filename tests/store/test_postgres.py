@@ -521,3 +521,25 @@ def test_a_password_is_shown_nowhere(postgres, capfd, tmp_path):
         said = "".join(capfd.readouterr())
         assert said
         assert "s3cret" not in said
+
+
+def test_the_current_view_sums_decimals_of_a_sketch_exactly(postgres):
+    """Their decimal places travel in the exponent of the sum: 0.10 + 0.20 is 0.3, its mean 0.15."""
+    frame = TiltFrame(["1s"], "ts", {"d": aggr.dds("x", [0.5])}, ["k"])
+    cents = ["0.10", "0.20", "-0.30", "1.00", "90071992547409.93"]
+    events = [{"ts": 0, "k": k, "x": Decimal(x)} for k in range(3) for x in cents[: k + 2]]
+    events += [{"ts": 0, "k": 3, "x": Decimal(x)} for x in ("0.10", "-0.10")]
+    events += [{"ts": 0, "k": 4, "x": Decimal(cents[-1])}]
+    states = states_of(frame, pa.Table.from_pylist(events), "1s")
+    tables = store(postgres, frame, states.schema)
+    for part in (states, states.slice(1, 2)):
+        commit(tables, tables.write(FINE, part))
+    with session(postgres) as db:
+        rows = db.ask("SELECT * FROM web_1s_current ORDER BY k").to_pylist()
+    doubled = (1, 2)
+    for row in rows:
+        values = [Fraction(event["x"]) for event in events if event["k"] == row["k"]] * (
+            2 if row["k"] in doubled else 1
+        )
+        assert (row["d_count"], row["d_sum"]) == (len(values), float(sum(values)))
+        assert row["d_mean"] == float(sum(values) / len(values))
