@@ -203,7 +203,7 @@ def explain(
     if keys is not None and keys != int(keys):
         raise ValueError(f"keys must be a whole number from 1; got {shown(keys)}")
     rows = from_rows(sample, frame, reading, pa.Table.from_batches)
-    times = event_times(rows.column(frame.time), frame.time)
+    times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     if not len(times) or times.min() == times.max():
         raise ValueError("the sample must have rows of at least two times, so that its rate is known")
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)

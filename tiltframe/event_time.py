@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -12,23 +13,40 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.iso8601 import read_times
+from aggr.sql.zones import from_local
 
+
+class NoClock(ValueError):
+    """Times without a zone, and windows in another zone than UTC."""
+
+
+UTC = "UTC"
 INSTANT = pa.timestamp("us", "UTC")
 _DAY = 86_400_000_000
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
+_WITH_OFFSET = r"(Z|[T ][0-9:.,]+ *[+-][0-9]{2}(:?[0-9]{2})?)$"
+_DATE_ALONE = r"^[0-9]{4}-?([0-9]{1,2}-?[0-9]{1,2}|W[0-9]{2}(-?[0-9])?)$"
 _FORMS = (
     "write ISO 8601 such as 2024-05-01, 2024-05-01T10:00:00.5 or 20240501T100000, with an offset such as Z, +01, "
-    "+0530 or +05:30, or without one in UTC; hours go from 00 to 23"
+    "+0530 or +05:30, or without one on the clock of the column; hours go from 00 to 23; "
+    "declare any other form: --time-format '%d.%m.%Y %H:%M', or ReadOptions(time_format=…) in Python"
 )
 
 
-def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int64]:
+def event_times(
+    column: pa.Array | pa.ChunkedArray, name: str, timezone: str = UTC, clock: str | None = None
+) -> NDArray[np.int64]:
     """Read event times: microseconds UTC.
 
-    Timestamps without a zone are UTC; strings are ISO 8601, UTC unless they carry an offset: extended or basic,
-    ``2024-05-01 10:00``, ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``; integers are Unix milliseconds.
-    What is finer than a microsecond is rounded down, also before 1970. Raises ``ValueError`` for a time that is missing
-    or cannot be read, ``TypeError`` for a column that cannot hold times.
+    Timestamps with a zone and text with an offset are instants. Others are clock times of the zone ``clock``, of UTC by
+    default; if ``timezone``, the zone of the windows, is another one, ``clock`` must be given. Of a clock time that
+    comes twice the earlier instant is taken, for one that is skipped the instant of the change. A date is the first
+    instant of its day in ``timezone``. Text is ISO 8601, extended or basic: ``2024-05-01 10:00``,
+    ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``. Integers are Unix milliseconds. Fractions of a
+    microsecond are rounded down, also before 1970.
+
+    Raises ``ValueError`` for a time that is missing or cannot be read, for clock times without a ``clock``, and for
+    whole numbers that look like seconds or dates; ``TypeError`` for a column that cannot hold times.
 
     >>> event_times(pa.array(["1970-01-01T01:00:00+01:00", "1970-01-01 00:00:01"]), "ts")
     array([      0, 1000000])
@@ -42,21 +60,81 @@ def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int
     dtype = times.type
     try:
         if pa.types.is_string(dtype):
-            return _int64(_read_text(times))
+            return _text_times(times, name, timezone, clock)
         elif pa.types.is_integer(dtype):
+            refuse_other_units(times, name)
             return _int64(pc.multiply_checked(times.cast(pa.int64()), 1000))
         elif pa.types.is_timestamp(dtype):
-            return _floor(times, dtype.unit)
+            micros = _floor(times, dtype.unit)
+            return micros if dtype.tz or not len(times) else of_clock(micros, times, name, timezone, clock)
         elif pa.types.is_date(dtype):
-            return _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
+            days = _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
+            return instants_of_clock(days, timezone)
         elif not pa.types.is_null(dtype):
             raise TypeError(
                 f"the time column {name!r} has type {shown(dtype)}; it must hold timestamps, dates, ISO 8601 text "
                 "or whole numbers of Unix milliseconds"
             )
+    except NoClock:
+        raise
     except ValueError as error:
         raise ValueError(f"cannot read the time column {name!r}: {str(error).splitlines()[0]}") from None
     return np.empty(0, np.int64)
+
+
+def of_clock(
+    micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
+) -> NDArray[np.int64]:
+    """Return the instants of clock times in microseconds; raises `NoClock` if their zone is not known."""
+    check_clock(name, timezone, clock, str(times[0]))
+    return instants_of_clock(micros, clock or UTC)
+
+
+def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
+    """Raise `NoClock` if times without a zone are read for windows in another zone than UTC, and no clock is given."""
+    if clock is None and timezone != UTC:
+        such = f", such as {shown(example)}," if example else ""
+        raise NoClock(
+            f"times in {shown(name)} have no zone{such} and the windows are in {timezone}: say on which clock they "
+            f"were read, --clock {timezone} or --clock UTC on the command line, ReadOptions(clock={timezone!r}) in "
+            "Python, or give the column a time zone"
+        )
+
+
+def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
+    """Return the instants at which a clock shows times, in microseconds.
+
+    Of two it is the earlier, for a time that is skipped the instant of the change.
+
+    >>> instants_of_clock(np.array([0]), "Europe/Berlin")
+    array([-3600000000])
+    """
+    return micros if zone == UTC else _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))
+
+
+def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
+    """Raise ``ValueError`` for whole numbers that look like seconds or dates: as milliseconds they would be in 1970.
+
+    ``say`` writes how a user declares the unit.
+    """
+    span = pc.min_max(numbers).as_py()
+    if span["min"] is None:
+        return
+    if span["min"] >= 1_000_000_000 and span["max"] < 4_102_444_800:
+        seen, unit = "Unix seconds of the years 2001 to 2099", "seconds"
+    elif span["min"] >= 19000101 and span["max"] <= 20991231:
+        seen, unit = "dates without dashes", "text"
+    else:
+        return
+    say = _in_python(name) if say is None else say
+    raise ValueError(
+        f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of 1970, "
+        f"and look like {seen}; say which with {say(unit)}, or {say('milliseconds')}"
+    )
+
+
+def _in_python(name: str) -> Callable[[str], str]:
+    return lambda unit: f"ReadOptions(types={{{name!r}: {unit!r}}})"
 
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
@@ -72,6 +150,22 @@ def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
 def _int64(times: pa.Array) -> NDArray[np.int64]:
     numbers: NDArray[np.int64] = times.cast(pa.int64()).to_numpy()
     return numbers
+
+
+def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) -> NDArray[np.int64]:
+    """Read ISO 8601, text without an offset by the clock, dates alone in the zone of the windows."""
+    micros = _int64(_read_text(texts))
+    if timezone == UTC and clock in (None, UTC):
+        return micros
+    plain = pc.utf8_upper(pc.utf8_trim_whitespace(texts))
+    is_date = pc.match_substring_regex(plain, _DATE_ALONE).to_numpy(zero_copy_only=False)
+    is_local = ~is_date & ~pc.match_substring_regex(plain, _WITH_OFFSET).to_numpy(zero_copy_only=False)
+    if is_date.any():
+        micros = np.where(is_date, instants_of_clock(micros, timezone), micros)
+    if is_local.any():
+        check_clock(name, timezone, clock, texts[int(np.argmax(is_local))].as_py())
+        micros = np.where(is_local, instants_of_clock(micros, clock or UTC), micros)
+    return micros
 
 
 def _read_text(texts: pa.Array) -> pa.Array:

@@ -21,6 +21,7 @@ from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT as INSTANT
+from tiltframe.event_time import check_clock
 from tiltframe.names import END as END
 from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
@@ -39,8 +40,9 @@ class TiltFrame:
         before, ``["10s", "1m", "10m", "1h"]``, a hopping window's by its panes: ``["hopping(1h, 10m)", "1d"]``. A
         session, ``["session(30m)"]``, is a level alone.
     time : str
-        The column of event times: timestamps (naive ones are UTC), dates, ISO 8601 strings, or whole numbers,
-        which are Unix milliseconds.
+        The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
+        Times without a zone are UTC; in a frame of another zone they are refused unless ``ReadOptions(clock=…)`` says
+        on which clock they were read. A date is its own day in ``timezone``.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others.
     keys : column names, or name -> column or expression
@@ -249,6 +251,9 @@ class TiltFrame:
         """
         checked_type(schema, pa.Schema, "the schema of data")
         check_rows(schema, self.keyed_by, self.states, INSTANT, [self.time])
+        kind = schema.field(self.time).type
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            check_clock(self.time, self.timezone, clock=None)
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema.

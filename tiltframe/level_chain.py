@@ -152,7 +152,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     checked_type(frame, TiltFrame, "frame")
     wanted = [frame.time, *(column.name for column in frame.states)]
     check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
-    found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
+    found = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
     finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys))
@@ -196,7 +196,7 @@ def adaptive_states(
         return merge_panes(made_here(states), frame, partial_aggregation.MAX_RATIO)
 
     def groups(table: pa.Table) -> int:
-        starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time)))
+        starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
         if places is not None:  # a row is in several groups, of several shards
             return 0
@@ -222,7 +222,7 @@ def reduce_rows(
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
-        times = event_times(rows.column(frame.time), frame.time)
+        times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     elif places is not None:
         times, placed = times[places], None if placed is None else placed[places]
     return reduce_keyed(rows, keys, frame, times, placed)
@@ -421,7 +421,8 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     Returns
     -------
     table
-        level, window_start, window_end, keys, a column for each measure, or for each field of its records.
+        level, window_start, window_end, keys, a column for each measure, or for each field of its records. Starts and
+        ends are in the frame's time zone, as `FrameStore.query` gives them.
 
     Raises
     ------
@@ -442,6 +443,9 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     frame.check_states(states.schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    for name in (START, END):
+        column = results.column(name).cast(pa.timestamp("us", frame.timezone))
+        results = results.set_column(results.column_names.index(name), name, column)
     return flattened(results) if checked_truth(flat, "flat") else results
 
 

@@ -15,13 +15,16 @@ RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISI
 
 
 def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
-    """Raise ``ValueError`` unless keys and measures have names of their own; SQL does not tell case, so neither do we.
+    """Raise ``ValueError`` unless keys and measures have names of their own.
+
+    Names that differ only by case are equal, as in SQL.
 
     >>> check_names(["host", "n"], ["n"])
     Traceback (most recent call last):
     ValueError: the name 'n' is taken twice among keys and measures; rename one
     """
     names = [*keys, *measures]
+    taken: dict[str, str] = {}
     for name in names:
         if not is_name(name):
             raise ValueError(f"names of keys and measures must be text that is not blank; got {shown(name)}")
@@ -30,5 +33,11 @@ def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
                 f"the name {shown(name)} is tiltframe's own, as are {', '.join(RESERVED)}; "
                 "give the key or measure another"
             )
+        other = taken.setdefault(name.lower(), name)
         if names.count(name) > 1:
             raise ValueError(f"the name {shown(name)} is taken twice among keys and measures; rename one")
+        if other != name:
+            raise ValueError(
+                f"the names {shown(other)} and {shown(name)} of keys and measures differ only by case, which SQL does "
+                "not distinguish; rename one"
+            )

@@ -21,10 +21,11 @@ from aggr.arguments import because, checked_type, shortened, shown
 from aggr.arrow.normalize import normalize, normalized_type
 from aggr.sql.number_columns import number_column
 from aggr.tables.column_uses import ColumnUses
+from tiltframe.event_time import INSTANT
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import LateType, read_widening
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.files.rows import prepared, rows_before, with_time
+from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.written_numbers import find_numbers, read_numbers, with_numbers
 
 _ALLOWED = (
@@ -124,16 +125,39 @@ def _with_options(
     timezone: str,
 ) -> Batches:
     """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
-    if replace(reading, time=None, where=None) != _NOTHING:
-        raise ValueError(f"{what} is no file; of reading only time and where are of tables and streams")
+    of_time = {name: kind for name, kind in reading.types.items() if name == time and reading.unit(time) is not None}
+    if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
+        of_time != reading.types
+    ):
+        raise ValueError(
+            f"{what} is not a file; of reading only time, where, clock, time_format and the unit of whole-number times "
+            "are of tables and streams"
+        )
     if reading == _NOTHING:
         return _with_numbers(_stream(given, what, columns), uses)
     schema, batches, _ = _with_numbers(_stream(given, what, None), uses)
     full = with_time(schema, time, reading)
+    at = full.get_field_index(time)
+    if at >= 0:
+        full = full.set(at, full.field(at).with_type(INSTANT))
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
     read = rows_before(names, full, schema, time, reading).names
-    rows = (prepared(batch.select(read), names, time, reading, timezone) for batch in batches)
+    rows = (
+        prepared(_timed(batch.select(read), time, reading, timezone), names, time, reading, timezone)
+        for batch in batches
+    )
     return Batches(pa.schema([full.field(name) for name in names]), rows)
+
+
+def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
+    """Read the times of a batch, unless an expression computes them."""
+    at = batch.schema.get_field_index(time)
+    if reading.time is not None or at < 0 or batch.column(at).null_count:
+        return batch
+    column = batch.column(at)
+    is_instant = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    times = column.cast(INSTANT) if is_instant else times_in(normalize(column), time, reading, timezone).cast(INSTANT)
+    return batch.set_column(at, time, times)
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:

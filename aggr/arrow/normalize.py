@@ -8,6 +8,8 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 
+_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage alone does not say what it is
+
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Give one array of a plain type.
@@ -19,6 +21,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """
     values = one_array(values)
     if isinstance(values.type, pa.BaseExtensionType):
+        normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
         plain = normalize(values.dictionary)  # Arrow cannot choose among views, which polars has
@@ -52,6 +55,11 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     """Return the plain type that stands for a type; types without one stand for themselves."""
     is_a = pa.types
     if isinstance(dtype, pa.BaseExtensionType):
+        if dtype.extension_name in _NUMBERED:
+            raise TypeError(
+                f"a column of {_NUMBERED[dtype.extension_name]} has numbers without their unit in Arrow; convert it "
+                "first, to text with .astype(str), or to times with .dt.start_time"
+            )
         return normalized_type(dtype.storage_type)
     if is_a.is_dictionary(dtype) or is_a.is_run_end_encoded(dtype):
         return normalized_type(dtype.value_type)

@@ -49,7 +49,9 @@ def _builder(name: str) -> Builder:
 
     def read(args: list[Any], dialect: Any) -> exp.Expr:
         if at is not None and len(args) == at + 2:
-            args[at:] = [exp.AtTimeZone(this=args[at], zone=args[at + 1])]  # in place: the parser counts them later
+            in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
+            in_zone.meta[times.OF_A_FUNCTION] = True
+            args[at:] = [in_zone]  # in place: the parser counts them later
         if len(args) > most:
             raise ValueError(f"{name.lower()} takes at most {most} argument{'s' * (most > 1)}; got {len(args)}")
         return build(args, dialect=dialect) if "dialect" in build.__code__.co_varnames else build(args)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import nearest, shown
-from aggr.sql.function_table import ANY, RAW, reads, written
+from aggr.sql.function_table import ANY, RAW, Argument, Compiler, reads, written
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce
 from aggr.sql.zones import follows_clock, from_local
@@ -21,6 +21,7 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
+OF_A_FUNCTION = "of_a_function"  # a zone that is the last argument of a function: on whose clock times are read
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
@@ -92,9 +93,23 @@ def interval(count: exp.Expr, unit: exp.Expr) -> Term:
     return constant(pa.scalar(steps, pa.int64()).cast(pa.duration("us")))
 
 
-@reads(exp.AtTimeZone, this=ANY, zone=written("the zone of AT TIME ZONE"))
-def at_time_zone(term: Term, zone: str | None) -> Term:
-    """Read times on the clock of a zone that an expression names: ``ts AT TIME ZONE 'Europe/Berlin'``."""
+def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
+    """Compile the operand of AT TIME ZONE; return also whether it is a clock time, a column without a zone."""
+    given = node.args[name].unnest()
+    if isinstance(given, exp.Column) and not node.meta.get(OF_A_FUNCTION):
+        held = Compiler(compiler.schema).column(given)
+        if pa.types.is_timestamp(held.type) and held.type.tz is None:
+            return held, True
+    return compiler.term(node.args[name]), False
+
+
+@reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
+def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
+    """Read times on the clock of a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
+
+    Of a column without a zone these are the instants at which that clock shows its times, as in DuckDB and PostgreSQL.
+    """
+    term, is_local = moment
     if zone is None:
         raise ValueError("AT TIME ZONE takes the name of a zone, say 'Europe/Berlin'; got NULL")
     try:
@@ -106,4 +121,7 @@ def at_time_zone(term: Term, zone: str | None) -> Term:
         return null(pa.timestamp("us", zone))
     if not pa.types.is_timestamp(term.type):
         raise ValueError(f"a time zone is of times, got {term.type}; CAST it AS TIMESTAMP")
+    if is_local:
+        kind = pa.timestamp(term.type.unit, zone)
+        return apply(lambda local: from_local(local, zone).cast(kind), term, kind=kind)
     return coerce(term, pa.timestamp(term.type.unit, zone))

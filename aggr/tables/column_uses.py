@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from aggr import sql
 from aggr.measure import Measure
 from aggr.sql.inputs import columns_in, is_column
@@ -52,14 +54,13 @@ class ColumnUses:
                     found[column] = found.get(column, _NONE) | {use}
         return found
 
-    def is_missing(self, names: Collection[str]) -> bool:
-        """Return whether a text reads a column that is not among those of these names."""
+    def is_missing(self, schema: pa.Schema) -> bool:
+        """Return whether a key or a measure reads a column that a schema does not have, or has without a type."""
         try:
-            for text, _ in self._texts():
-                columns_in(text, names)
+            read = [name for text, _ in self._texts() for name in columns_in(text, schema.names)]
         except ValueError:
             return True
-        return False
+        return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def keys_may_read(self) -> tuple[str, ...]:
         """Name the columns that keys may read, before it is known which there are."""

@@ -219,12 +219,23 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
         dtype = dtype.value_type
     else:
         dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
+        _check_reads(name, text, schema.names)
     if any(is_list(dtype) for is_list in _LISTS):
         hint = f"; {each(text)} takes their elements" if text in schema.names else ""
         raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested{hint}")
     if not has_order(key_type(dtype)):
         raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested")
     return key_type(dtype)
+
+
+def _check_reads(name: str, text: str, names: Collection[str]) -> None:
+    """Raise ``ValueError`` for a key whose expression reads no column: the same value for every row."""
+    if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
+        return
+    quote = text.strip()[:1]
+    inner = text.strip()[1:-1]
+    backquoted = f"; quotes make a text, as in Spark: write `{inner}` for the column" if quote in "'\"" else ""
+    raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, which reads no column{backquoted}")
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:

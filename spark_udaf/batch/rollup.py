@@ -125,7 +125,7 @@ def plan_rollup(
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
-    alone = source.exclusive_times(frame.time) if finishes and nested else None
+    alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
@@ -139,7 +139,7 @@ def plan_rollup(
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
         if together:  # each row is in one window, of one shard; where windows overlap, a shard has whole keys
-            windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
+            windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
             rows, coarse = taken(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
         return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 

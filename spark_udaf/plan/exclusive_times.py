@@ -56,7 +56,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     ]
 
 
-def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType) -> Span | None:
+def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
     """Tell the least and the greatest event time of row groups; None where statistics do not tell both.
 
     Parameters
@@ -64,12 +64,13 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType) -> Span |
     groups : row groups, those of a file together
     time : name of the column of event times
     dtype : the type it is read as
+    timezone : the zone of the windows, in which dates are days
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None  # texts are not in the order of their times
     times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
-        times = _told(file, [group for _, group in its], time)
+        times = _told(file, [group for _, group in its], time, timezone)
         if times is None:
             return None
         times_by_file.append(times)
@@ -77,7 +78,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType) -> Span |
     return (int(every.min()), int(every.max())) if len(every) else None
 
 
-def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str) -> NDArray[np.int64] | None:
+def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str) -> NDArray[np.int64] | None:
     """Read the least and the greatest time of each row group that has rows; None where one does not tell them."""
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
     if metadata.num_columns != len(file.physical_schema):  # columns of several parts are before it, perhaps
@@ -93,6 +94,6 @@ def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str) -> NDA
             if statistics is None or not statistics.has_min_max:
                 return None
             ends += (statistics.min, statistics.max)
-        return event_times(pa.array(ends, file.physical_schema.field(time).type), time)
+        return event_times(pa.array(ends, file.physical_schema.field(time).type), time, timezone)
     except (ValueError, OverflowError, pa.ArrowException):  # beyond what Python's or Arrow's types hold
         return None

@@ -68,10 +68,10 @@ class ParquetScan:
         """What each task reads: row groups, neighbours together, of about as many rows each."""
         return [_pieces(groups) for groups in self._shared_out]
 
-    def exclusive_times(self, time: str) -> list[Span | None] | None:
+    def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
         """Tell which event times each task alone reads; None where statistics do not tell, or no task has such."""
         dtype = self.schema.field(time).type
-        spans = [span_of(groups, time, dtype) for groups in self._shared_out]
+        spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
         known_spans = [span for span in spans if span is not None]
         exclusive = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
         return exclusive if any(exclusive) else None

@@ -66,7 +66,7 @@ class Source(Protocol):
     def partitions(self) -> int | None:
         """How many partitions there are, where that is known."""
 
-    def exclusive_times(self, time: str) -> list[Span | None] | None:
+    def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
         """Tell which event times each partition alone has; None where that is not known."""
 
     def map(
@@ -98,7 +98,7 @@ class Rows:
         """Not known before the DataFrame has been planned."""
         return None
 
-    def exclusive_times(self, time: str) -> None:
+    def exclusive_times(self, time: str, timezone: str = "UTC") -> None:
         """Not known: Spark may put any row into any partition."""
 
     def map(

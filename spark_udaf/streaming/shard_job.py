@@ -240,7 +240,11 @@ class ShardJob(Job):
         """Find the start of the newest window of the finest level that states or rows are in."""
         if reduced:
             return int(instants_of(table).max())
-        return int(self.frame.levels[0].starts(event_times(table.column(self.frame.time), self.frame.time)).max())
+        return int(
+            self.frame.levels[0]
+            .starts(event_times(table.column(self.frame.time), self.frame.time, self.frame.timezone))
+            .max()
+        )
 
 
 def names_of(levels: Sequence[str]) -> list[str]:

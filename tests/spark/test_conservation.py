@@ -64,7 +64,7 @@ class Tasks:
     spark: Session = field(default_factory=Session)
     partitions: int | None = TASKS
 
-    def exclusive_times(self, time: str) -> None:
+    def exclusive_times(self, time: str, timezone: str = "UTC") -> None:
         return None
 
     def map(self, columns, keys, function, schema) -> Shuffle:

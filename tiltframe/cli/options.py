@@ -57,13 +57,31 @@ _READING = (
     click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat."),
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files."),
     click.option("--delimiter", metavar="SIGN", help="What parts the fields of CSV, told by the file's ending."),
+    click.option(
+        "--skip-rows",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Lines of CSV above the names of columns, such as a title.",
+    ),
     click.option("--decimal-comma", is_flag=True, help="Numbers in CSV are written 1,5."),
     click.option("--thousands", metavar="SIGN", help="What parts groups of digits in CSV: . in 1.234,5."),
     click.option("--null", multiple=True, metavar="TEXT", help="What stands for nothing, such as -; may repeat."),
     click.option("--time-format", metavar="FORMAT", help="Of times, if not ISO 8601: '%d.%m.%Y %H:%M'."),
+    click.option("--clock", metavar="ZONE", help="IANA zone of times without one, such as Europe/Berlin."),
     click.option("--where", metavar="CONDITION", help="Only rows for which it is true count: 'status < 500'."),
 )
-_AS_GIVEN = ("encoding", "delimiter", "decimal_comma", "thousands", "null", "time_format", "where")
+_AS_GIVEN = (
+    "encoding",
+    "delimiter",
+    "skip_rows",
+    "decimal_comma",
+    "thousands",
+    "null",
+    "time_format",
+    "clock",
+    "where",
+)
 
 with_bad_rows = click.option(
     "--bad-rows",

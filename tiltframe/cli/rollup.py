@@ -86,12 +86,7 @@ def rollup(
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
     bad = read_bad_rows(bad_rows)
-    store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
-    if kept is not None:
-        checked_retention(kept, store.frame)
-    if replace_within is not None:
-        check_whole(read_time_range(replace_within, frame.timezone), store.frame)
 
     def writable() -> FrameStore:
         """Open the store anew once everything has been checked: what is agreed on retention is written then."""
@@ -102,6 +97,11 @@ def rollup(
         opened = partial(open_source, given, frame.time, uses, reading, frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
+        store = FrameStore(uri, frame, name=name, durable=durable)
+        if kept is not None:
+            checked_retention(kept, store.frame)
+        if replace_within is not None:
+            check_whole(read_time_range(replace_within, frame.timezone), store.frame)
         source = replace(source, schema=settled(source.schema, frame, store, guessed=source.guessed))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
@@ -244,7 +244,7 @@ def _read(
         for file in coded.files:
             for batch in file_batches(coded, file, columns, bad, check):
                 if batch.num_rows:
-                    times = event_times(batch.column(frame.time), frame.time)
+                    times = event_times(batch.column(frame.time), frame.time, frame.timezone)
                     low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
                     was = seen.spans.get(file, (low, high))
                     seen.spans[file] = min(was[0], low), max(was[1], high)

@@ -180,6 +180,7 @@ class Lines:
                 f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
+        rows = self._with_text_times(rows, given)
         check_floats(rows, _STANDARD_INPUT, given.decode, self.reading)
         if self.arrival:
             rows = self._arrived(rows)
@@ -194,9 +195,10 @@ class Lines:
             self.schema = rows_before(read, whole, rows.schema, time, reading)
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = without_nothing(batch, reading.null)
-        if reading.time is None and (reading.unit(time) is not None or reading.time_format is not None):
-            at = batch.schema.get_field_index(time)
-            batch = batch.set_column(at, time, times_in(batch.column(at), time, reading).cast(INSTANT))
+        at = batch.schema.get_field_index(time)
+        if reading.time is None and batch.column(at).type != INSTANT:
+            times = times_in(batch.column(at), time, reading, self.frame.timezone)
+            batch = batch.set_column(at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, whole, reading):
             batch = batch.append_column(name, numbers)
         found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
@@ -204,6 +206,13 @@ class Lines:
         if not self.arrival:
             self.ahead.check(times, time)
         return found
+
+    def _with_text_times(self, rows: pa.Table, given: bytes) -> pa.Table:
+        """Read times again as text, if the parser took them for timestamps: it does not say which had an offset."""
+        at = rows.schema.get_field_index(self.frame.time)
+        if self.schema is not None or at < 0 or not pa.types.is_temporal(rows.schema.field(at).type):
+            return rows
+        return _parsed(given, rows.schema.set(at, pa.field(self.frame.time, pa.string())), "ignore")
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:

@@ -178,7 +178,7 @@ def file_batches(
 def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.RecordBatch] | None = None) -> pa.Table:
     schema = pa.schema([source.schema.field(name) for name in columns])
     table = pa.Table.from_batches(source.batches_of(file, columns, rows), schema)
-    event_times(table.column(source.time), source.time)
+    event_times(table.column(source.time), source.time, source.timezone)
     return table
 
 
@@ -233,7 +233,7 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
     for chunk in _chunks(file, reading):
         data += chunk
         if number == 1 and delimiter is not None:
-            head = _head(data, delimiter)
+            head = _head(data, delimiter, reading.skip_rows)
             number, data = 1 + head.count(b"\n"), data[len(head) :]
         text = data[: _end_of_records(data, delimiter is not None) if chunk else len(data)]
         rows = _whole(partial(read, [Line(0, text)]), check) if text.strip() else None
@@ -274,10 +274,11 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
         yield b""
 
 
-def _head(data: bytes, delimiter: str) -> bytes:
-    """Give the first record of CSV, the names of its columns, and empty lines before it."""
-    found = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data)
-    return found[0] if found else data[: data.find(b"\n") + 1]
+def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
+    """Return the first record of CSV, the names of its columns, with the lines and empty lines above it."""
+    above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
+    found = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
+    return above + (found[0] if found else data[len(above) : data.find(b"\n", len(above)) + 1])
 
 
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
@@ -307,11 +308,12 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
         return file
     delimiter = delimiter_of(file, reading)
     data = next(_chunks(file, reading))
-    head = _head(data, delimiter) if delimiter else b""
+    head = _head(data, delimiter, reading.skip_rows) if delimiter else b""
     records = _records(data[len(head) :], 1, delimiter, last=True)[0]
     records = [line for line in records if line.text.strip()][:_SAMPLE]
     kinds = [_kinds(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
-    names = _kinds(head.decode(reading.encoding, "replace"), delimiter) if delimiter else None
+    names_line = b"".join(head.splitlines(keepends=True)[reading.skip_rows :])
+    names = _kinds(names_line.decode(reading.encoding, "replace"), delimiter) if delimiter else None
     of_values: dict[object, Counter[str]] = {}
     for kind in kinds:
         for name, value in (kind or {}).items():

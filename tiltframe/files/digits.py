@@ -72,13 +72,20 @@ def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost:
     """
     if not pa.types.is_floating(values.type):
         return
-    if (most := largest(values)) is not None and most >= _EXACT:
-        large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
-        for text in pc.unique(large).to_pylist():  # whole numbers that a double rounds, and those beyond the largest
-            if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
-                raise ValueError(lost(text))
+    if (whole := first_rounded_whole(values, texts)) is not None:
+        raise ValueError(lost(whole))
     if Use.ORDER in uses and (rounded := first_rounded(texts, values)) is not None:
         raise ValueError(lost(rounded))
+
+
+def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
+    """Return the first text of a whole number that its double rounds, or of a number beyond the largest double."""
+    if (most := largest(values)) is not None and most >= _EXACT:
+        large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
+        for text in pc.unique(large).to_pylist():
+            if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
+                return str(text)
+    return None
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:

@@ -5,7 +5,8 @@ Types of text files are declared, or inferred from the first bytes; whatever wou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import io
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -58,16 +59,49 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
     return by_ending and (reading.delimiter or by_ending)
 
 
-def own_schema(file: Path, reading: ReadOptions) -> pa.Schema:
-    """Read or infer the schema of a file."""
+def own_schema(
+    file: Path, reading: ReadOptions, is_missing: Callable[[pa.Schema], bool] = lambda schema: False
+) -> pa.Schema:
+    """Read or infer the schema of a file; of JSON lines from as many rows as have every column that is not missing."""
     if kind_of(file) == "json":
         with _json_stream(file, reading) as stream:
-            return pajson.open_json(stream, pajson.ReadOptions(block_size=_INFERRED_BYTES), _json_lines(None)).schema
+            options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
+            schema = pajson.open_json(stream, options, _json_lines(None)).schema
+        if not is_missing(schema):
+            return schema
+        return _later_schema(file, reading, schema, is_missing)
     if kind_of(file) == "parquet":
         return _parquet(file).schema
     with open_text(file) as stream:
         reader = open_csv(stream, file, reading)
         return reader.schema if reading.thousands is None else _with_grouped_numbers(reader, reading)
+
+
+def _later_schema(
+    file: Path, reading: ReadOptions, schema: pa.Schema, is_missing: Callable[[pa.Schema], bool]
+) -> pa.Schema:
+    """Add columns that come later in JSON lines, and types of columns that are null before, until none is missing."""
+    with _json_stream(file, reading) as stream:
+        left = b""
+        while (chunk := stream.read(_INFERRED_BYTES)) and is_missing(schema):
+            data = left + chunk
+            end = data.rfind(b"\n") + 1
+            left = data[end:]
+            if data[:end].strip():
+                schema = _with_later_fields(schema, pajson.read_json(io.BytesIO(data[:end])).schema)
+        if left.strip() and is_missing(schema):
+            schema = _with_later_fields(schema, pajson.read_json(io.BytesIO(left)).schema)
+    return schema
+
+
+def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
+    for field in later:
+        at = schema.get_field_index(field.name)
+        if at < 0:
+            schema = schema.append(field)
+        elif pa.types.is_null(schema.field(at).type):
+            schema = schema.set(at, field)
+    return schema
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
@@ -127,12 +161,16 @@ def _read_csv(
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: wanted.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _of(uses, name), reading)}
-    schema = pa.schema(pa.field(name, pa.string() if name in texts else kinds[name]) for name in columns)
+    empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}  # as far as types were inferred
+    schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
             batch = without_nothing(batch, ["", *reading.null], texts)
             for place, name in enumerate(batch.schema.names):
-                if name in texts:
+                if name in empty:
+                    _check_empty(batch.column(place), name, file, reading)
+                    batch = batch.set_column(place, name, pa.nulls(batch.num_rows))
+                elif name in texts:
                     column = batch.column(place)
                     values, written = from_text(column, kinds[name], reading)
                     if name not in reading.declared:
@@ -145,19 +183,60 @@ def _read_csv(
             yield batch
 
 
+def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
+    """Raise `LateType` if a column has values that was empty as far as types were inferred."""
+    values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
+    if values.null_count == len(values):
+        return
+    kinds = {"int64": pa.int64(), "float64": pa.float64()}
+    kind = next((name for name, kind in kinds.items() if _reads_all(values, kind, reading)), "text")
+    first = values.drop_null()[0].as_py()
+    raise LateType(
+        name,
+        kinds.get(kind, pa.string()),
+        lambda: (
+            f"{file}: the column {name!r} is empty in the first rows, by which types are inferred, and has {first!r} "
+            f"later; say what it is, {reading.say(name, kind)}"
+        ),
+    )
+
+
+def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool:
+    try:
+        from_text(texts, kind, reading)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
+    """Name a wider type than the guess that reads a column of a CSV file; None if its values are only text.
+
+    A column is text only if nothing computes with it or compares its numbers.
+    """
+    if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
+        return "float64"
+    return None if uses & {Use.NUMBER, Use.ORDER} else "text"
+
+
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
     """Write that a text would be lost, with a type that holds all values of its column."""
-    return lost(text, kind, str(file), reading, name, _exact_type(file, name, reading))
+    return lost(text, kind, str(file), reading, name, column_type(file, name, reading))
 
 
-def _exact_type(file: Path, name: str, reading: ReadOptions) -> str | None:
+def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
+    """Read the texts of a column of a CSV file, without those that stand for nothing."""
+    nothing = pa.array([*NO_NUMBER, *reading.null])
+    with open_text(file) as stream:
+        batches = list(open_csv(stream, file, reading, pa.schema([(name, pa.string())])))
+    return [batch.column(0).filter(pc.invert(pc.is_in(batch.column(0), nothing))).drop_null() for batch in batches]
+
+
+def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
     """Name the type that holds all numbers of a column of a CSV file exactly; None if there is none."""
     texts = set[str]()
-    with open_text(file) as stream:
-        for batch in open_csv(stream, file, reading, pa.schema([(name, pa.string())])):
-            column = plain_numbers(batch.column(0), reading) if reading.own_numbers else batch.column(0)
-            nothing = pa.array([*NO_NUMBER, *reading.null])
-            texts |= set(pc.unique(column.filter(pc.invert(pc.is_in(column, nothing)))).drop_null().to_pylist())
+    for part in column_texts(file, name, reading):
+        texts |= set(pc.unique(plain_numbers(part, reading) if reading.own_numbers else part).to_pylist())
     return exact_type(texts)
 
 
@@ -188,7 +267,7 @@ def open_csv(
 ) -> pacsv.CSVStreamingReader:
     """Begin to read a CSV file: all columns, in types that are inferred, or those of a schema."""
     parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
-    options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding)
+    options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding, skip_rows=reading.skip_rows)
     convert = pacsv.ConvertOptions(
         null_values=[*NO_NUMBER, *reading.null],
         column_types=schema,

@@ -17,8 +17,9 @@ from aggr.arrow.normalize import is_number, normalize, normalized_type
 from aggr.sql.inputs import columns_in
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses, Uses
-from tiltframe.event_time import INSTANT
-from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read
+from tiltframe.event_time import INSTANT, refuse_other_units
+from tiltframe.files.digits import from_text
+from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read, wider_type
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
@@ -34,6 +35,7 @@ from tiltframe.files.written_numbers import (
 from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
 from tiltframe.store_folders import is_store
 
+_EXCEL = re.compile(r"(?i)\.xls[xmb]?$")
 _CODES = pa.dictionary(pa.int32(), pa.string())
 _NOTHING = ReadOptions()
 _NO_USES = ColumnUses()
@@ -122,6 +124,7 @@ class Source:
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(wanted.names, wanted.types, strict=True))
+            self._check_late(file, kinds, error)
             raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading, self._kept())) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
@@ -130,6 +133,28 @@ class Source:
     def needs(self, columns: Sequence[str]) -> pa.Schema:
         """Say what is read of files to give some columns."""
         return rows_before(columns, self.schema, self.own, self.time, self.reading)
+
+    def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
+        """Raise `LateType` for the first value of a CSV file that a guessed type does not hold, if a wider one does."""
+        if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
+            return
+        read = {name: partial(from_text, kind=kind, reading=self.reading) for name, kind in kinds.items()}
+        guessed = {n: r for n, r in read.items() if n in self.guessed and not pa.types.is_string(kinds[n])}
+        found = first_unread(file, guessed, self.reading)
+        if found is None:
+            return
+        line, name, text = found
+        uses = self.uses.get(name, frozenset())
+        wider = wider_type(file, name, kinds[name], uses, self.reading)
+        if wider is not None and kinds[name] != (kind := pa.float64() if wider == "float64" else pa.string()):
+            raise LateType(
+                name,
+                kind,
+                lambda: (
+                    f"{file}: {text!r} in line {line:,}, in the column {name!r}, is not of the type of the first rows, "
+                    f"{kinds[name]}; say what it is, {self.reading.say(name, wider)}"
+                ),
+            ) from None
 
     def _kept(self) -> list[str]:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
@@ -178,9 +203,14 @@ class Source:
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
         """Read event times, whole numbers in the unit that was declared."""
         if pa.types.is_integer(column.type) and self.time not in self.reading.declared and kind_of(file) != "parquet":
-            _refuse_seconds(column, self.time, file, self.reading)
+            try:
+                refuse_other_units(column, self.time, lambda unit: self.reading.say(self.time, unit))
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}") from None
         try:
-            return column if column.type == kind else times_in(column, self.time, self.reading).cast(kind)
+            return (
+                column if column.type == kind else times_in(column, self.time, self.reading, self.timezone).cast(kind)
+            )
         except ValueError as error:
             found = None
             if kind_of(file) in ("csv", "tsv"):
@@ -192,7 +222,7 @@ class Source:
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
             texts = texts if _is_text(self.reading.declared.get(self.time)) else texts.cast(pa.int64())
-        return times_in(texts, self.time, self.reading)
+        return times_in(texts, self.time, self.reading, self.timezone)
 
 
 def open_source(
@@ -222,8 +252,8 @@ def open_source(
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
-            written[file] = own_schema(sample(file), reading)
-            own = _schema(file, written[file], time, reading)
+            written[file] = own_schema(sample(file), reading, uses.is_missing)
+            own = _schema(file, written[file], time, uses, reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
@@ -293,7 +323,10 @@ def _files(path: Path) -> list[Path]:
         raise FileNotFoundError(f"there is no file or folder {path}")
     if path.is_file():
         if kind_of(path) is None:
-            raise ValueError(f"cannot tell the format of {path}; name it one of {ENDINGS}")
+            excel = (
+                "; read Excel's sheets with pandas.read_excel, or save them as CSV" if _EXCEL.search(path.name) else ""
+            )
+            raise ValueError(f"cannot tell the format of {path}; name it one of {ENDINGS}{excel}")
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
@@ -324,12 +357,19 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield path
 
 
-def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Give a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
-    of_time = () if reading.time is None else columns_in(reading.time, own.names)
+def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
+    """Leave out columns whose name comes twice, as empty names do; raise ``ValueError`` if something reads them."""
+    twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
-        if own.names.count(name) > 1:
+        if name in twice & read:
             raise ValueError(f"{file} has two columns {name!r}; give each a name of its own")
+    return pa.schema([field for field in own if field.name not in twice])
+
+
+def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
+    """Give a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
+    own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
+    of_time = () if reading.time is None else columns_in(reading.time, own.names)
     fields = []
     for name, given in zip(own.names, own.types, strict=True):
         kind = given if pa.types.is_null(given) else normalized_type(given)
@@ -372,23 +412,6 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _refuse_seconds(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Refuse whole numbers that are seconds or dates by all appearances, for milliseconds they would be 1970."""
-    span = pc.min_max(column).as_py()
-    if span["min"] is None:
-        return
-    if span["min"] >= 1_000_000_000 and span["max"] < 4_102_444_800:
-        seen, say = "Unix seconds of the years 2001 to 2099", "seconds"
-    elif span["min"] >= 19000101 and span["max"] <= 20991231:
-        seen, say = "dates without dashes", "text"
-    else:
-        return
-    raise ValueError(
-        f"{file}: the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of 1970, "
-        f"and look like {seen}; say which with {reading.say(name, say)}, or {reading.say(name, 'milliseconds')}"
-    )
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:

@@ -11,9 +11,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from aggr import sql
-from aggr.arguments import checked_list, checked_mapping, is_unicode, shown
+from aggr.arguments import checked_list, checked_mapping, checked_whole, is_unicode, shown
 from aggr.sql.inputs import may_read
 from tiltframe.files.time_format import check_format
+from windows import check_timezone
 
 _TYPES = {"text": pa.string(), "int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
 _TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us")}
@@ -37,6 +38,8 @@ class ReadOptions:
         Of CSV and JSON, as Python names it.
     delimiter : str, optional
         What parts the fields of CSV: one character; otherwise the file's ending tells.
+    skip_rows : int
+        How many lines of CSV stand above the names of the columns: a title, say.
     decimal_comma : bool
         Whether numbers in CSV are written with a comma, ``1,5``.
     thousands : str, optional
@@ -45,6 +48,10 @@ class ReadOptions:
         What stands for nothing in CSV and JSON, beside what is empty: ``["-", "n/a"]``.
     time_format : str, optional
         How texts in the time column are written, as `datetime.strptime` has it: ``%d.%m.%Y %H:%M``; ISO 8601 otherwise.
+    clock : str, optional
+        The IANA zone of times without a zone or an offset, such as ``Europe/Berlin``, in files and in tables. Of a time
+        that the clock shows twice the earlier instant is taken, for one that it skips the instant of the change. It
+        must be given if the windows are in another zone than UTC.
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
@@ -64,10 +71,12 @@ class ReadOptions:
     types: Mapping[str, str] = field(default_factory=dict)
     encoding: str = "utf-8"
     delimiter: str | None = None
+    skip_rows: int = 0
     decimal_comma: bool = False
     thousands: str | None = None
     null: Sequence[str] = ()
     time_format: str | None = None
+    clock: str | None = None
     time: str | None = None
     where: str | None = None
 
@@ -85,10 +94,13 @@ class ReadOptions:
                 raise ValueError(f"{name} is one character, neither a quote, a sign nor a digit; got {shown(sign)}")
         if self.delimiter is not None and not self.delimiter.isascii():
             raise ValueError(f"delimiter is one ASCII character; got {shown(self.delimiter)}")
+        checked_whole(self.skip_rows, "skip_rows, the number of lines above the names of columns,", 0)
         if self.thousands == self.point:
             raise ValueError(f"thousands and fractions are both parted by {self.point!r}; give another for one of them")
         if self.time_format is not None:
             check_format(self.time_format)
+        if self.clock is not None:
+            check_timezone(self.clock)
         if self.where is not None:
             sql.check_condition(self.where)
         if self.time is not None:
@@ -164,7 +176,7 @@ class ReadOptions:
 
     def given(self) -> list[str]:
         """Name the options that are not as they are by default."""
-        by_default: tuple[object, ...] = ({}, (), "utf-8", None, False)
+        by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
     def check(self, time: str, columns: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from aggr.sql.inputs import columns_in, values_in
 from aggr.sql.number_columns import text_column
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.files.time_format import fractional, read_format
+from tiltframe.files.time_format import fractional, has_clock, has_offset, read_format
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
@@ -47,7 +47,7 @@ def prepared(
 ) -> pa.RecordBatch:
     """Compute the time of rows, leave out those that do not count, and give the columns of these names."""
     if reading.time is not None:
-        times = times_in(values_in(reading.time, rows, timezone), time, reading).cast(INSTANT)
+        times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
         rows = rows.append_column(time, times) if at < 0 else rows.set_column(at, time, times)
     if reading.where is not None:
@@ -56,12 +56,15 @@ def prepared(
     return rows.select(list(columns))
 
 
-def times_in(column: pa.Array, time: str, reading: ReadOptions) -> pa.Array:
+def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
     """Read event times, numbers in the unit that was given, with fractions or without, texts in their format.
+
+    Times without a zone are read on the clock of ``reading``, dates are days in the time zone of the windows.
 
     Raises ``ValueError`` for what is none.
     """
     unit, kind = reading.unit(time), column.type
+    is_date = False
     if unit is not None and (is_number(kind) or pa.types.is_string(kind)):
         try:
             column = _since_1970(column, unit)
@@ -75,12 +78,14 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions) -> pa.Array:
                 f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} is not written as "
                 f"{shown(reading.time_format)}"
             )
-        column = read
-    return pa.array(event_times(column, time))
+        if has_offset(reading.time_format):
+            return read
+        column, is_date = read.cast(pa.timestamp("us")), not has_clock(reading.time_format)
+    return pa.array(event_times(column, time, timezone, timezone if is_date else reading.clock))
 
 
 def _since_1970(numbers: pa.Array, unit: str) -> pa.Array:
     try:
-        return numbers.cast(pa.int64()).cast(pa.timestamp(unit))
+        return numbers.cast(pa.int64()).cast(pa.timestamp(unit, "UTC"))
     except pa.ArrowInvalid:  # some have a fraction
         return fractional(numbers, unit)

@@ -36,8 +36,10 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                 if isinstance(error, UnicodeDecodeError):
                     line = lines + whole.count(b"\n", 0, error.start) + 1
                     wrong = f"byte 0x{whole[error.start]:02x} in line {line:,}"
+                begins = whole[:2] if not lines else b""
+                likely = "utf-16" if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
                 raise ValueError(
-                    f"{file} is not in {encoding}: {wrong}; say what it is in, such as --encoding latin-1"
+                    f"{file} is not in {encoding}: {wrong}; say what it is in, such as --encoding {likely}"
                 ) from None
             if sound is not None:
                 sound.see(chunk if plain or text is None else text.encode())

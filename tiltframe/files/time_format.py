@@ -31,10 +31,26 @@ _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 def check_format(text: str) -> None:
     """Raise ``ValueError`` for a format that is not read, or that does not say the day."""
     signs = _signs(_regex(text))
-    if not ("Y" in signs or "y" in signs) or not ("j" in signs or ("d" in signs and signs & set("mbB"))):
+    has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
+    is_coarse = "d" not in signs and not signs & set("HIMSf")  # of months or years: their first days
+    if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(f"the time format {shown(text)} does not say the day; write one such as %d.%m.%Y %H:%M:%S")
     if ("I" in signs) != ("p" in signs):
         raise ValueError(f"the time format {shown(text)} has one of %I and %p; hours of twelve need both")
+
+
+def has_offset(form: str) -> bool:
+    """Return whether a format has an offset, so that its times are instants.
+
+    >>> has_offset("%d.%m.%Y %H:%M"), has_offset("%FT%T%z")
+    (False, True)
+    """
+    return "z" in _signs(_regex(form))
+
+
+def has_clock(form: str) -> bool:
+    """Return whether a format has a time of day; otherwise it is of dates."""
+    return bool(_signs(_regex(form)) & set("HI"))
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:

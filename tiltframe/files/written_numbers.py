@@ -16,7 +16,7 @@ from aggr.arguments import shown
 from aggr.arrow.normalize import is_number, normalized_type
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses
-from tiltframe.files.digits import first_rounded, first_unfaithful, from_text
+from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whole, first_unfaithful, from_text
 from tiltframe.files.read_options import ReadOptions
 
 _NUMBERS = (pa.int64(), pa.float64())
@@ -43,7 +43,8 @@ def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
     """Return the type that holds the numbers that texts write; None if one of them is not a number, or all are null.
 
-    With ``exactly`` a number that a double would round is None as well.
+    Whole numbers, and with ``exactly`` fractions, that a double would round are uint64 or decimals; None if these have
+    too few digits.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -51,11 +52,15 @@ def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -
             read = [from_text(part, kind, reading) for part in parts]
             if sum(len(values) - values.null_count for values, _ in read) == 0:
                 return None
-            rounds = exactly and pa.types.is_floating(kind)
-            if rounds and any(first_rounded(written, values) is not None for values, written in read):
-                return None
+            if pa.types.is_floating(kind) and any(_rounds(values, texts, exactly) for values, texts in read):
+                exact = exact_type({text for _, texts in read for text in texts.to_pylist() if text is not None})
+                return None if exact is None else ReadOptions({"x": exact}).declared["x"]
             return kind
     return None
+
+
+def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
+    return first_rounded_whole(values, texts) is not None or (exactly and first_rounded(texts, values) is not None)
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
@@ -105,7 +110,11 @@ def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions
 def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
     """Read the numbers of a column of text; raises ``ValueError`` naming the first that is not one."""
     try:
-        return from_text(texts, kind, reading)[0].cast(kind)
+        values, written = from_text(texts, kind, reading)
+        rounded = first_rounded_whole(values, written) if pa.types.is_floating(kind) else None
+        if rounded is not None:
+            raise ValueError(f"{rounded!r} in the column {name!r} would lose digits as float64")
+        return values.cast(kind)
     except pa.ArrowInvalid:
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
         raise ValueError(

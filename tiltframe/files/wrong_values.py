@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from tiltframe.files.digits import from_text
-from tiltframe.files.formats import delimiter_of, kind_of, open_csv, open_text
+from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
 
+_MOST_SIGNS = 4
 _HEADER_BYTES = 1 << 16
 _NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -41,10 +43,30 @@ def wrong_value(
     if found is None:
         return None
     line, name, text = found
-    way_out = f"say {reading.say(name, 'text')}" if name in keys else _way_out(str(text), name, reading)
+    exact = _whole_type(file, name, kinds[name], reading)
+    if exact is not None:
+        way_out = f"say {reading.say(name, exact)}"
+    elif name in keys:
+        way_out = f"say {reading.say(name, 'text')}"
+    else:
+        way_out = _way_out(str(text), name, reading, partial(_numbers_after, file, name, reading))
     return ValueError(
         f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(wanted[name])}; {way_out}"
     )
+
+
+def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
+    """Name the type that holds all values of a column of whole numbers; None if it is not one."""
+    return column_type(file, name, reading) if pa.types.is_integer(kind) else None
+
+
+def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
+    """Return the share of a column's texts that are numbers once some signs are removed from them."""
+    texts = pa.chunked_array(column_texts(file, name, reading), pa.string())
+    for sign in removed:
+        texts = pc.replace_substring(texts, sign, "")
+    numbers = pc.match_substring_regex(texts, r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$")
+    return float(pc.mean(numbers.cast(pa.int8())).as_py() or 0)
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
@@ -114,12 +136,14 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
     """Find the line in which a row of a CSV file begins; lines without anything are no rows."""
     with open_text(file) as stream:
         lines = io.TextIOWrapper(stream, reading.encoding, newline="")
+        for _ in range(reading.skip_rows):
+            next(lines)
         rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
         before, seen = 0, -1  # the first row is the header
         for fields in rows:
             if fields:
                 if seen == row:
-                    return before + 1
+                    return reading.skip_rows + before + 1
                 seen += 1
             before = rows.line_num
     return before
@@ -129,7 +153,8 @@ def _named(kind: pa.DataType) -> str:
     return _NAMES.get(str(kind), str(kind))
 
 
-def _way_out(text: str, name: str, reading: ReadOptions) -> str:
+def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
+    """Write how a text that is not a number can be read; ``share`` tries on all rows what removing signs gives."""
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
     comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
@@ -139,10 +164,26 @@ def _way_out(text: str, name: str, reading: ReadOptions) -> str:
     if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
         of_groups = f", or {reading.say_option('thousands', ',')}" if grouped else ""
         return f"say {comma[0]}{of_groups}"
-    as_text = f"{reading.say(name, 'text')} and TRY_CAST({name} AS DOUBLE), which gives null for it"
-    if _NOTHING.fullmatch(bare):
+    as_text = f"{reading.say(name, 'text')} and {_number_of_text(bare, name, share)}"
+    if bare and _NOTHING.fullmatch(bare):
         return f"if it stands for nothing say {reading.say_option('null', bare)}; else {as_text}"
     return f"say {as_text}"
+
+
+def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
+    """Write an expression that reads the numbers of a column of text, after it was tried on the rows."""
+    signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
+    plain = share(())
+    if re.search("[0-9]", bare) and signs and len(signs) <= _MOST_SIGNS and share(signs) > plain:
+        text = name
+        for sign in signs:
+            quoted_sign = sign.replace("'", "''")
+            text = f"replace({text}, '{quoted_sign}', '')"
+        return f"CAST({text} AS DOUBLE) in place of {name}"
+    cast = f"TRY_CAST({name} AS DOUBLE)"
+    if plain == 0:
+        return f"count or keep its texts: none of them is a number, and {cast} would be null in every row"
+    return f"{cast}, which gives null for it"
 
 
 def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:

@@ -118,7 +118,10 @@ class ClosedWindows:
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
-        times, finest = event_times(rows.column(self._frame.time), self._frame.time), self._frame.levels[0]
+        times, finest = (
+            event_times(rows.column(self._frame.time), self._frame.time, self._frame.timezone),
+            self._frame.levels[0],
+        )
         committed = EVER[0] if self.committed is None else self.committed
         ends = finest.ends(finest.starts(times))
         late = (ends <= self.windows.closed_before) & (ends > committed)

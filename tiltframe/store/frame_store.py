@@ -775,7 +775,11 @@ class FrameStore(Maintenance):
         difference = frame.difference(self._manifest.frame)
         if difference:
             fixed = difference.startswith(("time", "keys"))  # what evolve does not change
-            evolved = "" if fixed else ", or FrameStore(uri).evolve(frame) to have the store be of this one"
+            evolved = (
+                ""
+                if fixed
+                else ", or have the store be of this one: tiltframe evolve, FrameStore(uri).evolve(frame) in Python"
+            )
             raise OtherFrame(
                 f"the store {self.display_uri} is of another frame: {difference}; give another folder or name{evolved}"
             )

@@ -157,7 +157,7 @@ class OpenWindows:
             If rows do not fit the frame, or their keys are more than ``max_keys``. Nothing has changed then.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
-        times = event_times(rows.column(self.frame.time), self.frame.time)
+        times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
         known = self._known(times)
         if known.any():
             rows, times = rows.filter(pa.array(~known)), times[~known]

@@ -173,14 +173,14 @@ def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFra
 
 
 def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.bool_]:
-    times = event_times(batch.column(frame.time), frame.time)
+    times = event_times(batch.column(frame.time), frame.time, frame.timezone)
     return (times >= span[0]) & (times < span[1])
 
 
 def _times(source: Source, file: Path) -> Range | None:
     """Read the first and the last time of a file; None if it has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
-    each = [event_times(batch.column(source.time), source.time) for batch in batches if batch.num_rows]
+    each = [event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows]
     return (int(min(map(np.min, each))), int(max(map(np.max, each)))) if each else None
 
 

@@ -192,7 +192,8 @@ def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
     if rows is None and measure.inputs:
         raise ValueError(
             f"the types of {', '.join(measure.columns())} tell what the states of {column.name!r} are made of; give "
-            "them: evolve(frame, row_schema=SCHEMA), with the schema of the rows to come"
+            "them: --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), with the schema "
+            "of the rows to come"
         )
     if rows is not None:
         check_rows(rows, {}, [column], INSTANT)

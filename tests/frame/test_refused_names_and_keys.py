@@ -1,0 +1,44 @@
+"""Names and keys that would be something else than they look."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import TiltFrame, explain, rollup
+
+ROWS = pa.table({"ts": [0, 1000], "service.name": ["a", "b"], "m": ["2024-01", "2024-02"]})
+
+
+def frame(keys, **measures):
+    return TiltFrame(["1d"], "ts", measures or {"n": aggr.count()}, keys)
+
+
+@pytest.mark.parametrize(("keys", "measures"), [(["N"], ["n"]), ([], ["host", "Host"]), (["a", "A"], ["n"])])
+def test_names_that_differ_only_by_case(keys, measures):
+    with pytest.raises(ValueError, match=r"differ only by case.*rename one"):
+        frame(keys, **{name: aggr.count() for name in measures})
+
+
+@pytest.mark.parametrize("text", ['"service.name"', "'a'", "1 + 1"])
+def test_a_key_that_reads_no_column(text):
+    with pytest.raises(ValueError, match="reads no column") as refused:
+        rollup(ROWS, frame({"service": text}))
+    if text[0] == '"':
+        assert "`service.name`" in str(refused.value)
+
+
+def test_periods_of_pandas():
+    rows = ROWS.to_pandas()
+    rows["m"] = rows["m"].astype("period[M]")
+    for given in (frame(["m"]), frame([], last=aggr.last("m")), frame([], n=aggr.count_distinct("m"))):
+        with pytest.raises(TypeError, match=r"Period.*\.astype\(str\)"):
+            rollup(rows, given)
+    rows["m"] = rows["m"].astype(str)
+    assert set(rollup(rows, frame(["m"]))["m"].to_pylist()) == {"2024-01", "2024-02"}
+
+
+def test_a_part_of_a_key():
+    with pytest.raises(ValueError, match=r"keys must be a whole number from 1; got 0\.5"):
+        explain(ROWS, frame([]), keys=0.5)
