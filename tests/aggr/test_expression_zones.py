@@ -14,7 +14,7 @@ import pytest
 
 import aggr
 from aggr import sql
-from tiltframe import FrameStore, TiltFrame, finish, rollup
+from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
 
@@ -154,10 +154,11 @@ def test_keys_and_conditions_of_rows_follow_the_frames_zone(zone, naive):
         counted[key] += 1
         night[key] += local.hour < 6
         minutes[key] += local.minute
-    windows = OpenWindows(frame)
-    for part in (rows.slice(0, 200), rows.slice(200)):
+    windows, instants = OpenWindows(frame), pa.table({"ts": column})
+    for part in (instants.slice(0, 200), instants.slice(200)):
         windows.add_rows(part)
-    for found in (finish(rollup(rows, frame), frame), windows.results(windows.close())):
+    reading = ReadOptions(clock="UTC" if naive else None)
+    for found in (finish(rollup(rows, frame, reading), frame), windows.results(windows.close())):
         got = found.to_pylist()
         keys = [(row["window_start"].astimezone(info).date(), row["hour"], row["day"]) for row in got]
         for name, wanted in (("n", counted), ("night", night), ("minutes", minutes)):

@@ -42,7 +42,8 @@ def settled(
         choices = [schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(before, kind))]
         if name in guessed and is_guess(before):
             texts = schema.set(at, pa.field(name, pa.string()))
-            choices += [with_numbers(texts, {name: kind}) for kind in dict.fromkeys([before, *_NUMBERS])]
+            kinds = [kind for kind in dict.fromkeys([before, *_NUMBERS]) if not _narrows(before, kind)]
+            choices += [with_numbers(texts, {name: kind}) for kind in kinds]
         schema = next((choice for choice in choices if _fits(choice, frame, kept, name)), schema)
     return schema
 
