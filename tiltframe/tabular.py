@@ -130,8 +130,8 @@ def _with_options(
         of_time != reading.types
     ):
         raise ValueError(
-            f"{what} is not a file; of reading only time, where, clock, time_format and the unit of whole-number times "
-            "are of tables and streams"
+            f"{what} is not a file; of reading only time and where are of tables and streams, with clock, time_format "
+            "and the unit of whole-number times"
         )
     if reading == _NOTHING:
         return _with_numbers(_stream(given, what, columns), uses)

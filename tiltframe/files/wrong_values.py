@@ -20,7 +20,7 @@ from tiltframe.files.digits import from_text
 from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
 
-_MOST_SIGNS = 4
+_MOST_SIGNS, _MOSTLY = 4, 0.5
 _HEADER_BYTES = 1 << 16
 _NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -174,7 +174,8 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     """Write an expression that reads the numbers of a column of text, after it was tried on the rows."""
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    if re.search("[0-9]", bare) and signs and len(signs) <= _MOST_SIGNS and share(signs) > plain:
+    is_rare = plain >= _MOSTLY  # most rows are numbers as they are
+    if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:
             quoted_sign = sign.replace("'", "''")
