@@ -105,4 +105,5 @@ def parse_type(text: str) -> T.DataType:
     else:
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         schema = session.createDataFrame([], f"x {text}").schema
-    return cast(T.DataType, schema["x"].dataType)
+    (field,) = schema.fields  # "int, y int" is not a type
+    return cast(T.DataType, field.dataType)
