@@ -1,0 +1,131 @@
+"""Jobs as people have them: Spark's own form and ours, which differs in a line or two, give the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aggr
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    rows = spark.sql("""
+        SELECT 'h' || id % 3 AS host, IF(id % 4 = 0, 500, 200) AS status, CAST(id % 50 AS double) AS ms, id AS bytes,
+               timestamp_seconds(id * 600) AS ts, CAST(id % 7 AS decimal(10, 2)) AS price, array(id % 2, 5) AS tags
+        FROM range(300)""").repartition(3)
+    rows.createOrReplaceTempView("existing_requests")
+    return rows
+
+
+def spark_job(df, F, spark) -> dict[str, Callable[[], Any]]:
+    by_host = df.groupBy("host")
+    hour = F.window("ts", "1 hour")
+    return {
+        "nightly": lambda: by_host.agg(F.count("*").alias("n"), F.avg("ms").alias("m")),
+        "mixed": lambda: by_host.agg(F.max("ms").alias("hi"), F.sum("bytes").alias("b")),
+        "whole table": lambda: df.agg(F.count("ms").alias("n"), F.min("ms").alias("lo")),
+        "condition": lambda: by_host.agg(F.count_if(F.expr("status >= 500")).alias("errors")),
+        "expression": lambda: by_host.agg(F.sum(F.col("bytes") * 2).alias("b")),
+        "windows of time": lambda: df.groupBy("host", hour).agg(F.max("ms").alias("hi")),
+        "several keys": lambda: df.groupBy("host", "status").agg(F.min("price").alias("p")),
+        "last by time": lambda: by_host.agg(F.max_by("bytes", "ts").alias("last")),
+        "variance": lambda: by_host.agg(F.round(F.stddev("ms"), 9).alias("s")),
+        "rollup": lambda: df.rollup("host", "status").agg(F.sum("bytes").alias("b")),
+        "cube": lambda: df.cube("host", "status").agg(F.count("*").alias("n"), F.max("ms").alias("hi")),
+        "pivot": lambda: by_host.pivot("status").agg(F.sum("bytes").alias("b")),
+        "pivot of named values": lambda: by_host.pivot("status", [500]).agg(F.max("ms").alias("hi")),
+        "distinct": lambda: by_host.agg(F.count_distinct("ms").alias("d")),
+        "over a window": lambda: df.select("bytes", F.sum("ms").over(_window(df)).alias("s")),
+        "after a join": lambda: (
+            df.join(by_host.agg(F.avg("ms").alias("m")), "host").groupBy("host").agg(F.max("m").alias("m"))
+        ),
+        "exploded": lambda: df.select(F.explode("tags").alias("tag")).groupBy("tag").agg(F.count("*").alias("n")),
+        "SQL": lambda: spark.sql("SELECT host, sum(bytes) AS b FROM existing_requests GROUP BY host"),
+        "SQL with conditions": lambda: spark.sql(
+            "SELECT host, sum(bytes) FILTER (WHERE ms > 9) AS b, max(ms) AS hi FROM existing_requests GROUP BY host"
+        ),
+        "SQL with HAVING": lambda: spark.sql(
+            "SELECT status, count(*) AS n FROM existing_requests GROUP BY status HAVING count(*) > 100"
+        ),
+    }
+
+
+def our_job(df, F, spark) -> dict[str, Callable[[], Any]]:
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    by_host, types = su.group_by(df, "host"), A.of(df)
+    hour = F.window("ts", "1 hour")
+    return {
+        "nightly": lambda: df.groupBy("host").agg(A.count("*").alias("n"), A.avg("ms").alias("m")),
+        "mixed": lambda: df.groupBy("host").agg(F.max("ms").alias("hi"), types.sum("bytes").alias("b")),
+        "whole table": lambda: df.agg(A.count("ms").alias("n"), A.min("ms").alias("lo")),
+        "condition": lambda: df.groupBy("host").agg(A.count(where="status >= 500").alias("errors")),
+        "expression": lambda: by_host.agg(A.sum(F.col("bytes") * 2).alias("b")),
+        "windows of time": lambda: su.group_by(df, "host", hour).agg(A.max("ms").alias("hi")),
+        "several keys": lambda: su.group_by(df, "host", "status").agg(p=aggr.min("price")),
+        "last by time": lambda: by_host.agg(A.last("bytes", by="ts").alias("last")),
+        "variance": lambda: by_host.agg(A.stdev("ms").alias("s")).select("host", F.round("s", 9).alias("s")),
+        "rollup": lambda: su.group_by(df).rollup("host", "status").agg(A.sum("bytes").alias("b")),
+        "cube": lambda: su.group_by(df).cube("host", "status").agg(A.count("*").alias("n"), F.max("ms").alias("hi")),
+        "pivot": lambda: by_host.pivot("status").agg(A.sum("bytes").alias("b")),
+        "pivot of named values": lambda: by_host.pivot("status", [500]).agg(A.max("ms").alias("hi")),
+        "distinct": lambda: df.groupBy("host").agg(A.count_distinct("ms").alias("d")),
+        "over a window": lambda: df.select("bytes", A.sum("ms").over(_window(df)).alias("s")),
+        "after a join": lambda: (
+            df.join(by_host.agg(A.avg("ms").alias("m")), "host").groupBy("host").agg(A.max("m").alias("m"))
+        ),
+        "exploded": lambda: su.group_by(df.select(F.explode("tags").alias("tag")), "tag").agg(n=aggr.count()),
+        "SQL": lambda: su.sql(spark, "SELECT host, aggr_sum_bigint(bytes) AS b FROM existing_requests GROUP BY host"),
+        "SQL with conditions": lambda: su.sql(
+            spark,
+            "SELECT host, aggr_sum_bigint(bytes) FILTER (WHERE ms > 9) AS b, max(ms) AS hi FROM existing_requests "
+            "GROUP BY host",
+        ),
+        "SQL with HAVING": lambda: su.sql(
+            spark,
+            "SELECT status, aggr_count(*) AS n FROM existing_requests GROUP BY status HAVING aggr_count(*) > 100",
+        ),
+    }
+
+
+def _window(df):
+    from pyspark.sql import Window
+
+    return Window.partitionBy("host")
+
+
+def rows_of(answer) -> list[str]:
+    return sorted(str(row.asDict(recursive=True)) for row in answer.collect())
+
+
+def test_jobs(spark, df):
+    from pyspark.sql import functions as F
+
+    theirs, ours = spark_job(df, F, spark), our_job(df, F, spark)
+    assert len(theirs) == 20
+    differing = [name for name in theirs if rows_of(theirs[name]()) != rows_of(ours[name]())]
+    assert not differing
+
+
+def test_a_batch_of_a_stream(spark, df, tmp_path):
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    df.coalesce(1).write.parquet(f"{tmp_path}/in")
+    answers = []
+
+    def write(batch, number):
+        answers.extend(su.group_by(batch, "host").agg(A.sum("bytes").alias("b")).collect())
+        answers.extend(batch.groupBy("host").agg(A.of(batch).sum("bytes").alias("b")).collect())
+
+    stream = spark.readStream.schema(df.schema).parquet(f"{tmp_path}/in")
+    query = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{tmp_path}/checkpoint")
+    query.trigger(availableNow=True).start().awaitTermination()
+    wanted = sorted(df.groupBy("host").agg({"bytes": "sum"}).collect())
+    assert sorted(answers) == sorted([*wanted, *wanted])
