@@ -226,7 +226,7 @@ SQL = {  # what is selected -> how the sentence begins that a task says
     "aggr_count()": "aggr_count: it needs a column as its first argument; rows are counted by aggr_count(1)",
     "aggr_count(*)": "aggr_count: it takes no parameters after its column; got 6 (* stands for all columns; rows are",
     "aggr_count(x, x => 1)": "aggr_count: it takes no parameters after its column; got 'x'",
-    "aggr_dds(x, array(0.5D), quantiles => 0.5D)": "aggr_dds: it takes quantiles, relative_accuracy, max_bins, method after",
+    "aggr_dds(x, array(0.5D), quantiles => 0.5D)": "aggr_dds: it takes quantiles, relative_accuracy, max_bins, method",
     "aggr_dds(x, array(array(0.5D)))": "aggr_dds: a quantile must be a number from 0 to 1",
     "aggr_dds(x, x)": "aggr_dds: quantiles must be the same in all rows, and not null",
     "aggr_sum('a')": "aggr_sum: the column holds string, and is read as double; say type",
