@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NEVER = {"dropped": None, "bad_rows": "fail"}  # what Spark is told by options of its source, and what it cannot do
-_OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None, "shards": None}
+_OF_EMITTED = {
+    "emit": "after_close", "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
+}  # fmt: skip
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
 
@@ -85,6 +87,7 @@ def run(
             arriving = _arrived(arriving, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
             policies = {"emit": others["emit"], "late": others["late"] or "drop", "max_keys": others["max_keys"]}
+            policies["ahead"] = "none" if arrival else others["ahead"]
             query = _emitted(arriving, frame, delay, state, once, policies)
         else:
             query = stream_into(

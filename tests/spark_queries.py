@@ -120,7 +120,8 @@ class SteppedQuery:
 
     def numbers(self) -> dict[str, int]:
         """Give the numbers that all shards told last, put together."""
-        told = [json.loads(each.json())["observedMetrics"]["tiltframe"] for each in self.query._jsq.recentProgress()]
+        batches = [json.loads(each.json())["observedMetrics"] for each in self.query._jsq.recentProgress()]
+        told = [numbers for batch in batches for numbers in batch.values() if "late_rows" in numbers]
         return [numbers for numbers in told if numbers["rows"] is not None][-1]
 
     def emitted(self) -> list[dict]:

@@ -189,7 +189,7 @@ def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
     return states.add_column(0, COARSE, pa.array(coarse).cast(INSTANT))
 
 
-def with_times(rows: Any, time: str, on_null_time: str | Observation) -> Any:
+def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
     """Leave out the rows of a DataFrame that have no time, and count them, if that is asked for.
 
     Raises ``ValueError`` for anything that is not asked for so, or that has nobody to count.
@@ -210,5 +210,5 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation) -> Any:
         if rows.isStreaming and observation is not None:
             raise ValueError(f"an Observation is of one job; of a stream say on_null_time='skip': {_OF_STREAMS}")
         check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
-        rows = rows.observe(observation or NULL_TIMES, F.count_if(column.isNull()).alias("rows"))
+        rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

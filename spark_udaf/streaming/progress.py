@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aggr.arguments import shown
+from aggr.arguments import listed, nearest, shown
 from spark_udaf.plan.session import PARTITIONS
 from spark_udaf.streaming.shard_job import OBSERVED, read_counted
 from tiltframe import FrameStore
@@ -89,7 +89,12 @@ def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
     _started[query.id] = (store, stream)
 
 
-def progress(query: StreamingQuery) -> IntoProgress | Progress:
+def _is_ours(numbers: Any) -> bool:
+    """Say whether a metric of Spark's progress has the numbers of a stream of open windows."""
+    return numbers is not None and {"late_rows", "emitted_rows"} <= numbers.asDict().keys()
+
+
+def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | Progress:
     """Say how far a stream is; it may run, or have ended.
 
     Parameters
@@ -97,6 +102,8 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     query : StreamingQuery
         As `stream_into` returned it in this process, or any over what `stream` gave; before its first batch all
         numbers are 0. ``query.lastProgress`` has Spark's own numbers.
+    name : str, optional
+        Which of several streams in the query, as it was given to `stream`.
 
     Returns
     -------
@@ -124,7 +131,14 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
         writer = writer_of(stream, query.id)
         return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())
     batches = list(getattr(query, "recentProgress", ()))
-    observed = [(batch["observedMetrics"] or {}).get(OBSERVED) for batch in batches]
+    metrics = [batch["observedMetrics"] or {} for batch in batches]
+    names = sorted({each for of_batch in metrics for each, numbers in of_batch.items() if _is_ours(numbers)})
+    if name is None and len(names) > 1:
+        raise ValueError(f"the query has several streams, {listed(names)}; name one of them: progress(query, name=…)")
+    if name is not None and names and name not in names:
+        raise ValueError(f"the query has no stream {shown(name)}; {nearest(name, names)}")
+    chosen = name or (names[0] if names else OBSERVED)
+    observed = [of_batch.get(chosen) for of_batch in metrics]
     for numbers in reversed(observed):
         if numbers is not None and numbers["rows"] is not None:
             return read_counted(numbers.asDict())

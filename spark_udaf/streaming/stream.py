@@ -5,7 +5,8 @@ partition ── reduce ──▶ partial states ── shuffle by shard of keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,11 +15,11 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.arguments import checked_name, checked_truth, checked_whole, shown
 from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
-from spark_udaf.batch.rollup import check_frame, with_times
+from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
 from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare, shuffle_partitions
@@ -29,13 +30,17 @@ from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
 from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, IN, NO_TIME, OBSERVED, OUT, WATERMARK, ShardJob, names_of
 from spark_udaf.streaming.stateful import check_has_state, transform_shards
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
+from tiltframe.event_time import event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
+from tiltframe.streaming.ahead import NONE, check_ahead, read_ahead
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _GIVEN_ROWS = 2000  # emitted rows sent to the JVM at once
+_numbers = itertools.count(1)  # of the streams of this process
 _WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
 
 
@@ -52,6 +57,8 @@ def stream(
     max_keys: int | None = None,
     beyond: str = "error",
     on_null_time: str = "fail",
+    name: str | None = None,
+    ahead: str = "1h",
 ) -> DataFrame:
     """Keep the windows of a stream open, and emit them as a policy says: a streaming DataFrame for any sink.
 
@@ -86,6 +93,13 @@ def stream(
     on_null_time : str
         What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
         each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
+    name : str, optional
+        Of the stream's numbers in the query's progress, ``observedMetrics[name]``, for queries with several streams.
+        Unless given, the first stream of a process has ``tiltframe``, the next one ``tiltframe 2``, and so on, so that
+        streams can be chained and united. The numbers of null times are named ``null_times NAME`` if it is given.
+    ahead : str
+        How far a row may be ahead of the workers' clock, such as ``1h``; ``none`` for any time. A row beyond it fails
+        the batch, for the watermark would make all rows after it late. Leave such rows out before ``withWatermark``.
 
     Returns
     -------
@@ -123,7 +137,10 @@ def stream(
     check_has_state()
     spec = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     query = spec.query if isinstance(spec, OrderedAggregator) else check_frame(spec)
-    df = with_times(df, query.time, on_null_time)
+    read_ahead(ahead)
+    observed = _next_name() if name is None else checked_name(name, "name, which the numbers of the stream have,")
+    null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
+    df = with_times(df, query.time, on_null_time, null_times)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     for name, value in (("dropped", dropped), ("states", states), ("flat", flat)):
         checked_truth(value, name)
@@ -143,8 +160,17 @@ def stream(
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
-    sharded = transform_shards(_messages(source, job, query.time, query.keyed_by), job, timers)
-    return _read(sharded, job, schema, states, flat)
+    sharded = transform_shards(_messages(source, job, query, ahead), job, timers)
+    totals = [
+        (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in names_of(job.levels)
+    ]
+    return _read(sharded.observe(observed, *totals).select(OUT), job, schema=schema, states=states, flat=flat)
+
+
+def _next_name() -> str:
+    """Return a name that no other stream of this process has: Spark refuses two of one name in a query."""
+    number = next(_numbers)
+    return OBSERVED if number == 1 else f"{OBSERVED} {number}"
 
 
 def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped: bool, max_keys: int | None) -> None:
@@ -160,16 +186,28 @@ def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped:
         )
 
 
-def _messages(source: StreamSource, job: ShardJob | OrderedJob, time: str, keyed_by: Mapping[str, str]) -> DataFrame:
+def _messages(
+    source: StreamSource, job: ShardJob | OrderedJob, query: TiltFrame | OrderedQuery, ahead: str
+) -> DataFrame:
+    time, keyed_by = query.time, query.keyed_by
+
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
-        yield from job.reduced(batches, task)
+        yield from job.reduced(_not_ahead(batches, time, ahead), task)
 
     return source.map(job.columns, plain_keys(keyed_by), time, reduce, IN)
 
 
-def _read(messages: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
-    """Read what shards give: their numbers into the query's progress, their messages into rows."""
+def _not_ahead(batches: Batches, time: str, ahead: str) -> Batches:
+    """Yield the batches; raise ``ValueError`` at a row that is too far ahead of the clock."""
+    for batch in batches:
+        if ahead != NONE and batch.num_rows:
+            check_ahead(event_times(pa.chunked_array([batch.column(time)]), time), time, ahead)
+        yield batch
+
+
+def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
+    """Read the messages of shards into rows."""
 
     def read(batches: Batches) -> Batches:
         tune_worker()
@@ -178,8 +216,7 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, st
                 rows = job.read(message.as_buffer(), schema, states, flat)
                 yield from unsliced_batches(rows, _GIVEN_ROWS)
 
-    totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.levels)]
-    return messages.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
+    return messages.mapInArrow(read, spark_schema(schema))
 
 
 def _timers(marked: bool, windows: OpenWindows) -> str:

@@ -63,3 +63,18 @@ def test_events_of_1970_and_the_end_of_time():
     stream.add_rows(pa.table({"ts": [5, 200_000]}))
     assert stream.advance(150_000_000, now=AT).num_rows == 1
     assert stream.advance(2**62 - 1).num_rows == 1
+
+
+def test_rows_ahead_of_the_clock():
+    frame = TiltFrame(["10s"], "ts", {"n": aggr.count()})
+    stream = OpenWindows(frame, ahead="1h")
+    now = dt.datetime.now(dt.UTC)
+    stream.add_rows(pa.table({"ts": [now + dt.timedelta(minutes=50)]}))
+    with pytest.raises(ValueError, match="ahead of the clock by more than ahead='1h'"):
+        stream.add_rows(pa.table({"ts": [now, now + dt.timedelta(hours=2)]}))
+    assert stream.progress.rows == 1
+    again = OpenWindows.from_ipc(stream.to_ipc())
+    with pytest.raises(ValueError, match="ahead of the clock"):
+        again.add_rows(pa.table({"ts": [now + dt.timedelta(hours=2)]}))
+    with pytest.raises(ValueError, match="cannot read ahead"):
+        OpenWindows(frame, ahead="soon")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time as clock
+
 import numpy as np
 
 from tiltframe.streaming.policies import micros
@@ -29,3 +31,14 @@ def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:
     if ahead is None or not len(times) or int(times.max()) <= now + ahead:
         return None
     return int(times[np.argmax(times > now + ahead)])
+
+
+def check_ahead(times: Instants, column: str, ahead: str | None) -> None:
+    """Raise ``ValueError`` for a time that is further ahead of the machine's clock than allowed."""
+    at = first_ahead(times, clock.time_ns() // 1000, read_ahead(ahead))
+    if at is not None:
+        raise ValueError(
+            f"the time {np.datetime64(at, 'us')} UTC in the column {column!r} is ahead of the clock by more than "
+            f"ahead={ahead!r}, and a watermark that follows it would make the rows after it late; leave such rows out, "
+            "or give ahead='none'"
+        )

@@ -33,6 +33,7 @@ from tiltframe.level_chain import (
     reduce_rows,
 )
 from tiltframe.streaming import saved
+from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
@@ -77,6 +78,9 @@ class OpenWindows:
         How many distinct keys may be held at once.
     beyond : str
         What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+    ahead : str, optional
+        How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises for a row beyond it. Unless
+        given, rows may have any time.
 
     Raises
     ------
@@ -108,6 +112,7 @@ class OpenWindows:
         *,
         max_keys: int | None = None,
         beyond: str = "error",
+        ahead: str | None = None,
     ) -> None:
         """Check that the parts go together; no window is open yet."""
         self.frame = checked_type(frame, TiltFrame, "frame")
@@ -116,6 +121,8 @@ class OpenWindows:
         if not isinstance(beyond, str) or beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
         self.beyond = beyond
+        read_ahead(ahead)
+        self.ahead = ahead
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
         self._rules.warn()
@@ -154,10 +161,12 @@ class OpenWindows:
         Raises
         ------
         ValueError, TypeError
-            If rows do not fit the frame, or their keys are more than ``max_keys``. Nothing has changed then.
+            If rows do not fit the frame, are too far ahead of the clock, or their keys are more than ``max_keys``.
+            Nothing has changed then.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
+        check_ahead(times, self.frame.time, self.ahead)
         known = self._known(times)
         if known.any():
             rows, times = rows.filter(pa.array(~known)), times[~known]
@@ -429,6 +438,8 @@ class OpenWindows:
         A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
         """
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
+        if self.ahead is not None:
+            settings["ahead"] = self.ahead
         return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
 
     @classmethod
