@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Flags, Whole, read_only
 from aggr.arrow import compute as pc
-from aggr.exact.number_columns import as_floats, exact_float_parts, special_flags
+from aggr.exact.number_columns import EXACT_POWER, as_floats, exact_float_parts, special_flags
 from aggr.exact.row_sums import sum_exactly, sum_products
 from aggr.exact.weights import Weights, float_parts
 from aggr.groups.groups import Groups
@@ -75,8 +75,14 @@ class Values:
     @cached_property
     def floats(self) -> Numbers:
         """The nearest doubles of numbers, none of them null."""
-        is_double = self.array.type == pa.float64()
-        return self.numbers if is_double else Numbers(as_floats(self.array), self.groups)
+        dtype = self.array.type
+        if dtype == pa.float64():
+            return self.numbers
+        if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
+            return Numbers(
+                self.parts[0].array / 10.0**dtype.scale, self.groups
+            )  # as `as_floats`, of parts that are there
+        return Numbers(as_floats(self.array), self.groups)
 
     @property
     def parts(self) -> list[Numbers]:

@@ -24,6 +24,7 @@ from aggr.exact.superaccumulator import Limbs
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 
+EXACT_POWER = 22  # the greatest power of ten that is a double
 NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
 
 _INT64 = np.iinfo(np.int64)
@@ -101,7 +102,7 @@ def as_floats(values: pa.Array) -> Floats:
         floats = values.to_numpy().astype(np.float64, copy=False)
         return floats
     parts, scale = _decimal_parts(values), values.type.scale
-    if len(parts) == 1 and scale <= 22:  # both exact, so that one division rounds once
+    if len(parts) == 1 and scale <= EXACT_POWER:  # both exact, so that one division rounds once
         floats = parts[0] / 10.0**scale
         return floats
     each = Groups.each(len(values))

@@ -47,6 +47,11 @@ def increases_of(series: Series, counter: bool) -> Changes:
     first, until = series.own
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, first, until, counter))
+    parts = exact_float_parts(series.values)
+    longest = int(series.lengths.max(initial=0))
+    if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:  # no sum of doubles is rounded
+        grown = _float_increases(parts[0], first, until, counter).astype(np.int64)
+        return Changes(ExactNumbers(ExactNumbers.of(grown).limbs, scale_of(series.values.type)))
     groups = np.flatnonzero(first < until)
     terms = [(until[groups] - 1, groups, 1.0), (first[groups], groups, -1.0)]
     if counter:
