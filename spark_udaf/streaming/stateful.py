@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_udaf.plan.shard_messages import SHARD
-from spark_udaf.versions.features import has_row_state, refuse
+from spark_udaf.versions.features import has_pandas_state, has_row_state, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
 def check_has_state() -> None:
     """Raise ``ValueError`` if this PySpark cannot keep the state of a stream in Python."""
-    if not has_row_state():
-        refuse("su.stream", "4.1", "write the stream into a store by su.stream_into, and read that by su.read")
+    if not has_row_state() and not has_pandas_state():
+        refuse("su.stream", "4.0", "write the stream into a store by su.stream_into, and read that by su.read")
 
 
 def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:
     """Return the messages and numbers that the shards of a stream give, batch by batch."""
     from spark_udaf.streaming.shards import ShardWindows, given_by_shards
 
-    grouped = messages.groupBy(SHARD)
-    return grouped.transformWithState(ShardWindows(job, timers), given_by_shards(job.levels), "Append", timers)
+    grouped, schema = messages.groupBy(SHARD), given_by_shards(job.levels)
+    if has_row_state():
+        return grouped.transformWithState(ShardWindows(job, timers), schema, "Append", timers)
+    from spark_udaf.streaming.pandas_shards import PandasShardWindows
+
+    return grouped.transformWithStateInPandas(PandasShardWindows(job, timers), schema, "Append", timers)

@@ -26,6 +26,7 @@ from spark_udaf.udaf.aggregate_function import (
     udaf_spec,
 )
 from spark_udaf.udaf.aggregate_function import column as column_named
+from spark_udaf.versions.column_text import text_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,11 +163,6 @@ def _condition(condition: Column | str) -> Column:
     if isinstance(condition, Column):
         return condition
     raise TypeError(f"where must be a Column or a condition in SQL; got {condition!r}")
-
-
-def text_of(column: Column | str) -> str:
-    """Write a column as Spark shows it."""
-    return column if isinstance(column, str) else str(column).removeprefix("Column<'").removesuffix("'>")
 
 
 def _describe(name: str) -> str:

@@ -24,8 +24,9 @@ from aggr.sql.inputs import quoted
 from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_collation, check_distinct
-from spark_udaf.udaf.call import Call, call_of, counts_rows, text_of
+from spark_udaf.udaf.call import Call, call_of, counts_rows
 from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
+from spark_udaf.versions.column_text import text_of
 
 _SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window

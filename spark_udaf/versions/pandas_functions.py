@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DataType
 
+from spark_udaf.versions.column_text import text_of
 from spark_udaf.versions.json_values import from_json, read_values, to_json, write_values
 from spark_udaf.versions.type_names import parse_type_name
 
@@ -93,8 +94,7 @@ def text_udf(apply: Callable[..., Any], name: str) -> Callable[..., Column]:
 
 def _call_text(name: str, columns: Sequence[Column]) -> str:
     """Return the name that Spark gives to the result of a function that is called directly."""
-    arguments = [str(column).removeprefix("Column<'").removesuffix("'>") for column in columns]
-    return f"{name}({', '.join(arguments)})"
+    return f"{name}({', '.join(map(text_of, columns))})"
 
 
 def _with_type(column: Column) -> tuple[Column, Column]:

@@ -1,0 +1,65 @@
+"""Shards of open windows for ``transformWithStateInPandas``, the stateful function of PySpark 4.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from spark_udaf.streaming.ordered_job import OrderedJob
+from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
+from spark_udaf.streaming.shards import ShardWindows
+
+
+class PandasShardWindows(StatefulProcessor):
+    """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
+
+    def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
+        """Keep the job and the clock that timers follow, by Spark's name; Spark sends both to the tasks."""
+        self._shards = ShardWindows(job, timers)
+        self._names = (OUT, *names_of(job.levels))
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._shards.init(handle)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        shard = key[0] if isinstance(key, tuple) else key
+        yield from self._frames(self._shards.handleInputRows(shard, _rows(rows), timerValues))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[pd.DataFrame]:
+        yield from self._frames(self._shards.handleExpiredTimer(key, timerValues, expiredTimerInfo))
+
+    def close(self) -> None:
+        """Do nothing: no resource is open."""
+
+    def _frames(self, rows: Iterator[Row]) -> Iterator[pd.DataFrame]:
+        for row in rows:
+            values = row.asDict()
+            yield pd.DataFrame({name: pd.Series([values.get(name)], dtype=object) for name in self._names})
+
+
+def _rows(frames: Iterator[pd.DataFrame]) -> Iterator[Row]:
+    for frame in frames:
+        for values in frame.to_dict("records"):
+            yield Row(**_without_nan(values))
+
+
+def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values in which NaN, which pandas puts in place of null, is None, and whole numbers are ``int`` again."""
+    return {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _number(value: float) -> int | None:
+    return None if value != value else int(value)

@@ -1,0 +1,365 @@
+"""What every version of Spark must do alike; `make test-spark-versions` runs this file on 3.5, 4.0 and 4.1.
+
+Each test backs a row of the table in docs/how-to/clusters.md.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+import aggr
+import spark_udaf as su
+from aggr.tables.by_key import key_column, reduce_by
+from aggr.tables.state_plan import plan
+from spark_udaf import functions as A
+from spark_udaf.versions import features
+from spark_udaf.versions.arrow_tables import collect_arrow
+from spark_udaf.versions.arrow_types import UnsupportedType, from_arrow_type, to_arrow_type
+from spark_udaf.versions.json_values import read_values, write_values
+from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.type_names import parse_type_name
+from tests import engines
+from tiltframe import FrameStore, OrderedFrame
+
+BIG = 2**53 + 1  # not a double
+NAN = float("nan")
+START = dt.datetime(2013, 11, 3, 5, 30, tzinfo=dt.UTC)  # 01:30 in New York, an hour before the clock goes back
+
+SPARK_TYPES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "decimal(21,2)": pa.decimal128(21, 2),
+    "array<bigint>": pa.list_(pa.field("element", pa.int64())),
+    "struct<a:int,b:array<struct<c:decimal(5,1),d:string>>>": pa.struct(
+        [
+            ("a", pa.int32()),
+            (
+                "b",
+                pa.list_(pa.field("element", pa.struct([("c", pa.decimal128(5, 1)), ("d", pa.string())]))),
+            ),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPARK_TYPES)
+def test_types_go_both_ways_and_have_sparks_names(name):
+    dtype = SPARK_TYPES[name]
+    kind = from_arrow_type(dtype)
+    assert kind.simpleString() == name
+    assert to_arrow_type(kind) == dtype == parse_type_name(name)
+
+
+def test_types_are_those_of_newer_pysparks():
+    from pyspark.sql.pandas import types as internal
+
+    for dtype in SPARK_TYPES.values():
+        assert internal.from_arrow_type(dtype, prefer_timestamp_ntz=True) == from_arrow_type(dtype)
+
+
+def test_types_that_the_other_side_lacks_are_refused():
+    with pytest.raises(UnsupportedType, match=r"^Spark has no type for uint64"):
+        from_arrow_type(pa.uint64())
+    with pytest.raises(UnsupportedType, match=r"^Spark cannot hand interval year to month to Python"):
+        to_arrow_type(T.YearMonthIntervalType())
+    with pytest.raises(TypeError, match=r"^a function on this version of PySpark cannot read .* map<string,int>"):
+        parse_type_name("map<string,int>")
+
+
+VALUES = [
+    (pa.float64(), [1.5, None, NAN, math.inf, -math.inf, -0.0, 5e-324, 1 / 3]),
+    (pa.int64(), [BIG, None, -(2**63), 2**63 - 1]),
+    (pa.decimal128(21, 2), [None, "1.10", "-9999999999999999999.99"]),
+    (pa.binary(), [b"", None, bytes(range(256))]),
+    (pa.string(), ["", None, 'a"\\\n\0é😀']),
+    (pa.timestamp("us", "UTC"), [START, None, dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=1)]),
+    (pa.duration("us"), [dt.timedelta(days=-3, microseconds=1), None, dt.timedelta(microseconds=-1)]),
+    (pa.date32(), [dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    (pa.struct([("a", pa.float64()), ("b", pa.list_(pa.int64()))]), [{"a": NAN, "b": [BIG, None]}, None, {"a": None}]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "values"), VALUES, ids=lambda value: str(value)[:20])
+def test_values_survive_as_text(dtype, values):
+    array = pa.array(values, pa.string()).cast(dtype) if pa.types.is_decimal(dtype) else pa.array(values, dtype)
+    padded = pa.concat_arrays([array[:1], array])[1:]  # a slice
+    texts = write_values(padded)
+    assert [repr(v) for v in read_values(texts, dtype).to_pylist()] == [repr(v) for v in array.to_pylist()]
+    assert all(isinstance(json.loads(text), dict) for text in texts)
+
+
+def test_lists_of_one_are_values():
+    assert single_values(pa.array([[1], [], None, [BIG]])).to_pylist() == [1, None, None, BIG]
+    with pytest.raises(TypeError, match=r"^a list is not a value that can be aggregated; explode it"):
+        single_values(pa.array([[1, 2]]))
+
+
+def test_a_missing_feature_is_one_sentence(monkeypatch):
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(ValueError, match=r"^su\.x needs PySpark 4\.1 or newer, and this is 3\.5\.9; use su\.y$"):
+        features.refuse("su.x", "4.1", "use su.y")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    file = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    table = engines.rows(2000)
+    pq.write_table(table, file)
+    return table, str(file)
+
+
+@pytest.fixture(scope="module")
+def odd(spark):
+    """Rows with null beside NaN, whole numbers that are not doubles beside null, and a time that the clock repeats."""
+    values = [
+        ("a", 1.5, BIG, START, "x"),
+        ("a", NAN, None, START + dt.timedelta(hours=1), "y"),
+        ("a", None, BIG + 2, START + dt.timedelta(minutes=30), None),
+        ("b", None, 3, START, "z"),
+        ("c", None, None, None, None),
+    ]
+    schema = "k string, x double, i bigint, ts timestamp, w string"
+    df = spark.createDataFrame(values, schema)
+    df.createOrReplaceTempView("odd")
+    return df
+
+
+@pytest.mark.slow
+def test_rollup_of_four_levels_has_the_same_bits(spark, rows):
+    table, file = rows
+    states = su.rollup(spark.read.parquet(file).repartition(3), engines.FRAME)
+    results = su.finish(states, engines.FRAME)
+    assert engines.digests(collect_arrow(states), collect_arrow(results)) == engines.local(table)
+
+
+@pytest.mark.slow
+def test_files_aggregate_and_merge(spark, rows):
+    table, file = rows
+    scan = su.scan_parquet(spark, file, rows_per_task=700)
+    fine = su.aggregate(scan, ["host", "shelf"], engines.OTHERS)
+    results = collect_arrow(su.finish(su.merge(fine, ["host"]), engines.OTHERS)).sort_by("host")
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan(engines.OTHERS)).sort_by("host")
+    for name, measure in engines.OTHERS.items():
+        assert list(map(repr, results[name].to_pylist())) == list(
+            map(repr, measure.function.finish(states[name].combine_chunks()).to_pylist())
+        )
+
+
+@pytest.mark.slow
+def test_group_by_and_agg_keep_null_nan_and_big_numbers(odd):
+    by_plan = su.group_by(odd, "k").agg(s=aggr.sum("i"), m=aggr.max("x"), n=aggr.count("x"), f=aggr.last("w", by="ts"))
+    calls = [
+        A.sum("i", type="bigint").alias("s"),
+        A.max("x", type="double").alias("m"),
+        A.count("x").alias("n"),
+        A.last("w", by="ts", type="string").alias("f"),
+    ]
+    expected = [("a", 2 * BIG + 2, NAN, 2, "y"), ("b", 3, None, 0, "z"), ("c", None, None, 0, None)]
+    for df in (by_plan, odd.groupBy("k").agg(*calls)):
+        assert repr([tuple(row) for row in df.orderBy("k").collect()]) == repr(expected)
+
+
+@pytest.mark.slow
+def test_agg_gives_records_times_and_weights(odd):
+    answers = odd.groupBy("k").agg(
+        A.dds("x", [0.5]).alias("d"),
+        A.max("ts", type="timestamp").alias("t"),
+        A.sum("i", weight=F.lit(2), type="bigint").alias("w"),
+    )
+    found = collect_arrow(answers.orderBy("k")).to_pylist()
+    assert [row["d"] and row["d"]["count"] for row in found] == [1, None, None]
+    assert [row["t"] for row in found] == [START + dt.timedelta(hours=1), START, None]
+    assert [row["w"] for row in found] == [4 * BIG + 4, 6, None]
+
+
+@pytest.mark.slow
+def test_over_windows(odd):
+    each = Window.partitionBy("k")
+    found = odd.select(
+        "k",
+        A.sum("i", type="bigint").over(each).alias("s"),
+        A.max("x", type="double").over(each).alias("m"),
+        A.last("i", by="ts", type="bigint").over(each).alias("l"),
+        A.dds("x", [0.5]).over(each).getField("count").alias("n"),
+    )
+    expected = {("a", 2 * BIG + 2, "nan", BIG + 2, 1), ("b", 3, "None", 3, None), ("c", None, "None", None, None)}
+    assert {(k, s, repr(m), last, n) for k, s, m, last, n in found.collect()} == expected
+
+
+@pytest.fixture(scope="module")
+def sql(spark, odd):
+    su.register(spark)
+    return lambda query: [tuple(row) for row in spark.sql(query).collect()]
+
+
+@pytest.mark.slow
+def test_sql_keeps_null_nan_and_big_numbers(sql):
+    x, i = "array_compact(array(x))", "array_compact(array(i))"
+    query = f"""SELECT k, aggr_sum_bigint({i}), aggr_count({x}), aggr_max_string(w), aggr_last_bigint({i}, ts)
+                FROM odd WHERE k = 'b' OR w IS NULL OR w = 'x' GROUP BY k ORDER BY k"""
+    assert sql(query) == [("a", 2 * BIG + 2, 1, "x", BIG + 2), ("b", 3, 0, "z", 3), ("c", None, 0, None, None)]
+
+
+@pytest.mark.slow
+def test_sql_states_merges_and_records(sql):
+    states = "SELECT k, aggr_dds_state(array_compact(array(x))) s FROM odd GROUP BY k"
+    merged = f"SELECT aggr_dds_merge(s) s FROM ({states})"
+    read = (
+        f"SELECT aggr_dds_quantile(s, 0.5D), aggr_dds_count(s), aggr_dds_finish(s, array(0.5D)).count FROM ({merged})"
+    )
+    ((median, seen, count),) = sql(read)
+    assert abs(median / 1.5 - 1) <= 0.01
+    assert (seen, count) == (1, 1)
+
+
+@pytest.mark.slow
+def test_sql_never_confuses_null_with_nan(sql):
+    if features.has_arrow_udf():
+        assert repr(sql("SELECT aggr_max(x), aggr_sum_bigint(i) FROM odd WHERE k = 'a'")) == repr([(NAN, 2 * BIG + 2)])
+        return
+    for call in ("aggr_count(x)", "aggr_sum_bigint(i)"):
+        with pytest.raises(Exception, match=r"the column has null or NaN.*write array_compact\(array\(x\)\)"):
+            sql(f"SELECT {call} FROM odd WHERE k = 'a'")
+    with pytest.raises(Exception, match=r"aggr_max: the result is NaN"):
+        sql("SELECT aggr_max(array_compact(array(x))) FROM odd")
+    with pytest.raises(Exception, match=r"aggr_dds, whose result is a record.* needs PySpark 4\.1.*aggr_dds_finish"):
+        sql("SELECT aggr_dds(i).quantiles['0.5'] FROM odd WHERE i = 3")
+
+
+@pytest.mark.slow
+def test_accessors_and_set_operations(spark, rows):
+    table, file = rows
+    measures = {"d": aggr.dds("price", [0.5]), "c": aggr.approx_count_distinct("i", k=64), "v": aggr.var("price")}
+    states = su.aggregate(spark.read.parquet(file), ["host"], measures)
+    read = [su.quantile("d", 0.5).alias("q"), su.mean("v").alias("m"), su.jaccard("c", "c").alias("j")]
+    found = collect_arrow(states.select("host", *read, su.union("c", "c").alias("u"))).sort_by("host")
+    local = reduce_by(table, {"host": key_column(table["host"])}, plan(measures)).sort_by("host")
+    medians = measures["d"].function.finish(local["d"].combine_chunks()).field("quantiles").field("0.5")
+    assert list(map(repr, found["q"].to_pylist())) == list(map(repr, medians.to_pylist()))
+    assert found["j"].to_pylist() == [1.0] * len(found)
+    assert found["u"].to_pylist() == local["c"].to_pylist()
+    pytest.importorskip("ddsketch")
+    d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
+    again = collect_arrow(states.select("host", su.quantile(d, 0.5).alias("q"))).sort_by("host")
+    assert again["q"].to_pylist() == found["q"].to_pylist()
+
+
+@pytest.mark.slow
+def test_a_store_is_written_and_read(spark, rows, tmp_path):
+    table, file = rows
+    store = FrameStore(tmp_path / "store", engines.KEPT)
+    assert su.rollup_into(spark.read.parquet(file).repartition(3), store, "w", 1)
+    assert not su.rollup_into(spark.read.parquet(file), store, "w", 1)
+    other = FrameStore(tmp_path / "local", engines.KEPT)
+    other.append(engines.rollup(table, engines.KEPT), "w", 1)
+    assert engines.kept(store) == engines.kept(other)
+    df = su.read(spark, store.uri, per="1h", where="host = 'a'", rows_per_task=100)
+    results = collect_arrow(df).sort_by(engines.ORDER)
+    query = store.query("1h", where="host = 'a'").sort_by(engines.ORDER)
+    assert {c: engines.digest(results[c]) for c in query.column_names} == {
+        c: engines.digest(query[c]) for c in query.column_names
+    }
+    states = su.read_states(spark, store.uri, per="1m")
+    third = FrameStore(tmp_path / "third", engines.KEPT)
+    assert su.append(states, third, "w", 1)
+    assert engines.kept(third)["1d d"] == engines.kept(store)["1d d"]
+
+
+@pytest.mark.slow
+def test_the_data_source(spark, tmp_path, rows):
+    store = FrameStore(tmp_path / "store", engines.KEPT)
+    store.append(engines.rollup(rows[0], engines.KEPT), "w", 1)
+    su.register(spark)
+    if features.has_data_source():
+        hours = spark.read.format("tiltframe").option("per", "1h").load(store.uri)
+        assert hours.count() == store.query("1h").num_rows
+    else:
+        assert not hasattr(su, "TiltframeSource")
+        with pytest.raises(Exception, match="tiltframe"):
+            spark.read.format("tiltframe").option("per", "1h").load(store.uri)
+
+
+@pytest.mark.slow
+def test_running_windows(odd):
+    frame = OrderedFrame(["count(2)"], "ts", {"n": aggr.count(), "s": aggr.sum("i")}, ["k"])
+    found = su.ordered_rollup(odd.where("k = 'a'"), frame)
+    (row,) = found.collect()
+    limbs = enumerate(row["s"]["sum"]["limbs"])
+    assert sum(limb << (32 * place) for place, limb in limbs) == 2 * BIG + 2
+
+
+@pytest.mark.slow
+def test_streams_into_a_store(spark, rows, tmp_path):
+    table, file = rows
+    (tmp_path / "in").mkdir()
+    source = spark.readStream.schema(spark.read.parquet(file).schema).parquet(str(tmp_path / "in"))
+    pq.write_table(table, tmp_path / "in" / "1.parquet")
+    store = FrameStore(tmp_path / "store", engines.KEPT)
+    query = su.stream_into(source, store, name="q", checkpoint=str(tmp_path / "c"), trigger="available_now")
+    query.awaitTermination(120)
+    other = FrameStore(tmp_path / "local", engines.KEPT)
+    other.append(engines.rollup(table, engines.KEPT), "w", 1)
+    assert engines.kept(store) == engines.kept(other)
+
+
+@pytest.mark.slow
+def test_streams_of_windows(spark, tmp_path):
+    """A window is emitted by a batch with rows, by a timer in a batch without rows, and again after a late row."""
+    frame = engines.TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("i")}, ["k"])
+    (tmp_path / "in").mkdir()
+    start = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+    tables = []
+    for number, seconds in enumerate([[0, 59, 60], [130], [200], [20, 7300]]):
+        times = pa.array([start + dt.timedelta(seconds=s) for s in seconds], pa.timestamp("us", "UTC"))
+        tables.append(pa.table({"ts": times, "k": ["a"] * len(seconds), "i": [BIG] * len(seconds)}))
+        pq.write_table(tables[-1], tmp_path / "in" / f"{number}.parquet")
+        os.utime(tmp_path / "in" / f"{number}.parquet", (number + 1, number + 1))
+    source = spark.readStream.schema("ts timestamp, k string, i bigint").option("maxFilesPerTrigger", 1)
+    df = source.parquet(str(tmp_path / "in")).withWatermark("ts", "10 seconds")
+    if not (features.has_row_state() or features.has_pandas_state()):
+        with pytest.raises(ValueError, match=r"^su\.stream needs PySpark 4\.0 or newer.* by su\.stream_into"):
+            su.stream(df, frame)
+        return
+    emitted = []
+    writer = su.stream(df, frame, late="drop(2h)", shards=2).writeStream
+    writer = writer.foreachBatch(lambda batch, number: emitted.extend(collect_arrow(batch).to_pylist()))
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    query.awaitTermination(300)
+    assert query.exception() is None
+    results = engines.finish(engines.rollup(pa.concat_tables(tables), frame), frame).to_pylist()
+    latest = {(row["level"], row["window_start"]): (row["n"], row["s"]) for row in emitted}
+    expected = {(row["level"], row["window_start"]): (row["n"], row["s"]) for row in results}
+    closed = {key: answer for key, answer in expected.items() if key[1] < start + dt.timedelta(hours=2)}
+    assert latest == closed
+    assert max(row["revision"] for row in emitted) == 1
+
+
+def test_arrow_tables_are_exact(odd):
+    found = collect_arrow(odd)
+    assert found.column("i").to_pylist() == [BIG, None, BIG + 2, 3, None]
+    assert repr(found.column("x").to_pylist()) == repr([1.5, NAN, None, None, None])
+    assert found.schema.field("ts").type == pa.timestamp("us", "UTC")
+    assert np.array_equal(found.column("ts").is_null().to_numpy(), [False] * 4 + [True])
