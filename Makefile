@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
+SPARKS ?= 3.5 4.0 4.1
 PYTHONS ?= 3.12 3.13
 INSTALL := -m pip install -qq --disable-pip-version-check --constraint
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-pythons fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help demo test test-all test-oldest test-pythons test-spark-versions test-spark-versions-quick fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,9 +33,23 @@ test: java $(READY) ## Run a representative part of the tests of every folder (s
 test-all: java $(VENV)/.docs ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
 	@$(PYTEST) --durations=25
 
-test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
+test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and those of Spark versions with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe
-	@.venv-oldest/bin/python -m pytest tests/spark/test_udaf.py
+	@.venv-oldest/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
+
+test-spark-versions: java $(SPARKS:%=.venv-spark-%/.ready) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
+	@for version in $(SPARKS); do echo "PySpark $$version"; \
+	  .venv-spark-$$version/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py || exit 1; done
+
+test-spark-versions-quick: ## The same on PySpark 3.5 and 4.0 alone
+	@$(MAKE) --no-print-directory test-spark-versions SPARKS="3.5 4.0"
+
+.venv-spark-%/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv .venv-spark-$*
+	@grep -vE '^(pyspark|pyspark-client|py4j)==' constraints.txt >.venv-spark-$*/constraints.txt
+	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint .venv-spark-$*/constraints.txt --editable '.[spark-local,delta,sketches]' 'pyspark==$*.*' pytest hypothesis
+	@touch $@
 
 test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is installed (pyenv, or on the PATH)
 	@for version in $(PYTHONS); do \
@@ -100,7 +115,7 @@ dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) .venv-oldest .venv-sail $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-sail $(SPARKS:%=.venv-spark-%) $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \
