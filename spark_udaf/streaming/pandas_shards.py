@@ -57,7 +57,7 @@ def _rows(frames: Iterator[pd.DataFrame]) -> Iterator[Row]:
 
 
 def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values in which NaN, which pandas puts in place of null, is None, and whole numbers are ``int`` again."""
+    """Return values with None for NaN, by which pandas replaces null, and with ``int`` for whole numbers."""
     return {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
 
 

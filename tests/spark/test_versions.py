@@ -133,7 +133,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def odd(spark):
-    """Rows with null beside NaN, whole numbers that are not doubles beside null, and a time that the clock repeats."""
+    """Return rows with null, NaN and whole numbers that are not doubles, and with a clock time that occurs twice."""
     values = [
         ("a", 1.5, BIG, START, "x"),
         ("a", NAN, None, START + dt.timedelta(hours=1), "y"),
@@ -189,24 +189,24 @@ def test_agg_gives_records_times_and_weights(odd):
         A.max("ts", type="timestamp").alias("t"),
         A.sum("i", weight=F.lit(2), type="bigint").alias("w"),
     )
-    found = collect_arrow(answers.orderBy("k")).to_pylist()
-    assert [row["d"] and row["d"]["count"] for row in found] == [1, None, None]
-    assert [row["t"] for row in found] == [START + dt.timedelta(hours=1), START, None]
-    assert [row["w"] for row in found] == [4 * BIG + 4, 6, None]
+    records = collect_arrow(answers.orderBy("k")).to_pylist()
+    assert [row["d"] and row["d"]["count"] for row in records] == [1, None, None]
+    assert [row["t"] for row in records] == [START + dt.timedelta(hours=1), START, None]
+    assert [row["w"] for row in records] == [4 * BIG + 4, 6, None]
 
 
 @pytest.mark.slow
 def test_over_windows(odd):
-    each = Window.partitionBy("k")
-    found = odd.select(
+    by_key = Window.partitionBy("k")
+    answers = odd.select(
         "k",
-        A.sum("i", type="bigint").over(each).alias("s"),
-        A.max("x", type="double").over(each).alias("m"),
-        A.last("i", by="ts", type="bigint").over(each).alias("l"),
-        A.dds("x", [0.5]).over(each).getField("count").alias("n"),
+        A.sum("i", type="bigint").over(by_key).alias("s"),
+        A.max("x", type="double").over(by_key).alias("m"),
+        A.last("i", by="ts", type="bigint").over(by_key).alias("l"),
+        A.dds("x", [0.5]).over(by_key).getField("count").alias("n"),
     )
     expected = {("a", 2 * BIG + 2, "nan", BIG + 2, 1), ("b", 3, "None", 3, None), ("c", None, "None", None, None)}
-    assert {(k, s, repr(m), last, n) for k, s, m, last, n in found.collect()} == expected
+    assert {(k, s, repr(m), last, n) for k, s, m, last, n in answers.collect()} == expected
 
 
 @pytest.fixture(scope="module")
@@ -255,16 +255,16 @@ def test_accessors_and_set_operations(spark, rows):
     measures = {"d": aggr.dds("price", [0.5]), "c": aggr.approx_count_distinct("i", k=64), "v": aggr.var("price")}
     states = su.aggregate(spark.read.parquet(file), ["host"], measures)
     read = [su.quantile("d", 0.5).alias("q"), su.mean("v").alias("m"), su.jaccard("c", "c").alias("j")]
-    found = collect_arrow(states.select("host", *read, su.union("c", "c").alias("u"))).sort_by("host")
+    answers = collect_arrow(states.select("host", *read, su.union("c", "c").alias("u"))).sort_by("host")
     local = reduce_by(table, {"host": key_column(table["host"])}, plan(measures)).sort_by("host")
     medians = measures["d"].function.finish(local["d"].combine_chunks()).field("quantiles").field("0.5")
-    assert list(map(repr, found["q"].to_pylist())) == list(map(repr, medians.to_pylist()))
-    assert found["j"].to_pylist() == [1.0] * len(found)
-    assert found["u"].to_pylist() == local["c"].to_pylist()
+    assert list(map(repr, answers["q"].to_pylist())) == list(map(repr, medians.to_pylist()))
+    assert answers["j"].to_pylist() == [1.0] * len(answers)
+    assert answers["u"].to_pylist() == local["c"].to_pylist()
     pytest.importorskip("ddsketch")
     d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
     again = collect_arrow(states.select("host", su.quantile(d, 0.5).alias("q"))).sort_by("host")
-    assert again["q"].to_pylist() == found["q"].to_pylist()
+    assert again["q"].to_pylist() == answers["q"].to_pylist()
 
 
 @pytest.mark.slow
@@ -305,8 +305,8 @@ def test_the_data_source(spark, tmp_path, rows):
 @pytest.mark.slow
 def test_running_windows(odd):
     frame = OrderedFrame(["count(2)"], "ts", {"n": aggr.count(), "s": aggr.sum("i")}, ["k"])
-    found = su.ordered_rollup(odd.where("k = 'a'"), frame)
-    (row,) = found.collect()
+    answers = su.ordered_rollup(odd.where("k = 'a'"), frame)
+    (row,) = answers.collect()
     limbs = enumerate(row["s"]["sum"]["limbs"])
     assert sum(limb << (32 * place) for place, limb in limbs) == 2 * BIG + 2
 
@@ -358,8 +358,8 @@ def test_streams_of_windows(spark, tmp_path):
 
 
 def test_arrow_tables_are_exact(odd):
-    found = collect_arrow(odd)
-    assert found.column("i").to_pylist() == [BIG, None, BIG + 2, 3, None]
-    assert repr(found.column("x").to_pylist()) == repr([1.5, NAN, None, None, None])
-    assert found.schema.field("ts").type == pa.timestamp("us", "UTC")
-    assert np.array_equal(found.column("ts").is_null().to_numpy(), [False] * 4 + [True])
+    answers = collect_arrow(odd)
+    assert answers.column("i").to_pylist() == [BIG, None, BIG + 2, 3, None]
+    assert repr(answers.column("x").to_pylist()) == repr([1.5, NAN, None, None, None])
+    assert answers.schema.field("ts").type == pa.timestamp("us", "UTC")
+    assert np.array_equal(answers.column("ts").is_null().to_numpy(), [False] * 4 + [True])
