@@ -84,7 +84,15 @@ def dataset_of(
     """
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
     factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
-    return factory.finish(factory.inspect(promote_options="permissive") if schema is None else schema)
+    if schema is not None:
+        return factory.finish(schema)
+    try:
+        return factory.finish(factory.inspect(promote_options="permissive"))
+    except TypeError:  # pyarrow 20 inspects the first file alone
+        schemas = [
+            ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
+        ]
+        return factory.finish(pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive"))
 
 
 def paths_of(one_or_several: Any) -> list[str]:
