@@ -1,4 +1,4 @@
-"""The command ``tiltframe``, where it is installed: beside the packages, so that Ctrl-C ends their import as well."""
+"""The command ``tiltframe``, where it is installed: next to the packages, so that Ctrl-C ends their import as well."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def because(error: OSError) -> str:
 
 
 def _without_number(reason: str) -> str:
-    """Leave out the numbers of the operating system's errors, which Arrow puts beside their words."""
+    """Leave out the numbers of the operating system's errors, which Arrow puts next to their words."""
     return re.sub(r"\[(Errno|errno|WinError) \d+\] ", "", reason.replace(". Detail: ", ": "))
 
 

@@ -81,5 +81,5 @@ def duration_text(length: int) -> str:
 
 
 def offset_shown(offset: int) -> str:
-    """Write an offset as an argument, ``, offset='6h'``; nothing where there is none."""
+    """Write an offset as an argument, ``, offset='6h'``; nothing if there is none."""
     return f", offset={duration_text(offset)!r}" if offset else ""

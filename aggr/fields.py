@@ -300,7 +300,7 @@ class ValueBy(Field):
 
     @property
     def greatest_of_ties(self) -> bool:
-        """Whether the greatest of what is beside equal keys is taken."""
+        """Whether the greatest of what is next to equal keys is taken."""
         return self.greatest and self.other != "time"
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:

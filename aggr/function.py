@@ -45,7 +45,7 @@ from aggr.values import Values
 
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
-CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not tell what is left: reduce the rows that stay anew"
+CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
 _MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 
 
@@ -255,7 +255,7 @@ class Function(ABC):
         Returns
         -------
         array of float64, shape (rows,)
-            In [0, 1]; null where there are no values.
+            In [0, 1]; null if there are no values.
         """
         raise NotImplementedError
 

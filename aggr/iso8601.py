@@ -43,7 +43,7 @@ _ONE = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Read a time, to the microsecond, and the nanoseconds beside; raises ``ValueError``, perhaps with a reason.
+    """Read a time, to the microsecond, and the nanoseconds next to; raises ``ValueError``, perhaps with a reason.
 
     It is naive without an offset. Months, days and hours may have one digit, a date may be that of a week.
 

@@ -91,7 +91,7 @@ class Values:
 
     @property
     def special(self) -> NDArray[np.int8] | None:
-        """Flags of the rows that are NaN or infinite, whose parts are 0, shape (rows,); None where there are none."""
+        """Flags of the rows that are NaN or infinite, whose parts are 0, shape (rows,); None if there are none."""
         return self._split[1]
 
     @cached_property

@@ -47,7 +47,7 @@ def _samples() -> list[pa.Array]:
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
-    """Give a function its columns: the values, and times or small numbers beside them."""
+    """Give a function its columns: the values, and times or small numbers next to them."""
     if len(function.inputs) == 1:
         return values
     times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))

@@ -1,4 +1,4 @@
-"""Built-ins: functions of ours on Spark beside what Spark itself has for the same, from files to answers by key.
+"""Built-ins: functions of ours on Spark next to what Spark itself has for the same, from files to answers by key.
 
 python -m benchmarks.builtins [--quick] [--out benchmarks/results/builtins.json]
 

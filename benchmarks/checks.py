@@ -1,4 +1,4 @@
-"""Checks: every answer beside the exact one, before it is timed."""
+"""Checks: every answer next to the exact one, before it is timed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Cost:
 
 
 def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
-    """Find a cost; None where it was not measured."""
+    """Find a cost; None if it was not measured."""
     return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
 
 

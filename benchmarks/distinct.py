@@ -1,4 +1,4 @@
-"""Distinct counts: approx_count_distinct beside DuckDB's on one core; beside Spark's see benchmarks.builtins.
+"""Distinct counts: approx_count_distinct next to DuckDB's on one core; next to Spark's see benchmarks.builtins.
 
     python -m benchmarks.distinct [--quick]
 

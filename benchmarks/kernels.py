@@ -1,4 +1,4 @@
-"""Reduce, merge and finish on one core: nanoseconds a row and a state, beside numpy's plain sum.
+"""Reduce, merge and finish on one core: nanoseconds a row and a state, next to numpy's plain sum.
 
     make bench
 

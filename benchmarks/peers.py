@@ -1,4 +1,4 @@
-"""The one-core comparison: our functions beside what a user would pick instead, in speed, accuracy and bytes.
+"""The one-core comparison: our functions next to what a user would pick instead, in speed, accuracy and bytes.
 
     python -m benchmarks.peers [--quick] [--out FILE] [--plots DIR]
 

@@ -1,8 +1,8 @@
-"""Report: what is claimed, each claim beside the command that measured it and the file that holds its figures.
+"""Report: what is claimed, each claim next to the command that measured it and the file that holds its figures.
 
 python -m benchmarks.report [--run]
 
-It writes docs/report.md from the files in benchmarks/results; with --run the commands write these anew before, one
+It writes docs/report.md from the files in benchmarks/results; with --run the commands write these again before, one
 after the other, in two hours on two quiet cores.
 """
 
@@ -98,7 +98,7 @@ def sizes(figures: Any) -> Lines:
 
 
 def levels(figures: Any) -> Lines:
-    """Say what four levels cost beside one, and beside four queries."""
+    """Say what four levels cost next to one, and next to four queries."""
     seconds = figures["seconds"]
     yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
     yield ""
@@ -154,7 +154,7 @@ def one_core(figures: Any) -> Lines:
 
 
 def built_ins(figures: Any) -> Lines:
-    """Say how long functions take beside Spark's own."""
+    """Say how long functions take next to Spark's own."""
     yield f"Of {figures['rows']:,} rows in files, ratios of medians to those of Spark's own functions."
     yield ""
     yield from must_hold(figures["must hold"])
@@ -219,7 +219,7 @@ def year(figures: Any) -> Lines:
     """Say what questions take of many states."""
     seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
     states = f"{figures['states']['1m']:,} minutes ({figures['days']} days)"
-    yield f"Of {states} of 1,000 keys, in seconds, beside DuckDB over the same as Parquet."
+    yield f"Of {states} of 1,000 keys, in seconds, next to DuckDB over the same as Parquet."
     yield ""
     yield from table(["", "store", "DuckDB"], ([of, f"{seconds[of]:.2f}", f"{duckdb[of]:.2f}"] for of in duckdb))
 
@@ -251,10 +251,10 @@ CLAIMS = (
     Claim("Exact where others round", "digits", "digits.json", exactness),
     Claim("Sketches within their promise", "peers", "peers.json", accuracy),
     Claim("Bytes of sketches", "peers", "peers.json", sizes),
-    Claim("A chain of windows beside separate ones", "spark", "spark.json", levels),
+    Claim("A chain of windows next to separate ones", "spark", "spark.json", levels),
     Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers),
     Claim("Without Java", "without_java --quick", "without_java.json", without_java),
-    Claim("Newer functions beside Spark's own", "builtins", "builtins.json", built_ins),
+    Claim("Newer functions next to Spark's own", "builtins", "builtins.json", built_ins),
     Claim("One core", "peers", "peers.json", one_core),
     Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams),
     Claim("Conservation", "conservation --quick", "conservation.json", conservation),
@@ -272,7 +272,7 @@ def page() -> str:
     lines = [
         "# Report",
         "",
-        "What is claimed, as it was measured. `make report` measures anew and writes this page; each section names the",
+        "The claims, as measured. `make report` measures again and writes this page; each section names the",
         "command and the file of its figures. What they mean, and what was tried, is in [Figures](benchmarks.md).",
         "",
     ]

@@ -1,4 +1,4 @@
-"""Retrieval: an hourly answer for one day out of a month of one-second windows, beside Spark over the rows.
+"""Retrieval: an hourly answer for one day out of a month of one-second windows, next to Spark over the rows.
 
     python -m benchmarks.retrieval [--quick] [--out FILE] [--plots DIR]
 

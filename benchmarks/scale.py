@@ -1,4 +1,4 @@
-"""Scale: the same days of rows, ever more of them, from files into a store by Spark, beside what `explain` predicts.
+"""Scale: the same days of rows, ever more of them, from files into a store by Spark, next to what `explain` predicts.
 
 python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
@@ -191,7 +191,7 @@ def rolled_up(
 @click.option("--master", default="local[2]", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
-    """Measure, and tell each figure beside its prediction."""
+    """Measure, and tell each figure next to its prediction."""
     counts = [int(count) for count in days.split(",")]
     capacity = predicted(rows_per_day)
     click.echo(repr(capacity))

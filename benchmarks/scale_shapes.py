@@ -1,4 +1,4 @@
-"""Shapes of days: one key with half of the rows, a million keys, an hour with a tenth of the rows, beside even ones.
+"""Shapes of days: one key with half of the rows, a million keys, an hour with a tenth of the rows, next to even ones.
 
 python -m benchmarks.scale_shapes [--days 1] [--rows-per-day 10000000] [--master local[2]] [--out FILE]
 
@@ -30,7 +30,7 @@ class Shape:
     Parameters
     ----------
     keys : how many
-    of_first : the share of rows that one key has beside its own
+    of_first : the share of rows that one key has next to its own
     busy : the share of rows that one hour has; None for its own
     levels : of the frame
     """

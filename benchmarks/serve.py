@@ -4,9 +4,9 @@
 
 Each client loads the dashboard over and over, as Grafana does: PromQL by ``query_range``, and `/v1/query`. Eight panels
 are the same for all; four are of a host, another one every ten times. From the request to the last byte is timed.
-Beside it, in the same run, what SQL has of them: PostgreSQL's views of the store, and DuckDB over its exported results,
-asked by one client. The server's memory is read before and after each minute; servers on a year of minutes are timed
-from their start to their first answer.
+In the same run, one client queries PostgreSQL's views of the store, and DuckDB over its exported results. The server's
+memory is read before and after each minute; servers on a year of minutes are timed from their start to their first
+answer.
 """
 
 from __future__ import annotations

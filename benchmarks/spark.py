@@ -1,4 +1,4 @@
-"""Spark: four levels of nine functions, to states and to answers, beside what Spark offers for the finest level alone.
+"""Spark: four levels of nine functions, to states and to answers, next to what Spark offers for the finest level alone.
 
     python -m benchmarks.spark [--quick] [--answers] [--out FILE] [--plots DIR]
 

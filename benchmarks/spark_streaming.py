@@ -1,4 +1,4 @@
-"""Streams on Spark: su.stream beside Spark's own windowed aggregation of the same files, in turn in one session.
+"""Streams on Spark: su.stream next to Spark's own windowed aggregation of the same files, in turn in one session.
 
 python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batches 6] [--repeats 3] [--out FILE]
 

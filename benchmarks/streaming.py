@@ -20,7 +20,7 @@ BATCH = 100_000
 @click.command()
 @click.option("--rows", default=5_000_000, help="How many rows.")
 def main(rows: int) -> None:
-    """Time batches of rows and of few rows beside many open windows; exit status 1 if one takes longer than it must."""
+    """Time large and small batches with many open windows; exit status 1 if one exceeds its bound."""
     one_core()
     import numpy as np
     import pyarrow as pa

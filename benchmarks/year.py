@@ -2,7 +2,7 @@
 
 python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [--out FILE]
 
-A key has one row a minute, and the store a count, a sum and a maximum of each, by the minute, hour and day. Beside it
+A key has one row a minute, and the store a count, a sum and a maximum of each, by the minute, hour and day. Next to it
 DuckDB reads what the minutes' results are as Parquet, a file a day, and PostgreSQL as many days as it is given, in a
 plain table with an index by host and time. Answers are compared.
 """

@@ -137,7 +137,9 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
         "median": read(median, "q"),
         "udaf": read(udaf, "q"),
         "sql": read(spark.sql(sql), "q"),
-        "interchange": read(states.select("host", d.alias("d")).select("host", su.states.quantile("d", 0.5).alias("q")), "q"),
+        "interchange": read(
+            states.select("host", d.alias("d")).select("host", su.states.quantile("d", 0.5).alias("q")), "q"
+        ),
     }
 
 

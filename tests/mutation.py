@@ -101,7 +101,7 @@ class Copy:
 
 
 def judged(file: str, survivor: dict[str, Any]) -> str:
-    """Say why no test can kill a survivor, as it is told; nothing where it is not."""
+    """Say why no test can kill a survivor, as it is told; nothing if it is not."""
     of = (file, survivor["before"], survivor["after"])
     known = {(told["file"], told["before"], told["after"]): told for told in TOLD.get("survivors", ())}.get(of)
     return f"{known['is']}: {known['why']}" if known else ""

@@ -180,7 +180,7 @@ class Conditions:
         if pick < 0.75 or not depth:
             given = ["0", "1", "-1", "2", "7", "500", "1.5", "-1.5", "0.30", "255", "0.000001", "1234567.89", "-7.25"]
             far = [str(BIG + 1), str(2**63 - 1), "-9223372036854775807"]
-            # beside a literal beyond bigint, Spark's whole numbers answer for null too: see docs/conditions.md
+            # next to a literal beyond bigint, Spark's whole numbers answer for null too: see docs/conditions.md
             far += [f"CAST({n} AS DECIMAL(20, 0))" if self.spark else str(n) for n in (2**63, 2**64 - 1)]
             return self.rng.choice(given * 2 + far)
         if pick < 0.95:
@@ -242,7 +242,7 @@ class Conditions:
         return self.choice(self.number)
 
     def double(self, depth: int = 2) -> str:
-        """Write a double, or a small number beside doubles."""
+        """Write a double, or a small number next to doubles."""
         pick = self.rng.random()
         if pick < 0.45:
             return self.rng.choice(["f", "g"])
@@ -365,7 +365,7 @@ class Conditions:
         return self.rng.choice(["ms", "ns", "ts", self.time(0).replace("tz", "ns").replace("zone", "ms")])
 
     def date(self, depth: int = 2) -> str:
-        """Write a date, or a time beside dates."""
+        """Write a date, or a time next to dates."""
         moment = dt.date(1970, 1, 1) + dt.timedelta(days=self.rng.choice([0, 1, -1, 19844, 11016]))
         of_text = ["TRY_CAST(s AS DATE)", "CASE WHEN s LIKE '2024-%' THEN CAST(s AS DATE) ELSE day END"]
         days = ["day", f"DATE '{moment}'"]

@@ -183,10 +183,10 @@ def explain(
 
     Guarantee
     ---------
-    A prediction: docs/capacity.md has one beside what 10⁸ rows took, states and bytes within a tenth of it, work within
-    a quarter. The sample's times are brought together until each key has as many rows a day as it will have; then it is
-    rolled up, and its states are counted and written. A level of which the sample has few windows then is extrapolated,
-    and says so.
+    A prediction: docs/capacity.md compares one with the costs of 10⁸ rows; states and bytes are within a tenth, work is
+    within a quarter. The sample's times are brought together until each key has as many rows a day as it will have;
+    then it is rolled up, and its states are counted and written. A level for which the sample has few windows is
+    extrapolated and marked so.
 
     Examples
     --------

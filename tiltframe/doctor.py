@@ -19,7 +19,7 @@ _MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, and what to ``do`` about it; nothing where it is ``ok``."""
+    """One thing that was looked at, and what to ``do`` about it; nothing if it is ``ok``."""
 
     about: str
     ok: bool

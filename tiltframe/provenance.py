@@ -32,7 +32,7 @@ def noted(described: Mapping[str, Any]) -> dict[bytes, bytes]:
 
 
 def description_in(field: pa.Field) -> dict[str, Any] | None:
-    """Read the description from the metadata of a field; None where there is none that can be read."""
+    """Read the description from the metadata of a field; None if there is none that can be read."""
     try:
         described = json.loads((field.metadata or {})[KEY])
     except (KeyError, ValueError):
@@ -41,7 +41,7 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool) -> str | None:
-    """Name the first thing in which states differ from a frame's; None where they do not.
+    """Name the first thing in which states differ from a frame's; None if they do not.
 
     Unless ``exactly``, it is enough that the frame can read its own states from them.
     """

@@ -13,7 +13,7 @@ _MOST = 2**31 - 1  # what offsets of texts reach
 def is_constant(column: pa.Array, one: pa.Array) -> bool:
     """Say whether a column is known to hold one value, that of ``one``, in every row, to the bit: by its bytes at once.
 
-    False where it is not known: for another type, no rows, nulls, and what is neither text nor one number of whole
+    False if it is not known: for another type, no rows, nulls, and what is neither text nor one number of whole
     bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))

@@ -1,7 +1,7 @@
 """compiled: loops over rows as plain Python, turned into machine code once there is enough to do.
 
 Whole-array operations make a pass over memory each; a loop that does all of a row's work at once makes one. Numba
-compiles it once for a machine and keeps the code beside the source, or in the user's cache folder.
+compiles it once for a machine and keeps the code next to the source, or in the user's cache folder.
 
 To compile takes a second, and to load numba and its code half of one: a loop over a thousand rows has run as the Python
 that it is long before that. So it does, until a process has spent `_PATIENCE` on it, or, once numba is loaded, `_SHORT`

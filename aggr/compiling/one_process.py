@@ -1,7 +1,7 @@
 """Compile once: of several processes that start together on a machine, one compiles a loop and the others wait for it.
 
 Numba keeps compiled code on disk, but processes that miss the same code all compile it. Here the one that finds none
-locks a file beside where it would be kept, looks again, and compiles; the others wait, and then find it. The system
+locks a file next to where it would be kept, looks again, and compiles; the others wait, and then find it. The system
 takes the lock from a process that ends, however it ends: a lock file that is left behind stops nobody. Where files
 cannot be locked, each compiles for itself.
 """

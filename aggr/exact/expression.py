@@ -75,7 +75,7 @@ class ExactNumbers:
         return self.limbs.signs()
 
     def over(self, other: ExactNumbers, *, root: bool = False) -> Floats:
-        """Round the quotient, or its square root, correctly; NaN where the divisor is 0.
+        """Round the quotient, or its square root, correctly; NaN if the divisor is 0.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
     """Sum finite floats, at most 2^24 rows, or their squares, per group without error.
 
-    None where they lie too far apart, or are too few.
+    None if they lie too far apart, or are too few.
 
     >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()

@@ -110,7 +110,7 @@ def as_floats(values: pa.Array) -> Floats:
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
-    """Read exact sums as int64, null where nothing is present; beyond int64 raises ``OverflowError``."""
+    """Read exact sums as int64, null if nothing is present; beyond int64 raises ``OverflowError``."""
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
         given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
@@ -136,7 +136,7 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
 
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
-    """Round exact sums of a scale, null where nothing is present."""
+    """Round exact sums of a scale, null if nothing is present."""
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 
 

@@ -54,7 +54,7 @@ class ApproxCountDistinct(Function):
     name = "approx_count_distinct"
     takes = HASHABLE
     keeps = "the k smallest hashes, and the next one"
-    returns = "int64; 0 where there is nothing"
+    returns = "int64; 0 if there are no values"
     guarantee = "exact up to k distinct values; beyond, a standard error of 1/sqrt(k)"
     accessors = frozenset({"bounds"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}

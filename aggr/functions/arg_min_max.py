@@ -31,8 +31,8 @@ class ArgMin(Function):
     name = "arg_min"
     takes = ORDERED
     about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
-    keeps = "the least of the other column, and the value beside it"
-    returns = "the value's type; null where there is nothing"
+    keeps = "the least of the other column, and the value next to it"
+    returns = "the value's type; null if there are no values"
     guarantee = "exact; ties broken by value, never by arrival"
     inputs = ("value", "by")
     state_fields: ClassVar[Mapping[str, Field]] = {"least": ValueBy("by", greatest=False)}
@@ -60,5 +60,5 @@ class ArgMax(ArgMin):
     """
 
     name = "arg_max"
-    keeps = "the greatest of the other column, and the value beside it"
+    keeps = "the greatest of the other column, and the value next to it"
     state_fields: ClassVar[Mapping[str, Field]] = {"greatest": ValueBy("by", greatest=True)}

@@ -48,7 +48,7 @@ class BitAnd(Function):
     name = "bit_and"
     takes = INTEGERS
     keeps = "the bits"
-    returns = "int64, uint64 of uint64; null where there is nothing"
+    returns = "int64, uint64 of uint64; null if there are no values"
     guarantee = "exact"
     operation: ClassVar[np.ufunc] = np.bitwise_and
 

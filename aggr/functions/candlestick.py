@@ -39,7 +39,7 @@ class Candlestick(WeightedAvg):
     keeps = "the first, last, least and greatest price, each with its time; exact Σ price·volume, exact Σ volume, count"
     returns = (
         "record of open, open_time, high, high_time, low, low_time, close, close_time, volume, vwap, the last two "
-        "as float64; null where there is nothing"
+        "as float64; null if there are no values"
     )
     guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)

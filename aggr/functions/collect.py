@@ -52,7 +52,7 @@ class Collect(EventLists):
 
     name = "collect"
     time_is_order = True
-    returns = "list of the input's type; empty where there is nothing"
+    returns = "list of the input's type; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"
 
     def __post_init__(self) -> None:

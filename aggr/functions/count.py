@@ -27,7 +27,7 @@ class Count(Function):
     name = "count"
     about: ClassVar[Mapping[str, str]] = {"value": "Of any type. Without one, rows are counted."}
     keeps = "the count"
-    returns = "int64; 0 where there is nothing"
+    returns = "int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
     of_distinct = "count_distinct"

@@ -26,7 +26,7 @@ class Increase(SeriesFunction):
     ----------
     extrapolate : str, optional
         Length of windows, such as ``"1m"``, aligned to UTC: the increase is extrapolated to the edges of the window in
-        which the points lie, as Prometheus 2 does; null where they lie in several. It only reads.
+        which the points lie, as Prometheus 2 does; null if they lie in several. It only reads.
     max, keep : as for `points`
 
     Raises
@@ -45,7 +45,7 @@ class Increase(SeriesFunction):
 
     name, state_name = "increase", "collect"
     reads_neighbours = True
-    returns = "float64; null where there are fewer than two points, or all at one time"
+    returns = "float64; null if there are fewer than two points, or all at one time"
     guarantee = (
         "of whole numbers and decimals the exact result, rounded once; of floats double arithmetic in the order of "
         "event times, never of arrival; with extrapolate, Prometheus' bits"
@@ -179,7 +179,7 @@ class Resets(SeriesFunction):
 
     name, state_name = "resets", "collect"
     reads_neighbours = True
-    returns = "int64; null where there is nothing"
+    returns = "int64; null if there are no values"
     guarantee = "exact, by event time, never by arrival"
 
     def read(self, series: Series) -> pa.Array:

@@ -73,7 +73,7 @@ class Dds(SignedSketch):
     version = 2  # of version 1, sums of decimals are those of the nearest doubles
     earlier_versions = frozenset({1})
     keeps = "DDSketch buckets, exact Σx, count, min, max"
-    returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
+    returns = "record: count, sum, min, max, mean, quantiles; null if there are no values"
     guarantee = "quantiles within a relative error of α; the rest exact"
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
@@ -141,7 +141,7 @@ class Dds(SignedSketch):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _ends(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
+        """Find the least and the greatest key of each group of positive numbers: 1 and 0 if there are none."""
         ends = x.extremes
         if ends is None:
             return None

@@ -146,7 +146,7 @@ class DecayedSum(Function):
     takes = SUMMABLE
     takes_by_input: ClassVar = {EVENT_TIME: TIMES}
     keeps = "exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time"
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
     guarantee = "correctly rounded, of weights 2^(t / half_life) that are correctly rounded doubles"
     inputs = ("value", EVENT_TIME)
     answers_for = frozenset({"decayed_sum", "decayed_avg", "decayed_count"})

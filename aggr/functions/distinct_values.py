@@ -45,7 +45,7 @@ class CollectSet(Function):
     name = "collect_set"
     takes = ORDERED
     keeps = "the distinct values"
-    returns = "list of the input's type; empty where there is nothing"
+    returns = "list of the input's type; empty if there are no values"
     guarantee = "exact, in the order of values"
     answers_for = frozenset({"collect_set", "count_distinct", "sum_distinct", "avg_distinct"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
@@ -91,7 +91,7 @@ class CountDistinct(CollectSet):
 
     name, estimated_by = "count_distinct", "approx_count_distinct"
     state_name = "collect_set"
-    returns = "int64; 0 where there is nothing"
+    returns = "int64; 0 if there are no values"
     guarantee = "exact"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -123,7 +123,7 @@ class SumDistinct(CollectSet):
 
     name, state_name = "sum_distinct", "collect_set"
     takes = SUMMABLE
-    returns = "int64, float64 or decimal by input; null where there is nothing"
+    returns = "int64, float64 or decimal by input; null if there are no values"
     guarantee = "correctly rounded"
     of_values: ClassVar[type[Function]] = Sum
 
@@ -155,5 +155,5 @@ class AvgDistinct(SumDistinct):
     """
 
     name, state_name = "avg_distinct", "collect_set"
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
     of_values = Avg

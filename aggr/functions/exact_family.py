@@ -150,7 +150,7 @@ class ExactSums(Function):
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # was looked at beside its root
+                continue  # was looked at next to its root
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[one]).type) for one in inputs)

@@ -103,7 +103,7 @@ class Exponential(SignedSketch):
     version = 2  # of version 1, sums of decimals are those of the nearest doubles
     earlier_versions = frozenset({1})
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
-    returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null where there is nothing"
+    returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null if there are no values"
     guarantee = "quantiles within the relative error of the scale that is told; the rest exact"
     merges_by_field = False
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}

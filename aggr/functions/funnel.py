@@ -51,7 +51,7 @@ class Funnel(SeriesFunction):
 
     name, state_name = "funnel", "collect"
     takes = ORDERED
-    returns = "int64, how many steps; 0 where there is nothing"
+    returns = "int64, how many steps; 0 if there are no values"
     guarantee = "exact, by event time, never by arrival"
 
     def __post_init__(self) -> None:

@@ -162,7 +162,7 @@ class Hdr(Function):
     }
     accessors = frozenset({"quantile", "rank", "buckets"})
     keeps = "HdrHistogram buckets, min, max"
-    returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
+    returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
     takes_weights = True
     counted_by = ("nan", "buckets")
     guarantee = "all but count, min and max to the given significant digits"

@@ -66,7 +66,7 @@ class Histogram(Function):
     earlier_versions = frozenset({1})
     takes = NUMBERS
     keeps = "a count for each pair of neighbouring edges, of what is below and above them, and of NaN"
-    returns = "counts, a list; below, above and nan, all int64; 0 where there is nothing"
+    returns = "counts, a list; below, above and nan, all int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
     counted_by = ("counts",)

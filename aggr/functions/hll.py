@@ -51,7 +51,7 @@ class Hll(Function):
     name = "hll"
     takes = HASHABLE
     keeps = "HyperLogLog registers; of few values their coupons"
-    returns = "int64; 0 where there is nothing"
+    returns = "int64; 0 if there are no values"
     guarantee = "a standard error of 1.04/2^(lg_k/2); of few values next to none"
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"lg_k": pa.int8()}
 

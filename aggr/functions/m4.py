@@ -39,7 +39,7 @@ class M4(First):
     time_is_order = False
     ordered_inputs = frozenset({"value", "time"})
     keeps = "the first, last, least and greatest value, each with its time"
-    returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null where there is nothing"
+    returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null if there are no values"
     guarantee = "exact, by event time, never by arrival"
     answers_for = frozenset({"first", "any_value", "last"})
     state_fields: ClassVar[Mapping[str, Field]] = EXTREME_POINTS

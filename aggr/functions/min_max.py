@@ -28,7 +28,7 @@ class Min(Function):
     name = "min"
     takes = ORDERED
     keeps = "the least value"
-    returns = "the input's type; null where there is nothing"
+    returns = "the input's type; null if there are no values"
     guarantee = "exact"
     ordered_inputs = frozenset({"value"})
     state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST}
@@ -70,7 +70,7 @@ class BoolAnd(Min):
     name = "bool_and"
     takes = BOOLEANS
     state_name = "min"
-    returns = "boolean; null where there is nothing"
+    returns = "boolean; null if there are no values"
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Sum(_Summed):
     dtype: str | None = None
 
     name, of_distinct = "sum", "sum_distinct"
-    returns = "int64, float64 or decimal by input, or as dtype says; null where there is nothing"
+    returns = "int64, float64 or decimal by input, or as dtype says; null if there are no values"
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, "decimal", "float64"):
@@ -94,7 +94,7 @@ class Avg(_Summed):
     takes = SUMMABLE_OR_TIMES
     aliases = ("mean",)
     state_name = "sum"
-    returns = "float64, a timestamp for timestamps; null where there is nothing"
+    returns = "float64, a timestamp for timestamps; null if there are no values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
@@ -140,7 +140,7 @@ class Var(_Squared):
 
     name = "var"
     aliases = ("variance",)
-    returns = "float64; null where the count is not above ddof"
+    returns = "float64; null if the count is not above ddof"
 
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
@@ -197,7 +197,7 @@ class SumOfSquares(_Squared):
 
     name = "sum_of_squares"
     state_name = "var"
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
 
     def result(self, sums: Sums) -> Floats:
         return sums["squares"].over_integers(np.ones_like(sums.counts))

@@ -42,7 +42,7 @@ class Points(SeriesFunction):
 
     name, state_name = "points", "collect"
     takes = ORDERED
-    returns = "list of records of time and value; empty where there is nothing"
+    returns = "list of records of time and value; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"
 
     def read(self, series: Series) -> pa.Array:
@@ -81,7 +81,7 @@ class Lttb(SeriesFunction):
     n: int = 100
 
     name, state_name = "lttb", "collect"
-    returns = "list of records of time and value; empty where there is nothing"
+    returns = "list of records of time and value; empty if there are no values"
     guarantee = "points of the column, chosen in double arithmetic in the order of time"
 
     def __post_init__(self) -> None:

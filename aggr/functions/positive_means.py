@@ -39,7 +39,7 @@ class _PositiveMean(Function):
     takes_weights = True
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
     state_fields: ClassVar[Mapping[str, Field]] = {"count": COUNT, "special": OR, "sum": EXACT}
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         x, groups = values.floats.array, values.groups

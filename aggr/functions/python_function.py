@@ -96,7 +96,7 @@ class PerGroup(Function):
         Returns
         -------
         value of `result_kind`
-            None where there is nothing to read from.
+            None if there is nothing to read from.
         """
 
     @property

@@ -26,7 +26,7 @@ _SUBTRACTABLE = InputTypes(
 
 @dataclass(frozen=True)
 class Range(Min):
-    """Take the greatest value less the least; NaN where there is a NaN, or nothing but one infinity.
+    """Take the greatest value less the least; NaN if there is a NaN, or nothing but one infinity.
 
     Raises
     ------
@@ -43,7 +43,7 @@ class Range(Min):
     name = "range"
     takes = _SUBTRACTABLE
     keeps = "the least and the greatest value"
-    returns = "int64 of integers, else the input's type, decimals with a digit more; null where there is nothing"
+    returns = "int64 of integers, else the input's type, decimals with a digit more; null if there are no values"
     guarantee = "correctly rounded"
     answers_for = frozenset({"min", "max"})
     state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST, "greatest": GREATEST}

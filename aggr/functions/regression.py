@@ -52,7 +52,7 @@ class Covar(_TwoColumns):
     ddof: int = 1
 
     name = "covar"
-    returns = "float64; null where the count is not above ddof"
+    returns = "float64; null if the count is not above ddof"
 
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
@@ -78,7 +78,7 @@ class Corr(_TwoColumns):
     """
 
     name, state_name = "corr", "covar"
-    returns = "float64 from -1 to 1; null where a column does not vary"
+    returns = "float64 from -1 to 1; null if a column does not vary"
 
     def result(self, sums: Sums) -> Floats:
         both = sums.cross("yx", "y", "x")
@@ -99,7 +99,7 @@ class Slope(_TwoColumns):
     """
 
     name, state_name = "slope", "covar"
-    returns = "float64; null where x does not vary"
+    returns = "float64; null if x does not vary"
 
     def result(self, sums: Sums) -> Floats:
         return sums.cross("yx", "y", "x").over(sums.cross("xx", "x", "x"))
@@ -119,7 +119,7 @@ class Intercept(_TwoColumns):
     """
 
     name, state_name = "intercept", "covar"
-    returns = "float64; null where x does not vary"
+    returns = "float64; null if x does not vary"
 
     def result(self, sums: Sums) -> Floats:
         return (sums["y"] * sums["xx"] - sums["x"] * sums["yx"]).over(sums.cross("xx", "x", "x"))
@@ -139,7 +139,7 @@ class R2(_TwoColumns):
     """
 
     name, state_name = "r2", "covar"
-    returns = "float64 from 0 to 1; 1 where y alone does not vary, null where x does not"
+    returns = "float64 from 0 to 1; 1 where y alone does not vary, null if x does not"
 
     def result(self, sums: Sums) -> Floats:
         both, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")

@@ -54,7 +54,7 @@ class Skewness(_Shape):
     """
 
     name = "skewness"
-    returns = "float64; null where the column does not vary, or a sample has fewer than 3 rows"
+    returns = "float64; null if the column does not vary, or a sample has fewer than 3 rows"
 
     def least_count(self) -> int:
         return 3 if self.sample else 1
@@ -93,7 +93,7 @@ class Kurtosis(_Shape):
     """
 
     name, state_name = "kurtosis", "skewness"
-    returns = "float64; null where the column does not vary, or a sample has fewer than 4 rows"
+    returns = "float64; null if the column does not vary, or a sample has fewer than 4 rows"
 
     def least_count(self) -> int:
         return 4 if self.sample else 1

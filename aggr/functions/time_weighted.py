@@ -56,7 +56,7 @@ class Integral(SeriesFunction):
 
     name, state_name = "integral", "collect"
     reads_neighbours = True
-    returns = "float64; null where no time passes between its points"
+    returns = "float64; null if no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class TimeWeightedAvg(SeriesFunction):
 
     name, state_name = "time_weighted_avg", "collect"
     reads_neighbours = True
-    returns = "float64; null where no time passes between its points"
+    returns = "float64; null if no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class DurationIn(SeriesFunction):
     name, state_name = "duration_in", "collect"
     reads_neighbours = True
     takes = ORDERED
-    returns = "float64, seconds; null where there is nothing"
+    returns = "float64, seconds; null if there are no values"
     guarantee = "exact to the microsecond, then rounded once"
 
     def read(self, series: Series) -> pa.Array:

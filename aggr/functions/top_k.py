@@ -47,8 +47,8 @@ class BottomK(Function):
     name = "bottom_k"
     takes = ORDERED
     about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
-    keeps = "k values, and the other column beside them"
-    returns = "list of the input's type; empty where there is nothing"
+    keeps = "k values, and the other column next to them"
+    returns = "list of the input's type; empty if there are no values"
     guarantee = "exact; ties broken by value, never by arrival"
     inputs = ("value", "by")
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}

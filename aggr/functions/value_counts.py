@@ -89,7 +89,7 @@ class Mode(_Counted):
 
     name = "mode"
     state_name = "value_counts"
-    returns = "the input's type; null where there is nothing"
+    returns = "the input's type; null if there are no values"
     guarantee = "exact; ties go to the least value"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -129,7 +129,7 @@ class ValueCounts(_Counted):
 
     name = "value_counts"
     guarantee = "exact; ties go to the least value"
-    returns = "list of value and count, an int64; empty where there is nothing"
+    returns = "list of value and count, an int64; empty if there are no values"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,7 +173,7 @@ class Entropy(_Counted):
 
     name = "entropy"
     state_name = "value_counts"
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
     guarantee = "exact counts; a sum of logarithms in the order of values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -222,7 +222,7 @@ class ExactQuantiles(_Counted):
     name = "exact_quantiles"
     state_name = "value_counts"
     ordered_inputs = frozenset({"value"})
-    returns = "quantiles, each of the input's type, or float64 between two values; null where there is nothing"
+    returns = "quantiles, each of the input's type, or float64 between two values; null if there are no values"
     guarantee = "exact; between two values in double arithmetic"
 
     def __post_init__(self) -> None:

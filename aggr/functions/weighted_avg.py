@@ -29,7 +29,7 @@ class WeightedAvg(ExactSums):
     name = "weighted_avg"
     about: ClassVar[Mapping[str, str]] = {"weight": "The weights, likewise, of either sign."}
     keeps = "exact Σwx, exact Σw, count"
-    returns = "float64; null where there is nothing, or the weights add up to 0"
+    returns = "float64; null if there are no values, or the weights add up to 0"
     inputs: ClassVar[tuple[str, ...]] = ("value", "weight")
     units: ClassVar = {"value": "unit", "weight": "weight_unit"}
     special: ClassVar = {"special": "value·weight", "weight_special": "weight"}

@@ -204,7 +204,7 @@ class Numbers:
 
     @cached_property
     def extremes(self) -> Extremes | None:
-        """The least and the greatest of each group; None where there is a NaN among them."""
+        """The least and the greatest of each group; None if there is a NaN among them."""
         floats, groups = self.array.dtype == np.float64, self.groups
         if groups.prefers_group_loops:
             low, high, nan = _ends_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
@@ -219,7 +219,7 @@ class Numbers:
 
     @cached_property
     def min_max(self) -> tuple[float, float]:
-        """The least and the greatest of all; NaN where there is one, inf and -inf of none."""
+        """The least and the greatest of all; NaN if there is one, inf and -inf of none."""
         extremes = self.extremes
         if extremes is None or not len(self.array):
             return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))

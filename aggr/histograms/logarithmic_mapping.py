@@ -128,7 +128,7 @@ class StepTable:
     key: NDArray[np.int32]
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Look up keys; take the logarithm of the few values beside an edge."""
+        """Look up keys; take the logarithm of the few values next to an edge."""
         keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])

@@ -1,4 +1,4 @@
-"""Beside the buckets: sum, min and max of sketches that came without them.
+"""Next to the buckets: sum, min and max of sketches that came without them.
 
 What is given wins, row by row; the rest is made of the values that stand for the buckets, each within the relative
 accuracy of all that its bucket holds.

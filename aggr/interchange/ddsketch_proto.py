@@ -1,9 +1,9 @@
 """DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
 
-A message, and what is beside it::
+A message, and what is next to it::
 
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
-    beside it  sum, min and max, which the message has no place for
+    next to it  sum, min and max, which the message has no place for
 
 The libraries number buckets in two ways, and a message does not tell which: ``keys="upper"``, bucket ``k`` ends at
 ``γ^k``, in Python and JavaScript, as here; ``keys="lower"``, it starts there, in Go, Java and Rust. Read the wrong way,

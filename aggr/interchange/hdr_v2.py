@@ -6,7 +6,7 @@ What a text holds::
     header   cookie, length, index offset, digits, lowest and highest trackable value, ratio
     counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 stands for -n counts of 0
 
-The ratio carries ``unit``, 1.0 where there is none. The format has no place for the number of NaN, nor for the exact
+The ratio carries ``unit``, 1.0 if there is none. The format has no place for the number of NaN, nor for the exact
 min and max, which readers take from the outermost buckets.
 
 With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384
@@ -91,7 +91,7 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     ----------
     texts : array of string or binary, shape (n,)
     function : Hdr
-        Its digits are theirs, its unit their ratio (None or 1.0 where that is 1). Their lowest discernible value may be
+        Its digits are theirs, its unit their ratio (None or 1.0 if that is 1). Their lowest discernible value may be
         any.
 
     Returns

@@ -59,7 +59,7 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
 
     Returns
     -------
-    table of start and end (timestamps in microseconds UTC, the end exclusive), tag (text, null where there is none) and
+    table of start and end (timestamps in microseconds UTC, the end exclusive), tag (text, null if there is none) and
     histogram (states of ``function``), in the order of the file
 
     Raises

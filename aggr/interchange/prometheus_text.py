@@ -34,7 +34,7 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
         Of the histogram, without ``_bucket``.
     since : str, optional
         An earlier scrape: only what came after it is counted. A series of which a bucket has gone down or is another
-        one began anew in between, as after a restart. Without it all is counted since a series began.
+        one began again in between, as after a restart. Without it all is counted since a series began.
 
     Returns
     -------

@@ -37,7 +37,7 @@ def case(of: Term | None, branches: Sequence[tuple[Term, Term]], otherwise: Term
 
 @reads(exp.Nullif, names="nullif", this=ANY, expression=ANY)
 def nullif(value: Term, other: Term) -> Term:
-    """Give null where two values are equal, else the first."""
+    """Give null if two values are equal, else the first."""
     return case_when([(compare("=", value, other), null(value.type))], value)
 
 

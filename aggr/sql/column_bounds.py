@@ -193,7 +193,7 @@ def _bounded(
 
 
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
-    """Write a constant as a value of the column's type; None where that would change the comparison."""
+    """Write a constant as a value of the column's type; None if that would change the comparison."""
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None

@@ -58,7 +58,7 @@ def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = Non
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
         if operator not in (">", ">="):
             return kernel
-        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both are null where a is
+        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both are null if a is
     return {
         "=": _equal,
         "<>": lambda a, b: pc.invert(_equal(a, b)),
@@ -135,7 +135,7 @@ def between(term: Term, low: Term, high: Term) -> Term:
 
 @reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
-    """Say where a term is one of many, all compared in one common type; null where it is none and one is null."""
+    """Say where a term is one of many, all compared in one common type; null if it is none and one is null."""
     (term, *items), kind = unify_types([term, *items])
     if term.always_null:
         return null(BOOL)

@@ -223,7 +223,7 @@ def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
 @reads(exp.Concat, names="concat", expressions=Argument(_joined), safe=SKIP)
 @reads(exp.DPipe, this=Argument(_joined), expression=SKIP, safe=SKIP)
 def concat(parts: Iterable[Term]) -> Term:
-    """Join texts and whole numbers; null where one is null."""
+    """Join texts and whole numbers; null if one is null."""
     whole_as_text = [coerce(part, _STRING) if pa.types.is_integer(part.type) else part for part in parts]
     texts = [require_text(part, "CONCAT") for part in whole_as_text]
 

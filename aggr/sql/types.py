@@ -1,6 +1,6 @@
 """Types: in which type values are compared and computed with each other, and how they get there without losing digits.
 
-Floats: float32 stays so only among its own; beside any other number both become float64, as in Spark. Whole numbers and
+Floats: float32 stays float32 with float32 only; with any other number both become float64, as in Spark. Integers and
 decimals never pass through floats among themselves: they meet in int64, or in decimals that hold both.
 """
 
@@ -84,7 +84,7 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
     """Write a constant in the type of what it is compared with, so that no column needs a cast.
 
-    None where that would change the comparison, which is defined in the type ``through``.
+    None if that would change the comparison, which is defined in the type ``through``.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:

@@ -27,7 +27,7 @@ from aggr.tables.identify import function_of
 
 
 def quantile(states: pa.Array, q: float) -> pa.Array:
-    """Read one quantile of each state of dds, hdr or another sketch as float64, null where a state is null or empty.
+    """Read one quantile of each state of dds, hdr or another sketch as float64, null if a state is null or empty.
 
     Raises ``TypeError`` for states of a function that has no quantiles, ``ValueError`` for a q outside [0, 1].
 
@@ -63,7 +63,7 @@ def number(value: float) -> float:
 
 
 def mean(states: pa.Array) -> pa.Array:
-    """Read the mean of each state as float64, null where there is nothing."""
+    """Read the mean of each state as float64, null if there are no values."""
     function = function_of(states)
     if "avg" in function.answers_for:
         if pa.types.is_timestamp(states.type.field("unit").type):
@@ -75,7 +75,7 @@ def mean(states: pa.Array) -> pa.Array:
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Read the standard deviation of each state, of a sample (ddof=1) or a population (ddof=0).
 
-    Null where the count is not above ddof. Of hdr, to its significant digits.
+    Null if the count is not above ddof. Of hdr, to its significant digits.
     """
     reader, function = Stdev(ddof), function_of(states)  # checks ddof
     if "stdev" in function.answers_for:
@@ -97,12 +97,12 @@ def count(states: pa.Array) -> pa.Array:
 
 
 def min(states: pa.Array) -> pa.Array:
-    """Read the least value of each state as float64, null where there is nothing."""
+    """Read the least value of each state as float64, null if there are no values."""
     return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
 
 
 def max(states: pa.Array) -> pa.Array:
-    """Read the greatest value of each state as float64, null where there is nothing.
+    """Read the greatest value of each state as float64, null if there are no values.
 
     >>> from aggr import Dds, Groups
     >>> max(Dds().reduce(pa.array([1.5, 7.25]), Groups.single(2))).to_pylist()

@@ -46,7 +46,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
 
 def _named(states: pa.Array) -> type[Function] | None:
-    """Find the function that the states themselves name; None where there are no states to name one."""
+    """Find the function that the states themselves name; None if there are no states to name one."""
     if class_of(states.type) is None:
         return None
     given = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()

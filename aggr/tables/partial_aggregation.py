@@ -35,7 +35,7 @@ def partial_states(
     reduce : rows -> states
     merge : states -> fewer states, or the same where that is not worth it
     max_bytes : int, optional
-        Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
+        Give out what has been merged whenever it has this many bytes, and start again, so that memory is bounded.
 
     Returns
     -------

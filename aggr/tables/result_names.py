@@ -90,7 +90,7 @@ def result_values(
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
     """Raise ``ValueError`` for a condition that names no result, before it is known of what types the rows are.
 
-    ``columns`` are what results have beside measures.
+    ``columns`` are what results have next to measures.
     """
     if having is None:
         return

@@ -37,7 +37,7 @@ def union(left: pa.Array, right: pa.Array) -> pa.Array:
     Returns
     -------
     column of states, shape (n,)
-        Null where either is null.
+        Null if either is null.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
     Returns
     -------
     column of states, shape (n,)
-        Null where either is null.
+        Null if either is null.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null where either is null, or both are empty. Its standard error is at most ``0.5 / sqrt(k)``.
+        In [0, 1]; null if either is null, or both are empty. Its standard error is at most ``0.5 / sqrt(k)``.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Another process: states that another interpreter with another seed of hashes reduces from the same rows.
 
-States of a store are written by many processes. Python salts the hashes of text anew in each of them, so a function
+States of a store are written by many processes. Python salts the hashes of text again in each of them, so a function
 that uses ``hash`` has other states in every process.
 """
 

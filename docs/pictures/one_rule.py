@@ -1,6 +1,6 @@
 """Draw the one rule: states of fine windows, merged, are the state of the coarse window.
 
-python docs/pictures/one_rule.py writes one-rule.svg beside this file; the states are those that tiltframe makes.
+python docs/pictures/one_rule.py writes one-rule.svg next to this file; the states are those that tiltframe makes.
 """
 
 from __future__ import annotations

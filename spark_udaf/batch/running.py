@@ -79,7 +79,7 @@ def running(
     Guarantee
     ---------
     The same bits as `tiltframe.running`, whatever the partitions. Rows of equal times go by ``order``; what is left
-    goes by their places in the DataFrame, so that without ``order`` a DataFrame that was shuffled may order them anew.
+    goes by their places in the DataFrame, so that without ``order`` a DataFrame that was shuffled may order them again.
 
     Examples
     --------

@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
-    """Find the times around the least of each task that no other can have rows of; None where there are none.
+    """Find the times around the least of each task that no other can have rows of; None if there are none.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
 
 
 def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
-    """Tell the least and the greatest event time of row groups; None where statistics do not tell both.
+    """Tell the least and the greatest event time of row groups; None if statistics do not tell both.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
 
 
 def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str) -> NDArray[np.int64] | None:
-    """Read the least and the greatest time of each row group that has rows; None where one does not tell them."""
+    """Read the least and the greatest time of each row group that has rows; None if one does not tell them."""
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
     if metadata.num_columns != len(file.physical_schema):  # columns of several parts are before it, perhaps
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)

@@ -69,7 +69,7 @@ class ParquetScan:
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Tell which event times each task alone reads; None where statistics do not tell, or no task has such."""
+        """Tell which event times each task alone reads; None if statistics do not tell, or no task has such."""
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
         known_spans = [span for span in spans if span is not None]
@@ -209,7 +209,7 @@ def scan_parquet(
 
     Guarantee
     ---------
-    A worker holds one batch of rows at a time beside its states, whatever the size of the files; of files that each
+    A worker holds one batch of rows at a time next to its states, whatever the size of the files; of files that each
     have rows of all times, up to 256 MiB of rows.
 
     Examples

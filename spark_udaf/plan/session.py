@@ -60,7 +60,7 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Tell how many tasks run at once, as the session's settings say; None where they do not, as executors come and go.
+    """Tell how many tasks run at once, as the session's settings say; None if they do not, as executors come and go.
 
     Settings alone are read, for a session of Spark Connect has no scheduler to ask. Sail runs on this machine's cores.
     """

@@ -67,7 +67,7 @@ class Source(Protocol):
         """How many partitions there are, where that is known."""
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Tell which event times each partition alone has; None where that is not known."""
+        """Tell which event times each partition alone has; None if that is not known."""
 
     def map(
         self,
@@ -231,7 +231,7 @@ class TwoPhases:
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
-    """Find the plan that a DataFrame was made by; None where there is none, or Spark keeps what came of it."""
+    """Find the plan that a DataFrame was made by; None if there is none, or Spark keeps what came of it."""
     plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None

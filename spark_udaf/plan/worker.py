@@ -29,7 +29,7 @@ def tune_worker() -> None:
     Frozen, what has been imported and loaded is left out of those collections: some 70 ms of each task. It is frozen
     before the first task of a worker, the second, the fourth, the eighth and so on: loops are loaded when they are
     first called, and what garbage is frozen with them stays little. Memory that is let go is kept for the next batch:
-    asking the system for it anew costs as much as the work that is done in it.
+    asking the system for it again costs as much as the work that is done in it.
 
     Spark reuses workers, so that other jobs may meet all three: Arrow's own thread pool of one thread, objects that
     are never collected, up to 256 MiB that the C library keeps. ``TILTFRAME_TUNE_WORKERS=0`` in the workers'

@@ -34,7 +34,7 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
 NUMBER = "number"  # of a message: the newest window that it tells of, or its place among others
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # what comes to a shard
-OUT = "message"  # what a shard gives, beside its numbers
+OUT = "message"  # what a shard gives, next to its numbers
 
 _MESSAGE_BYTES = 1 << 24  # of emitted states
 OBSERVED = "tiltframe"  # the name of a stream's numbers in Spark's own progress

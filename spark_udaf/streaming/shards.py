@@ -44,7 +44,7 @@ class ShardWindows(StatefulProcessor):
         """Name the state of a shard: the blocks that it is saved in, and what tells of them and of its timer.
 
         A block is kept in pieces, for a value of Spark's store is to be small: it is fetched where it is needed, and
-        put where it has changed. Small blocks are kept together, beside what tells of all.
+        put where it has changed. Small blocks are kept together, next to what tells of all.
         """
         tune_worker()
         self._handle = handle

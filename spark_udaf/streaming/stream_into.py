@@ -160,11 +160,11 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
-    """Say that a query begins a stream anew; where warnings are errors, it does not go on."""
+    """Say that a query begins a stream again; where warnings are errors, it does not go on."""
     try:
         warnings.warn(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "
-            f"{writer_of(stream, former)!r}, and this checkpoint is another: the stream begins anew as "
+            f"{writer_of(stream, former)!r}, and this checkpoint is another: the stream begins again as "
             f"{writer_of(stream, query.id)!r}, and rows that it reads again count again. Give the former checkpoint to "
             "go on with it, or another name to other rows",
             stacklevel=3,

@@ -35,7 +35,7 @@ def quantile(states: Column | str, q: float) -> Column:
     Returns
     -------
     Column of double
-        Null where a state is null or empty.
+        Null if a state is null or empty.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def rank(states: Column | str, value: float) -> Column:
     Returns
     -------
     Column of double
-        In [0, 1]; null where a state is null or empty. Of dds exact for some value within α of the one given, of hdr to
+        In [0, 1]; null if a state is null or empty. Of dds exact for some value within α of the one given, of hdr to
         its significant digits; NaN is never counted.
 
     Raises
@@ -87,7 +87,7 @@ def mean(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null where there is nothing. States of a function that has no mean fail the job, by name.
+        Null if there are no values. States of a function that has no mean fail the job, by name.
     """
     return _read("double", states, accessors.mean)
 
@@ -105,7 +105,7 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     Returns
     -------
     Column of double
-        Null where the count is not above ``ddof``.
+        Null if the count is not above ``ddof``.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def count(states: Column | str) -> Column:
     Returns
     -------
     Column of bigint
-        Null where a state is null. NaN is among the values only where it makes the result NaN. States of a function
+        Null if a state is null. NaN is among the values only where it makes the result NaN. States of a function
         that does not count fail the job, by name.
     """
     return _read("bigint", states, accessors.count)
@@ -143,7 +143,7 @@ def min(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null where there is nothing. States of a function that keeps no least value fail the job, by name.
+        Null if there are no values. States of a function that keeps no least value fail the job, by name.
     """
     return _read("double", states, accessors.min)
 
@@ -159,7 +159,7 @@ def max(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null where there is nothing. States of a function that keeps no greatest value fail the job, by name.
+        Null if there are no values. States of a function that keeps no greatest value fail the job, by name.
     """
     return _read("double", states, accessors.max)
 
@@ -177,7 +177,7 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
     Returns
     -------
     Column of struct
-        As `aggr.tables.accessors.bounds` returns it; null where a state is null.
+        As `aggr.tables.accessors.bounds` returns it; null if a state is null.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def union(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null where either is null. Other states, and those of another k, fail the job, by name.
+        Null if either is null. Other states, and those of another k, fail the job, by name.
     """
     return _operate("union", left, right)
 
@@ -222,7 +222,7 @@ def intersection(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null where either is null. `bounds` tells the error, which grows as less is in common.
+        Null if either is null. `bounds` tells the error, which grows as less is in common.
     """
     return _operate("intersection", left, right)
 
@@ -238,7 +238,7 @@ def difference(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null where either is null.
+        Null if either is null.
     """
     return _operate("difference", left, right)
 
@@ -254,7 +254,7 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of double
-        The share of their union that is in both; null where either is null, or both are empty.
+        The share of their union that is in both; null if either is null, or both are empty.
     """
     return _operate("jaccard", left, right)
 

@@ -41,7 +41,7 @@ class Call:
 
     @property
     def given(self) -> Column:
-        """What Python gets of a row; null where the condition is not true."""
+        """What Python gets of a row; null if the condition is not true."""
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
         if self.weight is not None:
             columns[WEIGHT] = self.weight
@@ -99,7 +99,7 @@ def counts_rows(name: str, column: Column | str | None) -> bool:
 
 
 def call_of(column: Any) -> tuple[Call, str] | None:
-    """Read from a Column which call made it, and its name; None where no call of ours did."""
+    """Read from a Column which call made it, and its name; None if no call of ours did."""
     call: tuple[Call, str] | None = attached(column, "call") if isinstance(column, Column) else None
     return call
 
@@ -194,7 +194,7 @@ def _describe(name: str) -> str:
     Returns
     -------
     Column
-        {function.returns}. For `agg()`, beside Spark's own functions as well, and for `over()`.
+        {function.returns}. For `agg()`, next to Spark's own functions as well, and for `over()`.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     digits : int, 1 to 5
         Significant decimal digits of the histograms.
     unit : float, optional
-        Their ratio; None where that is 1.
+        Their ratio; None if that is 1.
 
     Returns
     -------

@@ -123,7 +123,7 @@ def test_arrays_of_all_kinds_share_one_compilation():
 
 def test_where_nothing_can_be_written_each_process_compiles():
     made = {}
-    exec("def thrice(x):\n    return 3 * x\n", made)  # no file to keep its code beside
+    exec("def thrice(x):\n    return 3 * x\n", made)  # no file to keep its code next to
     assert compiled(made["thrice"])(14) == 42
 
 

@@ -175,7 +175,7 @@ INPUTS = {"n": aggr.count, "low": aggr.min, "high": aggr.max}
 
 
 def results_of(rows, texts):
-    """Aggregate expressions by q; None where one is refused."""
+    """Aggregate expressions by q; None if one is refused."""
     measures = {f"{name}{i}": make(text) for i, text in enumerate(texts) for name, make in INPUTS.items()}
     frame = TiltFrame(["all"], "ts0", measures, ["q"])
     try:

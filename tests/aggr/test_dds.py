@@ -36,7 +36,7 @@ QUANTILES = (0.0, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1
 
 
 def edges(alpha: float) -> np.ndarray:
-    """Adversarial data: values on and right beside the edges of buckets."""
+    """Adversarial data: values on and right next to the edges of buckets."""
     gamma = (1 + alpha) / (1 - alpha)
     at = gamma ** np.arange(-200.0, 200.0)
     return np.concatenate([at, np.nextafter(at, 0), np.nextafter(at, np.inf), -at])
@@ -220,7 +220,7 @@ def test_conformance_tremor():
 @pytest.mark.parametrize("accuracy", [0.1, 0.02, 0.01, 0.002])
 @pytest.mark.parametrize("middle", [-700.0, -20.0, 0.0, 20.0, 690.0])
 def test_the_table_of_steps_gives_the_keys_of_the_logarithm(accuracy, middle):
-    """Many values at once are looked up; one by one they are not. On edges, and a bit beside them, too."""
+    """Many values at once are looked up; one by one they are not. On edges, and a bit next to them, too."""
     mapping = LogarithmicMapping(accuracy)
     rng = np.random.default_rng(int(accuracy * 1000) + int(middle) + 1000)
     anywhere = np.exp(np.clip(rng.normal(middle, 5, 60_000), -708.0, 709.0))

@@ -1,6 +1,6 @@
 """Readers of points: rates against Prometheus, areas against fractions, lttb and funnel against naive evaluation.
 
-``TRIALS=1000`` asks promtool of so many series anew; it comes with the Debian package prometheus.
+``TRIALS=1000`` asks promtool of so many series again; it comes with the Debian package prometheus.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def key_by_integers(value: float, scale: int) -> int:
 
 
 def ugly_sizes(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw magnitudes: any exponent, powers of two and doubles beside the edges of buckets, with their neighbours."""
+    """Draw magnitudes: any exponent, powers of two and doubles next to the edges of buckets, with their neighbours."""
     anywhere = np.ldexp(rng.uniform(1, 2, n), rng.integers(-1074, 1023, n))
     powers = np.ldexp(1.0, rng.integers(-1074, 1023, n))
     scale = rng.integers(0, FINEST + 1, n)

@@ -1,6 +1,6 @@
 """aggr/calls.pyi and spark_udaf/functions.pyi: what editors show of functions that are made from the registry.
 
-python -m tests.aggr.test_function_signatures        writes them anew
+python -m tests.aggr.test_function_signatures        writes them again
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def spoilt(column: pa.Array, rng: np.random.Generator) -> pa.Array:
 
 
 def outcome(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Return what a call gives, or None where it refuses; anything else than a refusal is a failure."""
+    """Return what a call gives, or None if it refuses; anything else than a refusal is a failure."""
     try:
         return call(*given, **named)
     except OverflowError as error:

@@ -163,7 +163,7 @@ def test_the_largest_values_and_counts():
         assert again.field("max")[0].as_py() == 2**63 - 1
         assert again.field("buckets").equals(states.field("buckets"))
     counts = np.array([2**63 - 1, 2**62, 2**62 - 1, 2**56, 2**55 - 1, 63, 64, 2**13 - 1, 2**13])
-    for at in range(len(counts)):  # nine bytes beside fewer
+    for at in range(len(counts)):  # nine bytes next to fewer
         rolled = np.roll(counts, at)
         row = Histograms(np.array([4, 0, 5]), np.arange(9) * 3, rolled).to_arrow()
         states = Hdr().pack(

@@ -59,7 +59,7 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
 
 
 def kinds_of(function: Function) -> list[pa.DataType]:
-    """List types that a function says it takes; of several inputs, structs, each type beside another."""
+    """List types that a function says it takes; of several inputs, structs, each type next to another."""
     only = {"duration_in": [pa.bool_()], "funnel": [pa.string()]}  # whose parameters are of the column's type
     first = [kind for kind in only.get(function.name, ORDERED) if function.takes.allows(normalized_type(kind))]
     if len(function.inputs) == 1:
@@ -384,7 +384,7 @@ class ByArrival(Broken):
 
 
 class ZeroForNothing(Broken):
-    """Starts from 0 where there is nothing, as tremor's min does."""
+    """Starts from 0 if there are no values, as tremor's min does."""
 
     def reduce_values(self, values):
         least = LEAST.reduce(values)

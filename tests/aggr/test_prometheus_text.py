@@ -83,7 +83,7 @@ def counted(*counts: int, host: str = "a", les: tuple[str, ...] = ("1", "2", "+I
     [
         (counted(3, 5, 9), counted(3, 7, 12), {2.0: 2, math.inf: 1}),
         (counted(3, 5, 9), counted(3, 5, 9), {}),
-        (counted(3, 5, 9), counted(4, 5, 10), {1.0: 4, 2.0: 1, math.inf: 5}),  # fewer up to 2: it began anew
+        (counted(3, 5, 9), counted(4, 5, 10), {1.0: 4, 2.0: 1, math.inf: 5}),  # fewer up to 2: it began again
         (counted(3, 5, 9), counted(4, 10, les=("1", "+Inf")), {1.0: 4, math.inf: 6}),
         (counted(3, 5, 9, host="b"), counted(3, 5, 9), {1.0: 3, 2.0: 2, math.inf: 4}),
     ],

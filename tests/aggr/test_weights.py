@@ -43,7 +43,7 @@ def values_of(function, kind, size, seed):
 
 @pytest.mark.parametrize(("function", "kind"), FUNCTIONS, ids=lambda given: str(getattr(given, "name", given)))
 def test_weighting_is_repeating(function, kind):
-    """Of any numeric type, nulls and zeros among them, in any split, and beside states without weights."""
+    """Of any numeric type, nulls and zeros among them, in any split, and next to states without weights."""
     for seed in range(6):
         rng = np.random.default_rng(seed)
         n = [0, 1, 2, 40, 60, 80][seed]

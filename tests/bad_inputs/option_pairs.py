@@ -19,7 +19,7 @@ GOOD_LINES = {
 
 
 def line(command: str, more: str, *says: str) -> Line:
-    """Write a good line of a command with more words, which are no good beside it."""
+    """Write a good line of a command with more words, which are no good next to it."""
     return Line(f"{command} {more}", command, GOOD_LINES[command], tuple(more.split()), says)
 
 

@@ -60,7 +60,7 @@ class World:
 
     @property
     def store(self) -> FrameStore:
-        """The store, opened anew."""
+        """The store, opened again."""
         return FrameStore(self.path)
 
     @property

@@ -1,6 +1,6 @@
 """docs/functions.md: every function, written from the registry, with what its states weigh and an example.
 
-python -m tests.docs.test_functions_page        writes it anew
+python -m tests.docs.test_functions_page        writes it again
 """
 
 from __future__ import annotations

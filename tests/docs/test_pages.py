@@ -256,7 +256,7 @@ def test_figures_of_a_query_are_those_of_the_results():
     seconds = json.loads((RESULTS / "retrieval.json").read_text())["seconds"]
     table = dict(rows_of_figures())
     assert shown(seconds["the store"] * 1000, table['store.query(per="1h", within=day)'][0])
-    assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened anew"][0])
+    assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened again"][0])
     said = "Spark's count, avg and percentile_approx over the rows"
     assert shown(seconds["Spark over the rows"] * 1000, table[said][0])
 

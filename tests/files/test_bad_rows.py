@@ -203,7 +203,7 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
         (4, "2024-05-01,-5"),
         (35, '"open,1'),
     ]
-    assert not any(re.search(r"line [0-9]", row["reason"]) for row in kept)  # of a piece: the file's stands beside it
+    assert not any(re.search(r"line [0-9]", row["reason"]) for row in kept)  # of a piece: the file's stands next to it
 
 
 @pytest.mark.store

@@ -152,7 +152,7 @@ def test_by_keyboard(shop, tab):
             tab.keyboard.press("ArrowDown")
             tab.wait_for_url("**measure=latency**")
             settled(tab)
-            assert tab.evaluate(active) == "measure"  # not lost while the form is written anew
+            assert tab.evaluate(active) == "measure"  # not lost while the form is written again
         if name == "chart":
             for key, level in (("+", "1d"), ("+", "1h"), ("-", "1d"), ("0", "1d"), ("ArrowLeft", "1d")):
                 before = tab.url

@@ -214,7 +214,7 @@ def killed_at(owner: type, name: str, after: bool) -> None:
 
 
 def wait_for_both(spark: Any) -> None:
-    """Wait until there are two executors, one that was killed started anew."""
+    """Wait until there are two executors, one that was killed started again."""
     until = time.monotonic() + PATIENCE
     while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
         assert time.monotonic() < until, "an executor is missing"

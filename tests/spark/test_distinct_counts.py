@@ -1,4 +1,4 @@
-"""Distinct counts beside Spark's own sketches: each reads the other's; and set operations of states."""
+"""Distinct counts next to Spark's own sketches: each reads the other's; and set operations of states."""
 
 from __future__ import annotations
 

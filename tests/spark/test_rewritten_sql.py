@@ -1,4 +1,4 @@
-"""su.sql beside Spark: random queries of a table are answered from a store as Spark answers, or refused by name."""
+"""su.sql next to Spark: random queries of a table are answered from a store as Spark answers, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""su.scan_parquet_stream: files that the tasks read as they arrive, beside the same rows through Spark's own reader."""
+"""su.scan_parquet_stream: files that the tasks read as they arrive, and the same rows through Spark's reader."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_only_paths_pass_through_the_jvm(spark, tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_what_is_there_once_the_windows_have_closed_is_the_rollup(spark, tmp_path):
-    """Filters by folder and by value, columns that come late, texts and files that are not ours beside them."""
+    """Filters by folder and by value, columns that come late, texts and files that are not ours next to them."""
     import spark_udaf as su
 
     folder = tmp_path / "in"

@@ -1,4 +1,4 @@
-"""Columns on Spark: any name, any type beside those that are read, names of ours, levels that hold the same rows."""
+"""Columns on Spark: any name, any type next to those that are read, names of ours, levels that hold the same rows."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
     with pytest.raises(ValueError, match=r"^the name 'a\.b' is taken twice among keys and measures"):
         su.aggregate(odd, ["a.b"], shared)
     states = su.aggregate(odd, ["a.b"], {"n": aggr.count("x.y"), "mean": aggr.avg("x.y")})
-    with pytest.raises(ValueError, match=r"^the states have a column 'a\.b' beside them"):
+    with pytest.raises(ValueError, match=r"^the states have a column 'a\.b' next to them"):
         su.finish(states, shared)
 
 

@@ -147,7 +147,7 @@ def test_a_new_checkpoint_is_a_new_writer_and_says_so(stream):
     rows = engines.rows(FILES * ROWS)
     first = stream.run()
     shutil.rmtree(stream.checkpoint)
-    with pytest.warns(UserWarning, match=f"by the writer 'hosts {first.id}', and .* begins anew as 'hosts"):
+    with pytest.warns(UserWarning, match=f"by the writer 'hosts {first.id}', and .* begins again as 'hosts"):
         second = stream.run(compact_every=FILES)
     assert second.id != first.id
     assert stream.holds(pa.concat_tables([rows, rows]))

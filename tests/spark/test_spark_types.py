@@ -123,7 +123,7 @@ def test_values_are_those_of_spark(spark, df):
 
 
 def test_sums_are_those_of_spark(spark, df):
-    """Of a decimal with 38 digits Spark's sum is null where it overflows; those of fewer digits are compared."""
+    """Of a decimal with 38 digits Spark's sum is null if it overflows; those of fewer digits are compared."""
     from pyspark.sql import functions as F
 
     import spark_udaf as su

@@ -1,4 +1,4 @@
-"""Backfills: the past range by range, each once, killed at any moment, beside those who write what comes."""
+"""Backfills: the past range by range, each once, killed at any moment, next to those who write what comes."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_the_data_source_reads_as_little(tmp_path):
         ]
     ]
     every, one = (bytes_read(lambda reader=reader: given(reader)) for reader in readers)
-    assert one <= every / 2  # a task looks at the store's log anew, which takes as much as so small a store
+    assert one <= every / 2  # a task looks at the store's log again, which takes as much as so small a store
     assert digest_of(given(readers[1])) == digest_of(store.query("1h", where="host = 'host-42'"))
 
 

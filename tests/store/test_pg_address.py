@@ -38,7 +38,7 @@ def options_of(array) -> list[Option]:
 
 
 def parsed(libpq, uri: str) -> dict[str, str] | None:
-    """What libpq reads in a URI; None where it refuses it."""
+    """What libpq reads in a URI; None if it refuses it."""
     found = libpq.PQconninfoParse(uri.encode(), ctypes.byref(ctypes.c_char_p()))
     return {o.keyword.decode(): o.val.decode() for o in options_of(found) if o.val is not None} if found else None
 

@@ -127,7 +127,7 @@ def test_finer_levels_alone_are_enough(place):
 
 
 def test_replacing_a_range_and_rebuilding(place):
-    """A range is derived anew in all levels; beside it nothing changes."""
+    """A range is derived again in all levels; next to it nothing changes."""
     store = FrameStore(place, FRAME)
     tables = [rows(i) for i in range(3)]
     for i, table in enumerate(tables):
@@ -159,7 +159,7 @@ def test_what_has_expired_cannot_be_replaced_by_halves(place):
     none = rollup(rows(0).slice(0, 0), FRAME)
     with pytest.raises(ValueError, match=r"windows of 1m in the range need windows of 10s that have expired; replace "):
         store.replace(none, (BEGIN, BEGIN + 10_000))
-    with pytest.raises(ValueError, match=r"10s is held from .* only: coarser windows before cannot be derived anew"):
+    with pytest.raises(ValueError, match=r"10s is held from .* only: coarser windows before cannot be derived again"):
         store.rebuild((BEGIN, BEGIN + 3_600_000))
     store.replace(none, (BEGIN, BEGIN + 3_600_000))
     later = rows(0).filter(pc.greater_equal(rows(0)["ts"], BEGIN + 3_600_000))

@@ -41,7 +41,7 @@ def made(path: Path, commits: int = 3) -> FrameStore:
 
 
 def answers(path) -> list[str]:
-    """Everything that can be asked, as bits; opened anew."""
+    """Everything that can be asked, as bits; opened again."""
     store, found = FrameStore(path), []
     for level in LEVELS:
         for within in (None, PART):

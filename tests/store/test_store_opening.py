@@ -23,7 +23,7 @@ def states(commit: int) -> pa.Table:
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Count how often the table is opened, and what is read beside it."""
+    """Count how often the table is opened, and what is read next to it."""
     done: Counter[str] = Counter()
 
     def counting(module, name, what):

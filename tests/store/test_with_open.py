@@ -201,7 +201,7 @@ def test_kills_of_the_stream_leave_every_row_once(tmp_path):
         if turn % 5 == 4:
             assert_states(store, pa.concat_tables(batches[: most + 1]))
     processes.close()
-    print(f"\n{KILLS} kills; {most} batches, asked {asked} times beside the stream")
+    print(f"\n{KILLS} kills; {most} batches, asked {asked} times next to the stream")
     assert asked > KILLS
 
 

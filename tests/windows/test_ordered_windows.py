@@ -129,7 +129,7 @@ def test_the_laws_and_a_naive_evaluator(window, naive):
 
 
 class Forgetful(Count):
-    """A count that begins anew with every batch."""
+    """A count that begins again with every batch."""
 
     def ranges(self, rows, carry):
         return super().ranges(rows, carry._replace(position=carry.position * 0))

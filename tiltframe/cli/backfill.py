@@ -43,7 +43,7 @@ def backfill(
     within: str | None,
     only_plan: bool,
 ) -> None:
-    """Roll up files of the past into a store, a range of time after the other, beside those who write what comes.
+    """Roll up files of the past into a store, a range of time after the other, next to those who write what comes.
 
     Each range is one commit. A backfill that was interrupted goes on when it is called again.
     """

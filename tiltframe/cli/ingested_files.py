@@ -1,6 +1,6 @@
 """The record of files: which files a store holds, so that a file counts once, whatever it is called.
 
-A file is told by its bytes. With each commit the store records, beside the states:
+A file is told by its bytes. With each commit the store records, next to the states:
 
     content 4123…     {"held": true, "range": [from, to]}     whether the rows of these bytes are in the store, or
                                                               others in their place; their windows, null without rows
@@ -109,7 +109,7 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Have a store record something beside its states; whoever was faster has recorded it too."""
+    """Have a store record something next to its states; whoever was faster has recorded it too."""
     if recorded:
         try:
             store.record(recorded, replacing)

@@ -176,7 +176,7 @@ def evolve(
     """Add measures and coarser levels to a store, and drop measures.
 
     What is stored stays. An added measure that the states do not answer is null in every window with rows from before,
-    until these are rolled up anew: tiltframe rollup --replace-within. A new level has all that the coarsest one holds.
+    until these are rolled up again: tiltframe rollup --replace-within. A new level has all that the coarsest one holds.
     """
     store = FrameStore(uri, name=name)
     frame, added = store.frame, measures_from(measures)

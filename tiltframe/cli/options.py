@@ -93,7 +93,7 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(given: str, once: bool = True) -> BadRows | None:
-    """Read what becomes of bad rows; None where the first one ends the command."""
+    """Read what becomes of bad rows; None if the first one ends the command."""
     if given == "fail":
         return None
     if given == "skip":

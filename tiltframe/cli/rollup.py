@@ -1,4 +1,4 @@
-"""tiltframe rollup: what is new in files is added to a store, or a range is derived anew, and the files are noted."""
+"""tiltframe rollup: what is new in files is added to a store, or a range is derived again, and the files are noted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot 
 @with_store(required=True)
 @click.option("--retention", metavar="SIZE=TIME,…", help="How long expire keeps levels: 10s=1d,1m=7d; others for ever.")
 @click.option(
-    "--replace-within", metavar="START,END", help="Derive this range anew, from the inputs alone, instead of adding."
+    "--replace-within", metavar="START,END", help="Derive this range again, from the inputs alone, instead of adding."
 )
 @with_bad_rows
 @click.option(
@@ -89,7 +89,7 @@ def rollup(
     kept = read_retention(retention)
 
     def writable() -> FrameStore:
-        """Open the store anew once everything has been checked: what is agreed on retention is written then."""
+        """Open the store again once everything has been checked: what is agreed on retention is written then."""
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
@@ -192,7 +192,7 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Derive a range anew from files; those that have rows in it are held by the store from now on."""
+    """Derive a range again from files; those that have rows in it are held by the store from now on."""
     span = read_time_range(within, store.frame.timezone)
     once = list({one.content: one for one in filed}.values())
     files = replace(source, files=tuple(one.file for one in once))
@@ -279,12 +279,12 @@ def _check_addable(one: KnownFile, store: FrameStore) -> None:
         raise ValueError(
             f"{one.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
             f"{range_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the "
-            f"range of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
+            f"range of its old and new rows again: --replace-within START,END {_WHOLE_FILES}"
         )
     if one.record is not None and not one.held:
         raise ValueError(
             f"{one.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive their "
-            f"range anew: --replace-within START,END {_WHOLE_FILES}"
+            f"range again: --replace-within START,END {_WHOLE_FILES}"
         )
 
 

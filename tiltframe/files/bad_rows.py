@@ -108,7 +108,7 @@ def reason(error: Exception) -> str:
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Read together the lines that can be read, None where there are none; tell which cannot, and why.
+    """Read together the lines that can be read, None if there are none; tell which cannot, and why.
 
     ``read`` and ``check``, which takes longer, raise an error for rows that are to be left out.
     """

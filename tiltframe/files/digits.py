@@ -20,7 +20,7 @@ from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
-NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null where a number, a time or a truth is expected
+NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null if a number, a time or a truth is expected
 
 _WHOLE, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38

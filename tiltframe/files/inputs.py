@@ -184,7 +184,7 @@ class Source:
         return own.set(at, pa.field(self.time, pa.int64() if whole else pa.string()))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
-        """Give a batch every column of the schema, null where its file has none."""
+        """Give a batch every column of the schema, null if its file has none."""
         columns = []
         for name, kind in zip(schema.names, schema.types, strict=True):
             if name not in batch.schema.names or pa.types.is_null(kind):

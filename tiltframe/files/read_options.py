@@ -45,7 +45,7 @@ class ReadOptions:
     thousands : str, optional
         What parts groups of three digits in CSV: ``.`` in ``1.234,5``.
     null : texts
-        What stands for nothing in CSV and JSON, beside what is empty: ``["-", "n/a"]``.
+        What stands for nothing in CSV and JSON, next to what is empty: ``["-", "n/a"]``.
     time_format : str, optional
         How texts in the time column are written, as `datetime.strptime` has it: ``%d.%m.%Y %H:%M``; ISO 8601 otherwise.
     clock : str, optional
@@ -132,7 +132,7 @@ class ReadOptions:
         Returns
         -------
         str or None
-            ``s``, ``ms``, ``us`` or ``ns``; None where it was not given.
+            ``s``, ``ms``, ``us`` or ``ns``; None if it was not given.
         """
         return _UNITS.get(self.types.get(time, ""))
 

@@ -34,7 +34,7 @@ _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 def wrong_value(
     file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
-    """Find the first value that is not of its column's type, among columns that are no text; None where all are."""
+    """Find the first value that is not of its column's type, among columns that are no text; None if all are."""
     if kind_of(file) == "json":
         return _in_json(file, wanted, reading)
     kinds = {name: kind for name, kind in wanted.items() if not pa.types.is_string(kind)}
@@ -106,7 +106,7 @@ def first_unread(
 
 
 def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Name the first value for which a column was taken for text; None where that has another cause."""
+    """Name the first value for which a column was taken for text; None if that has another cause."""
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
     return wrong_value(file, {name: pa.float64()}, reading)

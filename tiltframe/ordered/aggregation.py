@@ -242,7 +242,7 @@ def running(
     order : column names
         What rows of equal times are ordered by; then, and without any, by their arrival.
     ticks : ticks
-        That there are results at, beside those of the window.
+        That there are results at, next to those of the window.
     emit : ``rows``, ``ticks`` or ``final``
         ``rows``: a result for each row and each tick; of windows that follow each other (count, weighted_count,
         interval, session, emit_when) one for each that is over. ``ticks``: those at ticks only. ``final``: one for each

@@ -1,4 +1,4 @@
-"""The stores that are served, by their names: opened once for all threads, and anew when a frame has evolved."""
+"""The stores that are served, by their names: opened once for all threads, and again when a frame has evolved."""
 
 from __future__ import annotations
 

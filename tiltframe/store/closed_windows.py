@@ -244,7 +244,7 @@ def compact_or_warn(store: FrameStore) -> None:
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Say before when, in microseconds UTC, the rows of a stream are in a store; None where it holds nothing of it.
+    """Say before when, in microseconds UTC, the rows of a stream are in a store; None if it holds nothing of it.
 
     The stream is called as `ClosedWindows` was told. Without one whatever was written counts: the end of the last
     finest window. Raises `StoreError` if the store cannot be read.

@@ -228,7 +228,7 @@ class FrameStore(Maintenance):
         return None if last < 0 else last
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what is recorded beside the states, with commits.
+        """Return what is recorded next to the states, with commits.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ class FrameStore(Maintenance):
         return {} if snapshot is None else values_of(snapshot.texts, wanted)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
-        """Record something beside the states, in a commit of its own.
+        """Record something next to the states, in a commit of its own.
 
         Parameters
         ----------

@@ -92,7 +92,7 @@ class Maintenance(Reading):
         return Replacement(self._backend, self.ensure_created(states), span, texts, unchanged)
 
     def rebuild(self, within: Any = None) -> None:
-        """Derive coarser levels anew from finer ones.
+        """Derive coarser levels again from finer ones.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class Maintenance(Reading):
         return inspect(self._backend, self.manifest)
 
     def waiting_parts(self) -> dict[str, int]:
-        """Count the parts that compaction will merge once their windows are closed; none where the store is not made.
+        """Count the parts that compaction will merge once their windows are closed; none if the store is not made.
 
         Returns
         -------

@@ -72,7 +72,7 @@ class Manifest:
             if described["format"] < FORMAT:
                 raise StoreError(
                     f"the store {uri} has format {described['format']}, from before the first release, and is not read "
-                    "any more: roll up its rows anew, into a new store"
+                    "any more: roll up its rows again, into a new store"
                 )
             frame = TiltFrame.from_dict(described["frame"])
             for function in (column.measure.function for column in frame.states):

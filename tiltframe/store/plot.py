@@ -21,7 +21,7 @@ from aggr.tables.by_key import key_column
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
 _POINTS = 500  # as many as a screen shows apart
-_MOST_LINES = 40  # that can be told apart, and listed beside a plot
+_MOST_LINES = 40  # that can be told apart, and listed next to a plot
 
 
 def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:

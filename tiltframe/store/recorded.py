@@ -1,4 +1,4 @@
-"""What a store records beside its states: names with JSON texts, of its own and of its users.
+"""What a store records next to its states: names with JSON texts, of its own and of its users.
 
 tiltframe:expired     {"10s": 1714500000000000}       before when levels hold no windows, microseconds UTC
 tiltframe:known       {"high": 1714500000000000}      from when on all rows have an added column of states

@@ -40,7 +40,7 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Name the levels that have a plain table; none where the flat names of the frame clash."""
+    """Name the levels that have a plain table; none if the flat names of the frame clash."""
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)

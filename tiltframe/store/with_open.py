@@ -1,4 +1,4 @@
-"""A store with what a stream still holds: the windows of its saved state beside those that are committed.
+"""A store with what a stream still holds: the windows of its saved state next to those that are committed.
 
 What is read is of one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
 that is on its way in the newest state, or nothing; a state that is older than the store is read again.
@@ -28,7 +28,7 @@ from tiltframe.store.ranges import Range, inside
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 
-_LOOKS = 50  # at a state that is saved anew meanwhile
+_LOOKS = 50  # at a state that is saved again meanwhile
 _BETWEEN = 0.02  # seconds
 
 
@@ -95,10 +95,10 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
 
 @dataclass
 class WithOpen:
-    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it."""
+    """A backend that reads a store and next to it what a stream into it holds; nothing is written through it."""
 
     store: Backend
-    saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read anew if changed
+    saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read again if changed
     _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -420,7 +420,7 @@ class OpenWindows:
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
         if "ordered" in state.said:
-            raise ValueError("the saved stream is of ordered windows, and these are time windows; begin anew")
+            raise ValueError("the saved stream is of ordered windows, and these are time windows; begin again")
         frame = state.frame if frame is None else frame
         emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
         late = saved.made("late policy", read_late, state.said["late"]) if late is None else late

@@ -192,7 +192,7 @@ def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = Non
 
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Read what `extended` put behind; nothing where there is none."""
+    """Read what `extended` put behind; nothing if there is none."""
     record = [*_records(data), Saved({}, {})][1]
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 

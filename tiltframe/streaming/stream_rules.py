@@ -84,13 +84,13 @@ class StreamRules:
 
     @cached_property
     def emitted(self) -> Mapping[str, pa.DataType]:
-        """The columns of what is emitted, beside those of states."""
+        """The columns of what is emitted, next to those of states."""
         same = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
         return {**self.emit.columns, **same, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
 
     @cached_property
     def held_frame(self) -> TiltFrame:
-        """The frame of the states that are held: what the policy needs is beside what the frame has.
+        """The frame of the states that are held: what the policy needs is next to what the frame has.
 
         Its columns are named by what they measure: a saved state of another policy has others.
         """

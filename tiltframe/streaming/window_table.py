@@ -1,4 +1,4 @@
-"""The windows of one level that are held: states by window and key, and what is remembered of each beside them.
+"""The windows of one level that are held: states by window and key, and what is remembered of each next to them.
 
 New states are merged into the windows they belong to; windows that nothing came for are not touched. All of it works on
 whole columns, so that a batch costs what its rows and the held windows cost as rows.
@@ -38,7 +38,7 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "first_pane": (np.minimum, HIGHEST),  # where the earliest pane in it begins, if windows close by events
     "unknown": (np.bitwise_or, 0),  # a bit for each added measure that has not seen all of its rows
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # told beside a stored index
+_SCHEMA, _BYTES = b"states", b"nbytes"  # told next to a stored index
 _FEW = 256  # windows are grouped as they are
 _TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
 _MOST_CHUNKS = 16  # each costs by itself, whatever it holds
@@ -222,7 +222,7 @@ def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
 
 
 def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
-    """Find the mark ``unknown`` of windows whose states are null where they have not seen all rows."""
+    """Find the mark ``unknown`` of windows whose states are null if they have not seen all rows."""
     marks = np.zeros(states.num_rows, np.int64)
     for bit, name in enumerate(added):
         unknown = states.column(name).is_null().to_numpy() if name in states.column_names else np.True_

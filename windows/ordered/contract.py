@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window reads of every row: an array of bool, false where it is null.
+    """A condition in SQL that a window reads of every row: an array of bool, false if it is null.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class OrderedWindow(ABC):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """What the window reads of rows, beside their times."""
+        """What the window reads of rows, next to their times."""
         return ()
 
     @property

@@ -245,7 +245,7 @@ def metrics_of(stores: Mapping[str, tuple[FrameStore, Snapshot]]) -> dict[str, l
     return by_name
 
 
-@lru_cache(maxsize=64)  # a store that evolves is opened anew
+@lru_cache(maxsize=64)  # a store that evolves is opened again
 def _of_store(store_name: str, store: FrameStore) -> tuple[Metric, ...]:
     labels = _once([(key, label_of(key)) for key in store.frame.keys], store_name, "keys")
     metrics = tuple(_metrics(store_name, store, labels))

@@ -50,7 +50,7 @@ class Evaluation:
     budget: Budget  # what each reading of a store may cost
     lookback: int = LOOKBACK  # how long ago the newest window may have ended, or its own length; 0 takes none before
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # sentences beside the answer, which are added to
+    warnings: dict[str, None] = field(default_factory=dict)  # sentences next to the answer, which are added to
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` for too many cells."""

@@ -98,7 +98,7 @@ class _Tried:
 
 
 def _check_manifest(backend: Backend) -> None:
-    _expect(backend.snapshot() is None, "snapshot() is None where there is no store")
+    _expect(backend.snapshot() is None, "snapshot() is None if there is no store")
     manifest = _manifest()
     backend, described = backend.store_named(manifest.name), manifest.to_dict()
     backend.create(described, manifest.schema)
@@ -365,7 +365,7 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check that of threads that record the same text again, each beside a part of its own, one is accepted."""
+    """Check that of threads that record the same text again, each next to a part of its own, one is accepted."""
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")
     start = threading.Barrier(4)

@@ -30,7 +30,7 @@ class KeyBound:
 def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
     """Find what a condition lets the keys of a store be: a row for which it is true lies within every bound.
 
-    Given the store's schema, in the types of the frame; returns None where no row can be true.
+    Given the store's schema, in the types of the frame; returns None if no row can be true.
     """
     if where is None:
         return []

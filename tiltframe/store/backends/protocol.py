@@ -85,7 +85,7 @@ class Backend(Protocol):
     """A log of parts, and a manifest that describes the store.
 
     Implementations are small values that pickle: tasks in other processes read and write through them. Examples are
-    `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` beside this file. An
+    `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to this file. An
     entry point of the group ``tiltframe.backends``, called as a scheme of URIs, names a class; a `FrameStore` then
     opens its addresses by `at`.
     """
@@ -178,7 +178,7 @@ class Backend(Protocol):
         Returns
         -------
         Snapshot or None
-            None where there is no store. A later snapshot is never older.
+            None if there is no store. A later snapshot is never older.
 
         Raises
         ------
@@ -296,7 +296,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class ResultTables(Protocol):
-    """What a backend has beside, that keeps results of levels in plain tables: see `tiltframe.store.result_tables`."""
+    """What a backend has next to, that keeps results of levels in plain tables: see `tiltframe.store.result_tables`."""
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:
         """Read what a level's plain table was made from.
@@ -308,7 +308,7 @@ class ResultTables(Protocol):
         Returns
         -------
         mapping, part's name -> starts of its windows, end exclusive
-            None where there is no such table.
+            None if there is no such table.
         """
 
     def write_results(

@@ -215,7 +215,7 @@ def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Seq
         what = f"holds commit {last} of {writer!r}, and none of the last {KEPT} is a commit {number} of these states"
     raise CommitConflict(
         f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or job "
-        "that begins anew a writer of its own"
+        "that begins again a writer of its own"
     )
 
 

@@ -1,4 +1,4 @@
-"""Backfills: the past, range by range of time, each a commit of its own, beside those who write what comes.
+"""Backfills: the past, range by range of time, each a commit of its own, next to those who write what comes.
 
 A range's number is its place in the plan, which the first commit records: a backfill that was killed goes on behind the
 last number of its writer, and one of another plan under the same name is refused.

@@ -1,8 +1,8 @@
 """Evolution: a store's frame becomes another, which adds or drops measures, or adds coarser levels.
 
 Nothing that is stored changes. Rows lack the states of a measure that was added since: what they would hold is not
-known, so every result that they are part of is null, until rows are rolled up anew (`replacement.replace_range`). A new
-level is derived from the coarsest one in the same commit.
+known, so every result that they are part of is null, until rows are rolled up again (`replacement.replace_range`). A
+new level is derived from the coarsest one in the same commit.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
         raise ValueError(f"levels are added above {there[-1]}, the coarsest, and {other} is finer; {_ANEW}")
 
 
-_ANEW = "roll up rows anew, into a new store"
+_ANEW = "roll up rows again, into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:

@@ -135,7 +135,7 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Tell from when on added columns are known once rows of a range are rolled up anew."""
+    """Tell from when on added columns are known once rows of a range are rolled up again."""
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
     known = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
@@ -151,7 +151,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
-    """Refuse a range whose coarser windows need finer ones, beside it, that have expired."""
+    """Refuse a range whose coarser windows need finer ones, next to it, that have expired."""
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
         held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
@@ -160,5 +160,5 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {range_text(wide)}"
                 if anew
-                else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived anew"
+                else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived again"
             )

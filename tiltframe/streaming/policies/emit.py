@@ -120,7 +120,7 @@ class EmitPolicy(Policy):
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
-        """Name the measures that the policy needs of each window, beside those of the frame; they are not emitted.
+        """Name the measures that the policy needs of each window, next to those of the frame; they are not emitted.
 
         Parameters
         ----------

@@ -81,7 +81,7 @@ class HeldWindows:
     last_arrival : array of int64, shape (windows,)
         Where the clock of arrival stood when the last rows came.
     result : callable, name -> array of as many results
-        Reads one of the policy's own measures (`EmitPolicy.measures`): null where it has nothing to read from, or has
+        Reads one of the policy's own measures (`EmitPolicy.measures`): null if it has nothing to read from, or has
         not seen all rows of the window.
     """
 
@@ -103,7 +103,7 @@ class HeldWindows:
 
         Returns
         -------
-        array of int64, microseconds UTC, null where the result is null
+        array of int64, microseconds UTC, null if the result is null
 
         Raises
         ------

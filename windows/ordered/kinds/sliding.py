@@ -1,7 +1,7 @@
 """running, since, sliding: an output for every row, over what came since a reset, or the last few of them.
 
 A row that makes the condition true, or a tick, resets: it is still in the window whose output it brings about, and the
-rows after it begin anew.
+rows after it begin again.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Returns
     -------
     Sliding
-        The row that makes the condition true is the last of its window; the rows after it begin anew. As Kaskada's.
+        The row that makes the condition true is the last of its window; the rows after it begin again. As Kaskada's.
 
     Raises
     ------

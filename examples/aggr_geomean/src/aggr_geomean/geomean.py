@@ -22,7 +22,7 @@ class Geomean(Function):
     name = "geomean"
     takes = NUMBERS
     keeps = "exact Σ log x, count"
-    returns = "float64; null where there is nothing"
+    returns = "float64; null if there are no values"
     guarantee = "the same whatever the order; within 1e-13 of the true mean for numbers of 1e-100 to 1e100"
 
     @property

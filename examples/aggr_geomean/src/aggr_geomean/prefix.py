@@ -15,7 +15,7 @@ class Prefix(PerGroup):
 
     name = "prefix"
     keeps = "the common prefix so far"
-    returns = "string; null where there is nothing"
+    returns = "string; null if there are no values"
     guarantee = "exact"
     state_kind = pa.string()
     result_kind = pa.string()

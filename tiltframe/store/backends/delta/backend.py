@@ -3,7 +3,7 @@
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; the schema of the column level has the manifest
       level=1h/bucket=2024-05/….parquet    states
-      level=_recorded/bucket=_/….parquet   what is recorded beside them
+      level=_recorded/bucket=_/….parquet   what is recorded next to them
       _head                                how far the log goes
 
 Files are written by any number of tasks; a transaction of the driver makes them visible at once. A file that no
@@ -316,7 +316,7 @@ class DeltaBackend:
         return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
-        """Read what a level's plain table was made from; None where there is none."""
+        """Read what a level's plain table was made from; None if there is none."""
         with as_store_errors(self.uri):
             return result_sources(self._results(level), dict(self.options))
 
@@ -328,7 +328,7 @@ class DeltaBackend:
             write_results(self._results(level), dict(self.options), ranges, results, sources)
 
     def verify(self) -> list[str]:
-        """Read the whole log anew."""
+        """Read the whole log again."""
         try:
             snapshot = DeltaBackend(self.uri, self.options).snapshot()
         except (DamagedStore, UnreachableStore) as error:

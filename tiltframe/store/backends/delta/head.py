@@ -1,4 +1,4 @@
-"""The head: how far the log of a store in a folder goes, noted beside it by every commit before it is acknowledged.
+"""The head: how far the log of a store in a folder goes, noted next to it by every commit before it is acknowledged.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 

@@ -1,4 +1,4 @@
-"""Records: the names and texts that a store has beside its states, as rows of a partition of its own.
+"""Records: the names and texts that a store has next to its states, as rows of a partition of its own.
 
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}

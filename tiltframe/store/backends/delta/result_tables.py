@@ -1,4 +1,4 @@
-"""Plain tables of results, as Delta tables of their own beside the store's.
+"""Plain tables of results, as Delta tables of their own next to the store's.
 
 What a table was made from is in the commit that wrote it, so that both change at once.
 """
@@ -27,7 +27,7 @@ _MADE_FROM = "tiltframe"
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
-    """Read what a table was made from; None where there is none."""
+    """Read what a table was made from; None if there is none."""
     table = _open(path, options)
     if table is None:
         return None

@@ -168,7 +168,7 @@ def find(session: Session, name: str, lock: bool = False) -> Found | None:
     if held[0]["format"] != FORMAT:
         raise StoreError(
             f"the store {name} has format {held[0]['format']}, and this release reads {FORMAT}: upgrade tiltframe, or "
-            "roll up its rows anew into a new store"
+            "roll up its rows again into a new store"
         )
     for_update = " FOR UPDATE" if lock else ""
     row = session.rows(f"SELECT description, version FROM tiltframe WHERE name = $1{for_update}", name)[0]

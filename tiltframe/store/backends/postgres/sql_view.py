@@ -88,7 +88,7 @@ def _columns(
     said = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
     if kept:
         names = ", ".join(kept)
-        said.append(f"As of the last compact or export, and null where a window was written to since: {names}")
+        said.append(f"As of the last compact or export, and null if a window was written to since: {names}")
     return columns, ". ".join(said)
 
 

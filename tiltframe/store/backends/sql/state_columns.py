@@ -2,7 +2,7 @@
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct is null where all of its leaves are, and only there; what cannot be told apart so is refused.
+A struct is null if all of its leaves are, and only there; what cannot be told apart so is refused.
 """
 
 from __future__ import annotations
