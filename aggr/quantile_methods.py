@@ -80,7 +80,8 @@ def _averaged(ranks: Floats) -> Floats:
 def check_method(method: object) -> None:
     """Raise ``ValueError`` for what is not a method."""
     if not isinstance(method, str) or method not in METHODS:
-        hint = f"; {nearest(method, METHODS)}" if isinstance(method, str) else ""
+        numpy_names = f"all but {HDR_HISTOGRAM} are names of numpy.quantile"
+        hint = f"; {nearest(method, METHODS, numpy_names)}" if isinstance(method, str) else ""
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {shown(method)}{hint}")
 
 

@@ -67,14 +67,15 @@ class ColumnUses:
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return measures that share a state of a column, if some keep its texts and others compute with its numbers.
+        """Return measures that share a state, if one input of it must be both texts and numbers of a column.
 
-        Empty if there are none.
+        Empty if there are none. ``arg_max('x', by='x')`` has two inputs: its values are texts, its order is of numbers.
         """
         for group in self.measures:
-            uses = {use for measure in group for text, use in measure.input_uses() if text == name}
-            if Use.KEEP in uses and uses & _NUMBERS:
-                return group
+            for same_input in zip(*(measure.input_uses() for measure in group), strict=True):
+                uses = {use for text, use in same_input if text == name}
+                if Use.KEEP in uses and uses & _NUMBERS:
+                    return group
         return ()
 
     def _texts(self) -> Iterator[tuple[str, Use]]:

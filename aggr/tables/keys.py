@@ -32,6 +32,7 @@ Keys = Mapping[str, str]  # the name of a key -> a column of that name, or what 
 Given = Sequence[str] | Mapping[str, str]
 
 _EACH = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_QUOTED_NAME = re.compile(r"""(['"])([^'"`\\]+)\1""")
 _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     *(pa.types.is_list_view, pa.types.is_large_list_view),
@@ -232,9 +233,8 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
     """Raise ``ValueError`` for a key whose expression reads no column: the same value for every row."""
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
-    quote = text.strip()[:1]
-    inner = text.strip()[1:-1]
-    backquoted = f"; quotes make a text, as in Spark: write `{inner}` for the column" if quote in "'\"" else ""
+    quoted_name = _QUOTED_NAME.fullmatch(text.strip())
+    backquoted = f"; quotes make a text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
     raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, which reads no column{backquoted}")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import aggr
 from aggr import Groups
+from aggr.sql.number_columns import Use
 from tiltframe import TiltFrame, finish, rollup
 
 INTEGERS = [3, 1, None, 2, 3]
@@ -28,6 +29,11 @@ def of(dtype: pa.DataType, made) -> pa.Array:
 
 def in_steps(dtype: pa.DataType) -> pa.Array:
     return pa.array(INTEGERS, pa.int32() if dtype.bit_width == 32 else pa.int64()).cast(dtype)
+
+
+def json_text(x: int) -> str:
+    """Return a JSON string, which is not a number: frames read texts of numbers as numbers."""
+    return json.dumps(str(x))
 
 
 UNITS = ("s", "ms", "us", "ns")
@@ -62,7 +68,7 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
         of(pa.uuid(), lambda x: uuid.UUID(int=x).bytes),
         of(pa.binary(16), lambda x: uuid.UUID(int=x).bytes),
     ),
-    "json": (of(pa.json_(), json.dumps), of(pa.string(), json.dumps)),
+    "json": (of(pa.json_(), json_text), of(pa.string(), json_text)),
     "month_day_nano_interval": (of(pa.month_day_nano_interval(), lambda x: pa.MonthDayNano([x, x, x])), None),
     "list": (of(pa.list_(pa.int64()), lambda x: [x]), None),
     "large_list": (of(pa.large_list(pa.int64()), lambda x: [x]), None),
@@ -92,6 +98,13 @@ def answer_of_frame(measure: aggr.Measure, values: pa.Array, keys: list[str]) ->
     return results.filter(pc.equal(results["level"], "1h"))["m"].to_pylist()
 
 
+def measure_of_x(function: aggr.Function) -> aggr.Measure:
+    """Return the measure whose inputs are all the column x, except the event time."""
+    roles = {"time": {}} | {role: {role: "x"} for role in ("by", "weight", "x", "volume")}
+    further = {name: column for role in function.inputs[1:] for name, column in roles[role].items()}
+    return aggr.caller(function.name)("x", **further)
+
+
 def outcome(compute, *given):
     """Give the answer, or the one sentence that refuses; anything else is an error of the test."""
     try:
@@ -114,9 +127,27 @@ def test_every_function_takes_or_refuses_every_type(name, dtype):
         assert found == repr([NOT_NULL])
     if plain is not None:
         assert found == outcome(answer, function, plain)
-    roles = {"time": {}} | {role: {role: "x"} for role in ("by", "weight", "x", "volume")}
-    further = {name: column for role in function.inputs[1:] for name, column in roles[role].items()}
-    assert outcome(answer_of_frame, aggr.caller(name)("x", **further), values, []) == found
+    assert outcome(answer_of_frame, measure_of_x(function), values, []) == found
+
+
+DIGITS = of(pa.string(), json.dumps)
+ENCODED_DIGITS = {
+    **{str(t): DIGITS.cast(t) for t in (pa.large_string(), pa.string_view())},
+    "json": of(pa.json_(), json.dumps),
+    "dictionary": DIGITS.dictionary_encode(),
+    "runs": pc.run_end_encode(DIGITS),
+}
+
+
+@pytest.mark.parametrize("name", aggr.names())
+def test_frames_read_texts_of_numbers_alike_in_every_type_of_text(name):
+    function = aggr.get(name)()
+    measure = measure_of_x(function)
+    expected = outcome(answer_of_frame, measure, DIGITS, [])
+    for dtype, values in ENCODED_DIGITS.items():
+        assert outcome(answer_of_frame, measure, values, []) == expected, dtype
+    if expected != "refused" and function.input_use(function.inputs[0]) is Use.NUMBER:
+        assert expected == outcome(answer_of_frame, measure, WHOLE, [])
 
 
 @pytest.mark.parametrize("dtype", TYPES)

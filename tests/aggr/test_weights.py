@@ -213,11 +213,17 @@ def test_calls_and_descriptions():
 
 
 def test_a_weight_must_be_a_number_column():
-    rows = table().set_column(3, "w", pa.array(["1"] * 500))
+    rows = table().set_column(3, "w", pa.array(["one"] + ["1"] * 499))
     with pytest.raises(TypeError, match="n: a weight says how many rows a row stands for"):
         rollup(rows, TiltFrame(["1m"], "ts", {"n": MEASURES["n"]}))
     with pytest.raises(ValueError, match="no column 'w'"):
         rollup(rows.drop_columns(["w"]), TiltFrame(["1m"], "ts", {"n": MEASURES["n"]}))
+
+
+def test_texts_of_whole_numbers_are_weights():
+    rows, frame = table(), TiltFrame(["1m"], "ts", MEASURES)
+    texts = rows.set_column(rows.schema.get_field_index("w"), "w", rows["w"].cast(pa.string()))
+    assert rollup(texts, frame).equals(rollup(rows, frame))
 
 
 @pytest.mark.slow

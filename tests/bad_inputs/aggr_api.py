@@ -1,4 +1,4 @@
-"""Bad inputs of aggr: weights, the rank rule, histogram logs, states that are there already."""
+"""Bad inputs of aggr: weights, the method of quantiles, histogram logs, states that are there already."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ STATES = Hdr().reduce(pa.array([5]), Groups.single(1))
 AT = pa.array([1_000_000], pa.timestamp("us", "UTC"))
 INTERVALS = pa.table({"start": AT, "end": AT, "tag": ["A"], "histogram": STATES})
 FRAME = TiltFrame(["1m"], "start", {"histogram": aggr.hdr("x")}, ["tag"])
+QUANTILES = (aggr.hdr, aggr.dds, aggr.exponential, aggr.exact_quantiles)
 WEIGHTED = {call: getattr(aggr, call) for call in ("count", "sum", "avg", "hdr", "dds")}
 
 BAD_WEIGHTS = {
@@ -26,7 +27,10 @@ BAD_WEIGHTS = {
     "nan": [1.0, float("nan"), 1.0],
     "infinite": [1.0, float("inf"), 1.0],
     "truths": [True, False, True],
-    "words": ["1", "2", "3"],
+    "words": ["one", "2", "3"],
+    "a number and words": ["1.5 rows", "2", "3"],
+    "texts of fractions": ["1", "1.5", "1"],
+    "texts of negative numbers": ["1", "-1", "1"],
     "lists": [[1], [2], [3]],
     "beyond int64": pa.array([1, 2**63, 1], pa.uint64()),
     "beyond int64 together": [2**62, 2**62, 1],
@@ -56,7 +60,7 @@ BAD_STATES = {
     "keys of lists": BAD_COLUMNS["a tag of a list"],
     "a column twice": pa.table([*INTERVALS.columns, AT], names=[*INTERVALS.column_names, "start"]),
 }  # fmt: skip
-BAD_RANKS = {**not_text(), "empty": "", "upper case": "JAVA", "the rule of numpy": "lower"}
+BAD_METHODS = {**not_text(), "empty": "", "upper case": "LOWER", "the rule of Java": "java", "a misspelt one": "neares"}
 PATHS = {**not_text("function", "class"), **nameless()}
 
 DESCRIPTIONS = {
@@ -83,7 +87,8 @@ def log_of(world, line):
 CASES = [
     *(bad for call, make in WEIGHTED.items() for bad in each(f"{call}(weight)", {**not_text("none"), **nameless()}, lambda w, v, make=make: make("x", weight=v), "weight", "name")),
     *(Bad(f"count(weight) = {k}", lambda w, v=v: weighed(v), ("weight|int64",)) for k, v in BAD_WEIGHTS.items() if k != "beyond int64 together"),
-    *each("hdr(rank)", BAD_RANKS, lambda w, v: aggr.hdr("x", rank=v), "rank", "nearest", "java"),
+    *(bad for call in QUANTILES for bad in each(f"{call.__name__}(method)", BAD_METHODS, lambda w, v, call=call: call("x", method=v), "method", "nearest", "inverted_cdf")),
+    Bad("hdr(rank), the old name of method", lambda w: aggr.hdr("x", rank="java"), ("no parameter 'rank'", "method")),
     Bad("from_hdr_v2(texts) = numbers", lambda w: from_hdr_v2(pa.array([1]), Hdr()), ("strings; got int64",)),
     *each("read_histogram_log(path)", PATHS, lambda w, v: read_histogram_log(v, Hdr()), "path|file"),
     *(Bad(f"read_histogram_log(path) = {k}", lambda w, k=k: read_histogram_log(w.root / k, Hdr()), (k,)) for k in ("gone.hlog", "things", "pipe.csv", "dangling.csv", "round.csv", "events.parquet", "notes.txt")),

@@ -63,7 +63,7 @@ ONE_COLUMN = (
 )
 EDGES = {
     "none": None, "text": "0,1", "one": [1], "nothing": [], "twice": [0, 1, 1], "descending": [2, 1], "nan": [0, float("nan")], "infinite": [0, float("inf")],
-    "true": [False, True], "texts": ["0", "1"], "beyond doubles": [0, 2**53 + 1], "beyond all": [0, 10**400], "set": {0, 1}, "nested": [[0, 1]], "many": [0.5] * 5000,
+    "true": [False, True], "texts": ["0", "one"], "texts of another order": ["1", "0"], "texts of NaN": ["0", "nan"], "beyond doubles": [0, 2**53 + 1], "beyond all": [0, 10**400], "set": {0, 1}, "nested": [[0, 1]], "many": [0.5] * 5000,
 }  # fmt: skip
 OF = {
     "text": "n", "int": 5, "list": [aggr.count()], "nothing": {}, "a function": {"n": aggr.Count()}, "a call as text": {"n": "count()"},

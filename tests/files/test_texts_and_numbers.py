@@ -171,6 +171,14 @@ def test_a_store_that_keeps_texts_goes_on_with_texts(tmp_path, capfd, monkeypatc
     assert FrameStore("s").query("1d")["last"].to_pylist() == ["01067", "10115"]
 
 
+def test_texts_are_kept_in_one_input_and_ordered_as_numbers_in_another(tmp_path, monkeypatch):
+    rows = [{"ts": TIME.format(second), "x": text} for second, text in enumerate(("9", "010", "1.0"))]
+    frame = TiltFrame(["1d"], "ts", {"greatest": aggr.arg_max("x", by="x"), "top": aggr.top_k("x", by="x", k=2)})
+    for door, states in doors(rows, frame, tmp_path, monkeypatch).items():
+        (row,) = finish(states, frame).to_pylist()
+        assert (row["greatest"], row["top"]) == ("010", ["010", "9"]), door
+
+
 def test_measures_that_share_a_state_but_not_its_values(tmp_path):
     write_csv(tmp_path / "a.csv", [{"ts": 0, "x": text} for text in ("1.10", "1.1")])
     frame = TiltFrame(["1d"], "ts", {"n": aggr.count_distinct("x"), "s": aggr.sum_distinct("x")})
