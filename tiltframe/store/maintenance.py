@@ -15,10 +15,11 @@ from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.compaction import compact, mergeable
 from tiltframe.store.changes.copying import copy
 from tiltframe.store.changes.expiry import expire
-from tiltframe.store.changes.replacement import Replacement, check_whole, replace_range
+from tiltframe.store.changes.replacement import Replacement, check_whole, checked_finest, replace_range
 from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_age, read_time_range
+from tiltframe.store.ranges import Range
 from tiltframe.store.reading import Reading
 from tiltframe.store.recorded import checked_records, expected_texts
 from tiltframe.store.report import Report, inspect
@@ -58,8 +59,11 @@ class Maintenance(Reading):
             of whole windows, or windows that coarser ones are made of have expired.
         """
         table = table_of(states, "states")
-        made = self.begin_replacement(within, table.schema, recorded, replacing)
-        made.commit([made.write(table)])
+        # everything is checked before begin_replacement, which creates a store that does not exist yet
+        finest = checked_finest(table, self.frame, self._replaced_range(within))
+        self._backend.check_values(finest)
+        replacement = self.begin_replacement(within, table.schema, recorded, replacing)
+        replacement.commit([replacement.write_checked(finest)])
 
     def begin_replacement(
         self,
@@ -87,9 +91,12 @@ class Maintenance(Reading):
         ValueError, StoreError
             As `replace` does.
         """
-        span = check_whole(read_time_range(within, self.frame.timezone), self.frame)
+        span = self._replaced_range(within)
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
         return Replacement(self._backend, self.ensure_created(states), span, texts, unchanged)
+
+    def _replaced_range(self, within: Any) -> Range:
+        return check_whole(read_time_range(within, self.frame.timezone), self.frame)
 
     def rebuild(self, within: Any = None) -> None:
         """Derive coarser levels again from finer ones.

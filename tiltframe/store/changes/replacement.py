@@ -62,12 +62,12 @@ class Replacement:
 
         The states of a key and coarsest window come in one call. Raises as `tiltframe.FrameStore.replace` does.
         """
-        states = checked(states, self.frame)
-        finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
-        if not inside(instants_of(finest), [self.span]).all():
-            raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
-        check_readable(states, self.frame)
+        finest = checked_finest(states, self.frame, self.span)
         self.backend.check_values(finest)
+        return self.write_checked(finest)
+
+    def write_checked(self, finest: pa.Table) -> str:
+        """Write states of the finest level that `checked_finest` returned for this range; return a receipt."""
         parts = self.backend.write(self.frame.levels[0], finest)
         return json.dumps([asdict(part) for part in parts])
 
@@ -83,6 +83,20 @@ class Replacement:
         except (ValueError, CommitConflict):
             self.backend.discard(parts)
             raise
+
+
+def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
+    """Check states that replace a range, and return those of the finest level, in types of a store.
+
+    Raises ``ValueError`` if they are not states of the frame, lie outside the range, or have results that cannot be
+    read. Nothing is written.
+    """
+    states = checked(states, frame)
+    finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
+    if not inside(instants_of(finest), [span]).all():
+        raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
+    check_readable(states, frame)
+    return finest
 
 
 def replace_range(
