@@ -91,6 +91,14 @@ BAD_RETENTIONS = {
     "for ever, and coarser not": {"1m": "1d"},
     **{f"for {label}": {"10s": size} for label, size in BAD_SIZES.items()},
 }
+BAD_AGES = {  # an age may be zero, with a unit
+    **not_text(),
+    **{label: age for label, age in BAD_SIZES.items() if label != "zero"},
+    "zero without a unit": "0",
+    "zero of no unit": "0x",
+    "negative zero": "-0s",
+    "fraction of zero": "0.0s",
+}
 BAD_OPTIONS = {
     "int": 5,
     "text": "a=b",
@@ -299,7 +307,7 @@ CASES = [
     *each("compact(before)", not_moments(), lambda w, v: w.store.compact(v), "time"),
     *each("compact(progress)", {"none": None, "int": 5, "text": "progress", "true": True}, lambda w, v: w.store.compact(None, v), "progress"),
     *each("expire(now)", not_moments(), lambda w, v: w.store.expire(v), "time"),
-    *each("vacuum(older_than)", {**not_text(), **BAD_SIZES}, lambda w, v: w.store.vacuum(v), "window|duration"),
+    *each("vacuum(older_than)", BAD_AGES, lambda w, v: w.store.vacuum(v), "window|duration"),
     *[
         Bad(f"fresh store: {name}", call, ("holds nothing",))
         for name, call in {
