@@ -196,7 +196,8 @@ class Lines:
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = without_nothing(batch, reading.null)
         at = batch.schema.get_field_index(time)
-        if reading.time is None and batch.column(at).type != INSTANT:
+        is_in_milliseconds = pa.types.is_integer(batch.column(at).type) and reading.unit(time) is None
+        if reading.time is None and batch.column(at).type != INSTANT and not is_in_milliseconds:
             times = times_in(batch.column(at), time, reading, self.frame.timezone)
             batch = batch.set_column(at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, whole, reading):
