@@ -27,9 +27,8 @@ _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _WITH_OFFSET = r"(Z|[T ][0-9:.,]+ *[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATE_ALONE = r"^[0-9]{4}-?([0-9]{1,2}-?[0-9]{1,2}|W[0-9]{2}(-?[0-9])?)$"
 _FORMS = (
-    "write ISO 8601 such as 2024-05-01, 2024-05-01T10:00:00.5 or 20240501T100000, with an offset such as Z, +01, "
-    "+0530 or +05:30, or without one on the clock of the column; hours go from 00 to 23; "
-    "declare any other form: --time-format '%d.%m.%Y %H:%M', or ReadOptions(time_format=…) in Python"
+    "use ISO 8601, such as 2024-05-01, 20240501T100000 or 2024-05-01T10:00:00.5+05:30, or declare the format: "
+    "--time-format '%d.%m.%Y %H:%M', ReadOptions(time_format=…) in Python"
 )
 
 
@@ -177,5 +176,5 @@ def _read_text(texts: pa.Array) -> pa.Array:
     times = read_times(texts)
     if times.null_count:
         first = pc.index(times.is_null(), True).as_py()
-        raise ValueError(f"{texts[first].as_py()!r} is no time that is read; {_FORMS}")
+        raise ValueError(f"cannot parse {shown(texts[first].as_py())} as a time; {_FORMS}")
     return times

@@ -230,9 +230,23 @@ def test_every_form_of_time_in_one_column(desk, capfd):
     Path("c.csv").write_text("ts\n2024-05-01T10:00:00Z\n2024-W18-3\n")
     status, _, err = call(capfd, "rollup", "c.csv", *arguments)
     assert status == 2
-    assert (
-        "c.csv, line 3: cannot read the time column 'ts': '2024-W18-3' is no time that is read; write ISO 8601" in err
-    )
+    expected = "c.csv, line 3: cannot read the time column 'ts': cannot parse '2024-W18-3' as a time; use ISO 8601"
+    assert expected in err
+
+
+def test_json_of_another_type_than_declared_is_named_with_its_line(desk, capfd):
+    Path("a.jsonl").write_text('{"ts": 0, "x": "1"}\n{"ts": 0, "x": 2}\n')
+    arguments = ["--time", "ts", "--measure", "s=sum(x)", "--levels", "1h", "--store", "st"]
+    status, _, err = call(capfd, "rollup", "a.jsonl", *arguments, "--text", "x")
+    assert status == 2
+    assert "a.jsonl: 2 in line 2, in the column 'x', is not text, the type declared by --text x;" in err
+    status, _, err = call(capfd, "rollup", "a.jsonl", *arguments, "--type", "x=int64")
+    assert status == 2
+    assert "a.jsonl: 2 in line 2, of 'x', is no text, as values before it are;" in err
+    Path("b.jsonl").write_text('{"ts": 0, "x": "1"}\n')
+    status, _, err = call(capfd, "rollup", "b.jsonl", *arguments, "--type", "x=int64")
+    assert status == 2
+    assert "b.jsonl: '1' in line 1, in the column 'x', is not int64, the type declared by --type x=int64;" in err
 
 
 FILES = {

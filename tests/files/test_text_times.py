@@ -102,9 +102,9 @@ def test_blanks_and_offsets_of_dates(text):
 @pytest.mark.parametrize("before", [0, 1, 5000])
 def test_what_is_no_time_is_named_with_the_forms_that_are(text, before):
     column = pa.array(["2024-05-01T10:00:00Z"] * before + [text, "2024-05-01"])
-    with pytest.raises(ValueError, match="is no time that is read; write ISO 8601 such as") as refused:
+    with pytest.raises(ValueError, match=" as a time; use ISO 8601, such as ") as refused:
         event_times(column, "ts")
-    assert repr(text) in str(refused.value)
+    assert f"cannot parse {text!r} as a time" in str(refused.value)
     assert "'ts'" in str(refused.value)
 
 

@@ -271,7 +271,7 @@ def open_source(
     texts = {
         file: names for file in files if (names := _written_as_text(file, written[file], schema, by_column, reading))
     }
-    samples = {file: first_texts(sample(file), names, reading) for file, names in texts.items()}
+    samples = {file: _first_texts(file, sample(file), names, reading) for file, names in texts.items()}
     schema = _with_texts(schema, samples, by_column, reading)
     numbers = find_numbers(
         schema, lambda name: [sample[name] for sample in samples.values() if name in sample], uses, reading
@@ -279,6 +279,15 @@ def open_source(
     own = None if reading.time is None else schema
     schema = with_numbers(with_time(schema, time, reading), numbers)
     return Source(tuple(files), schema, time, by_column, reading, timezone, own, written)
+
+
+def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
+    """Return the first texts of columns; raise ``ValueError`` naming the value of a JSON file that is not text."""
+    try:
+        return first_texts(sampled, names, reading)
+    except pa.ArrowInvalid as error:
+        kinds = dict.fromkeys(names, pa.string())
+        raise _explained(file, error, partial(wrong_value, file, kinds, reading)) from None
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:

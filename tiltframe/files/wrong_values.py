@@ -195,6 +195,12 @@ def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions
         for name, kind in wanted.items():
             value = row.get(name)
             if value is not None and not _fits(value, kind):
+                if reading.declared.get(name) == kind:
+                    return ValueError(
+                        f"{file}: {shown(value)} in line {line:,}, in the column {name!r}, is not {_named(kind)}, the "
+                        f"type declared by {reading.say(name, _named(kind))}; declare the type of the JSON values, or "
+                        "quote texts and leave numbers without quotes in the file"
+                    )
                 return ValueError(
                     f"{file}: {shown(value)} in line {line:,}, of {name!r}, is no {_named(kind)}, as values before it "
                     "are; a column of JSON has one type: mend it, or write null"
