@@ -103,7 +103,9 @@ def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> di
 def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
     """Return a column as an Arrow array; raises ``ValueError`` if pandas may have changed a value."""
     if isinstance(column, pd.DataFrame):
-        instead = "make states by the _state functions in SQL, or use su.merge, su.finish and su.quantile in Python"
+        instead = (
+            "make states by the _state functions in SQL, or use su.merge, su.finish and su.states.quantile in Python"
+        )
         raise ValueError(refusal(f"{sql.name} of a struct", "4.1", instead))
     if column.dtype == object:
         first = next((value for value in column if value is not None), None)

@@ -254,8 +254,14 @@ def test_accessors_and_set_operations(spark, rows):
     table, file = rows
     measures = {"d": aggr.dds("price", [0.5]), "c": aggr.approx_count_distinct("i", k=64), "v": aggr.var("price")}
     states = su.aggregate(spark.read.parquet(file), ["host"], measures)
-    read = [su.quantile("d", 0.5).alias("q"), su.mean("v").alias("m"), su.jaccard("c", "c").alias("j")]
-    answers = collect_arrow(states.select("host", *read, su.union("c", "c").alias("u"))).sort_by("host")
+    selected = states.select(
+        "host",
+        su.states.quantile("d", 0.5).alias("q"),
+        su.states.mean("v").alias("m"),
+        su.states.jaccard("c", "c").alias("j"),
+        su.states.union("c", "c").alias("u"),
+    )
+    answers = collect_arrow(selected).sort_by("host")
     local = reduce_by(table, {"host": key_column(table["host"])}, plan(measures)).sort_by("host")
     medians = measures["d"].function.finish(local["d"].combine_chunks()).field("quantiles").field("0.5")
     assert list(map(repr, answers["q"].to_pylist())) == list(map(repr, medians.to_pylist()))
@@ -263,7 +269,7 @@ def test_accessors_and_set_operations(spark, rows):
     assert answers["u"].to_pylist() == local["c"].to_pylist()
     pytest.importorskip("ddsketch")
     d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
-    again = collect_arrow(states.select("host", su.quantile(d, 0.5).alias("q"))).sort_by("host")
+    again = collect_arrow(states.select("host", su.states.quantile(d, 0.5).alias("q"))).sort_by("host")
     assert again["q"].to_pylist() == answers["q"].to_pylist()
 
 
