@@ -155,6 +155,4 @@ def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
     for name in names:
         other = first_names.setdefault(name.lower(), name)
         if other != name:
-            raise ValueError(
-                f"Spark takes {other!r} and {name!r} for one name; rename one, or set spark.sql.caseSensitive to true"
-            )
+            raise ValueError(f"Spark takes {other!r} and {name!r} for one name; rename one")

@@ -101,18 +101,28 @@ def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
 
 
 @pytest.mark.spark
-def test_names_that_spark_takes_for_one_are_refused(spark, odd):
+def test_names_that_differ_only_by_case_are_refused(spark, odd):
+    from pyspark.sql import functions as F
 
-    sentence = "^Spark takes 'case' and 'Case' for one name; rename one, or set spark.sql.caseSensitive"
-    with pytest.raises(ValueError, match=sentence):
-        su.aggregate(odd, ["case"], {"Case": aggr.count()})
-    with pytest.raises(ValueError, match=sentence):
-        su.rollup(odd, TiltFrame(["1h"], "t.s", {"Case": aggr.count()}, ["case"]))
+    own_result, spark_result = {"Case": aggr.count()}, {"Case": F.count("*"), "n": aggr.count()}
+    plain = spark.range(7).toDF("case")  # Spark itself cannot group by a name that two columns have
+    refusal = r"^the names 'case' and 'Case' of keys and measures differ only by case, .*; rename one$"
+    for result in (own_result, spark_result):
+        with pytest.raises(ValueError, match=r"^Spark takes 'case' and 'Case' for one name; rename one$"):
+            su.group_by(plain, "case").agg(**result)
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        assert su.aggregate(odd, ["case"], {"Case": aggr.count()}).count() == 7
+        for calculate in (su.aggregate, lambda df, keys, measures: su.group_by(df, *keys).agg(**measures)):
+            with pytest.raises(ValueError, match=refusal):
+                calculate(plain, ["case"], own_result)
+        both = su.group_by(plain, "case").agg(**spark_result)
+        assert (both.columns, both.count()) == (["case", "Case", "n"], 7)
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+    with pytest.raises(ValueError, match=refusal):
+        su.aggregate(odd, ["case"], own_result)
+    with pytest.raises(ValueError, match=refusal):
+        TiltFrame(["1h"], "t.s", own_result, ["case"])
     twice = odd.select("`x.y`", "`x.y`")
     with pytest.raises(ValueError, match=r"^the DataFrame has 2 columns called 'x\.y'; rename all but one"):
         su.aggregate(twice, [], {"s": aggr.sum("x.y")})

@@ -49,7 +49,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.aggregate(df, ['host', 'host'], MEASURES)": "by names a column twice",
     "su.aggregate(df, ['level'], MEASURES)": "the name 'level' is tiltframe's own",
     "su.aggregate(df, ['host'], {'host': aggr.count()})": "the name 'host' is taken twice",
-    "su.aggregate(df, ['host'], {'HOST': aggr.count()})": "Spark takes 'host' and 'HOST' for one name",
+    "su.aggregate(df, ['host'], {'HOST': aggr.count()})": "the names 'host' and 'HOST' of keys and measures differ",
     "su.aggregate(df, ['host'], {'': aggr.count()})": "names of keys and measures must be text that is not blank",
     "su.aggregate(df, ['host'], {3: aggr.count()})": "names of keys and measures must be text that is not blank; got 3",
     "su.aggregate(df, ['host'], None)": "measures must name at least one",
