@@ -206,7 +206,9 @@ def test_a_name_that_was_dropped_is_not_used_again():
     with pytest.raises(ValueError, match="'p' is the name of states that the store has had, of another measure"):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "p": aggr.dds("x")}, ["k"]), row_schema=ROWS)
     with pytest.raises(
-        ValueError, match=r"the types of x tell what the states of 'q' are made of; give them: evolve\("
+        ValueError,
+        match=r"the types of x tell what the states of 'q' are made of; give them: --type COL=TYPE on the command "
+        r"line, or in Python evolve\(frame, row_schema=SCHEMA\), with the schema of the rows to come",
     ):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["k"]))
 
