@@ -317,13 +317,18 @@ def cut(text, size) -> str:
 
 
 GOOD = text_with()
+ONLY_V2 = r"and only V2 of HdrHistogram is read; decode it with HdrHistogram 2\.1 or newer"
 REFUSED = {
     "no base64": ("what?!", "base64"),
     "not ASCII": ("größer", "base64"),
     "nothing": ("", "unknown cookie 0x0"),
     "short": (base64.b64encode(b"\x1c\x84\x93").decode(), "unknown cookie"),
-    "V1": (text_with(outer=(0x1C849302, 9)), "unknown cookie 0x1c849302; only V2"),
-    "V1 inside": (text_with({"cookie": 0x1C849301}), "unknown cookie 0x1c849301; only V2"),
+    "V0": (text_with(outer=(0x1C849309, 9)), f"a compressed histogram of version V0, {ONLY_V2}"),
+    "V0 inside": (text_with({"cookie": 0x1C849308}), f"a histogram of version V0, {ONLY_V2}"),
+    "V1": (text_with(outer=(0x1C849302, 9)), f"a compressed histogram of version V1, {ONLY_V2}"),
+    "V1 inside": (text_with({"cookie": 0x1C849301}), f"a histogram of version V1, {ONLY_V2}"),
+    "doubles": (text_with(outer=(0x0C72124F, 9)), "a compressed histogram of doubles, and only V2"),
+    "an unknown version": (text_with(outer=(0x1C849305, 9)), "unknown cookie 0x1c849305; only V2"),
     "no zlib": (base64.b64encode(struct.pack(">II", 0x1C849314, 4) + b"abcd").decode(), "damaged.*header"),
     "wrong length": (text_with(outer=(0x1C849314, 7)), r"damaged.*\(7 announced, 30 there"),
     "cut": (base64.b64encode(struct.pack(">II", 0x1C849314, 20) + base64.b64decode(GOOD)[8:28]).decode(), "damaged"),
