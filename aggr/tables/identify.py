@@ -24,7 +24,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
-    Dds(quantiles=(0.5, 0.9, 0.99), relative_accuracy=0.02, max_bins=None)
+    Dds(quantiles=(0.5, 0.9, 0.99), method='lower', relative_accuracy=0.02, max_bins=None)
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(f"states are an Arrow column; got {type_name(states)}")
