@@ -13,7 +13,6 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.iso8601 import read_times
-from aggr.sql.zones import from_local
 
 
 class NoClock(ValueError):
@@ -108,7 +107,11 @@ def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]
     >>> instants_of_clock(np.array([0]), "Europe/Berlin")
     array([-3600000000])
     """
-    return micros if zone == UTC else _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))
+    if zone == UTC:
+        return micros
+    from aggr.sql.zones import from_local  # only for clock times of other zones: it loads pyarrow.compute
+
+    return _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))
 
 
 def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:

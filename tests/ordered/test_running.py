@@ -14,7 +14,7 @@ import pytest
 
 import aggr
 from aggr.arrow.bit_equality import digest
-from aggr.fields import Exact
+from aggr.fields import ScaledExact
 from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, finish_ordered, ordered_rollup, running
 from windows import ordered
 
@@ -358,14 +358,14 @@ def test_a_hundred_times_the_rows_in_a_window_cost_no_more_merges(monkeypatch):
     """Of any function that has no faster way of its own; `benchmarks/running.py` has the time, function by function."""
     table = pa.table({"ts": range(3000), "x": np.random.default_rng(4).normal(size=3000)})
     merged = 0
-    merge = Exact.merge
+    merge = ScaledExact.merge
 
     def counted(self, sums, groups):
         nonlocal merged
         merged += len(sums)
         return merge(self, sums, groups)
 
-    monkeypatch.setattr(Exact, "merge", counted)
+    monkeypatch.setattr(ScaledExact, "merge", counted)
     counts = []
     for n in (10, 1000):
         merged = 0
