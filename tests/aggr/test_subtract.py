@@ -142,7 +142,7 @@ def test_tables_name_the_measure_and_the_key():
     with pytest.raises(CannotSubtract, match="p, dds at host='b', day=2: the least value"):
         aggr.subtract(table_of(more), table_of(rows.slice(1)))
     fixed = reduce_by(rows, {"host": rows["host"].combine_chunks()}, plan({"low": aggr.min("ms"), "n": aggr.count()}))
-    with pytest.raises(TypeError, match=r"the states of low \(min\), which do not tell"):
+    with pytest.raises(TypeError, match=r"the states of low \(min\), which do not contain enough for that"):
         aggr.subtract(fixed, fixed)
     with pytest.raises(ValueError, match="two tables of the same columns"):
         aggr.subtract(fixed, fixed.drop_columns(["low"]))
