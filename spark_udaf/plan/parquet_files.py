@@ -16,11 +16,13 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from aggr.tables.partial_aggregation import REDUCE_ROWS
+from spark_udaf.plan.parquet_times import instants_of_int96
 
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
+_INSTANT = pa.timestamp("us", "UTC")
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 
@@ -87,12 +89,21 @@ def dataset_of(
     if schema is not None:
         return factory.finish(schema)
     try:
-        return factory.finish(factory.inspect(promote_options="permissive"))
+        inspected = factory.inspect(promote_options="permissive")
     except TypeError:  # pyarrow 20 inspects the first file alone
         schemas = [
             ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
         ]
-        return factory.finish(pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive"))
+        inspected = pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive")
+    return factory.finish(_with_instants(inspected, factory.finish(inspected)))
+
+
+def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
+    """Return the schema in which columns of INT96 are instants in UTC, as Spark reads them."""
+    first = next(iter(dataset.get_fragments()), None)
+    for name in [] if first is None else instants_of_int96(first.metadata):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
+    return schema
 
 
 def paths_of(one_or_several: Any) -> list[str]:

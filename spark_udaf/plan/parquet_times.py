@@ -1,4 +1,8 @@
-"""Times in Parquet files that Spark and Arrow read differently: of another calendar, or as INT96."""
+"""Times in Parquet files that Spark and Arrow read differently: of another calendar, or as INT96.
+
+Spark writes times as INT96 by default, without a zone in the file, and reads them as instants. Arrow reads them as
+times without a zone, so that a dataset of such files needs a schema in which they are UTC.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,15 @@ import pyarrow.parquet as pq
 _WRITER = b"org.apache.spark.version"
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
+
+
+def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
+    """List the columns, not nested ones, that a file stores as INT96."""
+    paths = _int96_paths(footer)
+    if not paths:
+        return []
+    names = set(footer.schema.to_arrow_schema().names)
+    return [path for path in paths if path in names]
 
 
 def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str | None:
@@ -20,9 +33,9 @@ def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str |
         Spark's ``spark.sql.parquet.datetimeRebaseModeInRead``, which decides about files of other writers.
     """
     footer: pq.FileMetaData = fragment.metadata
-    columns = (footer.schema.column(place) for place in range(len(footer.schema)))
-    if any(column.physical_type == "INT96" for column in columns):
-        return "holds times as INT96"
+    nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))
+    if nested:
+        return f"holds times as INT96 inside the column {min(nested)!r}"
     written = footer.metadata or {}
     if any(key in written for key in _LEGACY):
         return "was written with the legacy calendar"
@@ -30,3 +43,8 @@ def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str |
     if version is None:
         return "is read with the legacy calendar" if setting == "LEGACY" else None
     return None if int(version.split(b".")[0]) >= _FIRST_GREGORIAN else "was written with the legacy calendar"
+
+
+def _int96_paths(footer: pq.FileMetaData) -> list[str]:
+    columns = (footer.schema.column(place) for place in range(len(footer.schema)))
+    return [column.path for column in columns if column.physical_type == "INT96"]

@@ -204,3 +204,23 @@ def test_files_that_come_later_are_not_read(spark, tmp_path):
     df = spark.read.parquet(str(tmp_path))
     pq.write_table(pa.table({"row": [2]}), tmp_path / "b.parquet")
     assert [Path(file).name for file in su.scan_of(df).dataset.files] == ["a.parquet"]
+
+
+def test_times_of_int96_are_the_instants_of_the_dataframe(spark, tmp_path):
+    """Spark's default for times; Arrow alone reads them as times without a zone."""
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count(), "latest": aggr.max("ts")})
+    rows = spark.sql("SELECT timestamp_micros(1714557600000000 + id * 1000000) AS ts FROM range(100)")
+    rows.write.parquet(str(tmp_path / "flat"))
+    (file, *_) = (tmp_path / "flat").glob("*.parquet")
+    assert pq.ParquetFile(file).schema.column(0).physical_type == "INT96"
+    read = spark.read.parquet(str(tmp_path / "flat"))
+    results = [
+        su.finish(su.rollup(scan, frame), frame).toArrow().sort_by("window_start")
+        for scan in (read, su.scan_parquet(spark, str(tmp_path / "flat")), su.scan_of(read))
+    ]
+    assert results[0]["n"].to_pylist() == [60, 40]
+    assert results[1].equals(results[0])
+    assert results[2].equals(results[0])
+    rows.selectExpr("ts", "named_struct('inner', ts) AS s").write.parquet(str(tmp_path / "nested"))
+    with pytest.raises(ValueError, match=r"INT96 inside the column 's\.inner'"):
+        su.rollup(su.scan_parquet(spark, str(tmp_path / "nested")), frame).collect()
