@@ -267,7 +267,7 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure], trust: bo
         check_identity(schema, plan(measures))
     beside = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if beside:
-        raise ValueError(f"the states have a column {beside[0]!r} beside them; give the measure another name")
+        raise ValueError(f"the states have a column {beside[0]!r} next to them; give the measure another name")
     return results(schema.empty_table(), measures).schema
 
 
