@@ -34,7 +34,8 @@ def address(request, tmp_path) -> Callable[[], object]:
 
 
 def rows(day: int, count: int = 1) -> pa.Table:
-    return rollup(pa.table({"ts": [day * DAY + at for at in range(count)]}), FRAME)
+    times = pa.array([day * DAY + at for at in range(count)], pa.timestamp("ms", "UTC"))
+    return rollup(pa.table({"ts": times}), FRAME)
 
 
 def day(number: int) -> tuple[str, str]:
