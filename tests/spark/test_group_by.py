@@ -149,7 +149,10 @@ def test_group_by_answers_as_spark_does(df):
 
 MISTAKES = {
     "su.group_by(df, 'host').agg()": (ValueError, "agg needs at least one call"),
-    "su.group_by(df, 'host').agg(1)": (TypeError, "agg takes calls of aggr, of spark_udaf.functions and Spark's own aggregates"),
+    "su.group_by(df, 'host').agg(1)": (
+        TypeError,
+        "agg takes calls of aggr, of spark_udaf.functions and Spark's own aggregates",
+    ),
     "su.group_by(df, 'host').agg(aggr.count(), aggr.count())": (ValueError, "two results are called 'count\\(\\)'"),
     "su.group_by(df, 'host').agg(host=aggr.count())": (ValueError, "'host' is taken twice among keys and results"),
     "su.group_by(df, 'host').agg(aggr.sum('word'))": (TypeError, "sum cannot take a column of type string"),
