@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -13,6 +12,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.iso8601 import read_times
+from tiltframe.units_of_numbers import refuse_other_units
 
 
 class NoClock(ValueError):
@@ -112,31 +112,6 @@ def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]
     from aggr.sql.zones import from_local  # only for clock times of other zones: it loads pyarrow.compute
 
     return _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))
-
-
-def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
-    """Raise ``ValueError`` for whole numbers that look like seconds or dates: as milliseconds they would be in 1970.
-
-    ``say`` writes how a user declares the unit.
-    """
-    span = pc.min_max(numbers).as_py()
-    if span["min"] is None:
-        return
-    if span["min"] >= 1_000_000_000 and span["max"] < 4_102_444_800:
-        seen, unit = "Unix seconds of the years 2001 to 2099", "seconds"
-    elif span["min"] >= 19000101 and span["max"] <= 20991231:
-        seen, unit = "dates without dashes", "text"
-    else:
-        return
-    say = _in_python(name) if say is None else say
-    raise ValueError(
-        f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of 1970, "
-        f"and look like {seen}; say which with {say(unit)}, or {say('milliseconds')}"
-    )
-
-
-def _in_python(name: str) -> Callable[[str], str]:
-    return lambda unit: f"ReadOptions(types={{{name!r}: {unit!r}}})"
 
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:

@@ -125,13 +125,14 @@ def _with_options(
     timezone: str,
 ) -> Batches:
     """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
-    of_time = {name: kind for name, kind in reading.types.items() if name == time and reading.unit(time) is not None}
+    is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
+    of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
         of_time != reading.types
     ):
         raise ValueError(
             f"{what} is not a file; of reading only time and where are of tables and streams, with clock, time_format "
-            "and the unit of whole-number times"
+            "and the unit of whole-number times, or that they are text"
         )
     if reading == _NOTHING:
         return _with_numbers(_stream(given, what, columns), uses)

@@ -118,11 +118,19 @@ class ParquetStream:
         return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
 
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        *,
+        time: str,
+        timezone: str,
+        reduce: Reduce,
+        schema: pa.Schema,
     ) -> DataFrame:
         """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
 
-        What it gives is followed by the latest event time of its rows, by which Spark tells the watermark.
+        Messages are followed by the latest event time of the rows, from which Spark computes the watermark. Dates are
+        days in ``timezone``.
         """
         arriving, tasks = self.arriving, self.tasks
         numbers = shard_numbers(tasks, tasks).tolist()
@@ -142,7 +150,7 @@ class ParquetStream:
                     nonlocal latest
                     for batch in rows:
                         if batch.num_rows:
-                            newest = int(event_times(batch.column(time), time).max())
+                            newest = int(event_times(batch.column(time), time, timezone).max())
                             latest = newest if latest is None else max(newest, latest)
                         yield batch
 

@@ -189,20 +189,21 @@ def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped:
 def _messages(
     source: StreamSource, job: ShardJob | OrderedJob, query: TiltFrame | OrderedQuery, ahead: str
 ) -> DataFrame:
-    time, keyed_by = query.time, query.keyed_by
 
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
-        yield from job.reduced(_not_ahead(batches, time, ahead), task)
+        yield from job.reduced(_not_ahead(batches, query, ahead), task)
 
-    return source.map(job.columns, plain_keys(keyed_by), time, reduce, IN)
+    keys = plain_keys(query.keyed_by)
+    return source.map(job.columns, keys, time=query.time, timezone=query.timezone, reduce=reduce, schema=IN)
 
 
-def _not_ahead(batches: Batches, time: str, ahead: str) -> Batches:
+def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
     """Yield the batches; raise ``ValueError`` at a row that is too far ahead of the clock."""
     for batch in batches:
         if ahead != NONE and batch.num_rows:
-            check_ahead(event_times(pa.chunked_array([batch.column(time)]), time), time, ahead)
+            times = event_times(batch.column(query.time), query.time, query.timezone)
+            check_ahead(times, query.time, ahead)
         yield batch
 
 
@@ -267,7 +268,14 @@ class StreamRows:
         return arrow_schema(self.df, read(self.df.columns))
 
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        *,
+        time: str,
+        timezone: str,
+        reduce: Reduce,
+        schema: pa.Schema,
     ) -> DataFrame:
         """Send only the named columns over to Python."""
 

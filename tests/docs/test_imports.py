@@ -101,6 +101,7 @@ LAYERS = [
         "tiltframe.provenance",
         "tiltframe.regular_files",
         "tiltframe.event_time",
+        "tiltframe.units_of_numbers",
         "tiltframe.near_in_time",
         "tiltframe.overlapping_windows",
     ],

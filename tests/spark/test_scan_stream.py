@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import warnings
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +113,28 @@ def test_files_give_what_a_dataframe_of_them_gives(spark, tmp_path, late):
     assert len(given[0]) >= 4
     reasons = {row[-3] for batch in given[0].values() for row in batch}
     assert reasons == {"close"} | {"drop": {"dropped"}, "true_window": {"late"}}.get(late, {"late", "dropped"})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_the_watermark_of_dates_is_the_day_in_the_zone_of_the_windows(spark, tmp_path, zone):
+    """A day closes with the first date after it, and not with a date of its own, west of UTC as well."""
+    import spark_udaf as su
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    days = [dt.date(2024, 10, day) for day in (1, 2, 4)]
+    for number, day in enumerate(days):
+        pq.write_table(pa.table({"d": [day]}), folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (number + 1, number + 1))
+    scan = su.scan_parquet_stream(spark, folder, watermark="0s", options=ONE_FILE)
+    frame = TiltFrame(["6h"], "d", {"n": aggr.count()}, timezone=zone)
+    emitted = su.stream(scan, frame, shards=1)
+    batches = emitted_of(emitted.select("window_start", "reason"), tmp_path / "checkpoint")
+    starts = [[row[0].astimezone(ZoneInfo(zone)).replace(tzinfo=None) for row in batch] for batch in batches.values()]
+    closed = [start for batch in starts for start in batch]
+    assert closed == [dt.datetime(day.year, day.month, day.day) for day in days[:2]]
 
 
 @pytest.mark.spark

@@ -203,7 +203,7 @@ def _stream(
         options = {"store": store, "once": settings.once, "known": files, "bad": bad, "ahead": ahead}
         rows = Arrivals(folder, sink.read, sink.attempt, read, **options)
     kept_in = None if settings.dropped is None else str(settings.dropped)
-    losses = Losses(sink.read.time, bad, kept_in, waits=settings.behind > 0)
+    losses = Losses(sink.read, bad, kept_in, waits=settings.behind > 0)
     with _stopped_by_signals() as stopped:
         _run_until_stopped(sink=sink, rows=rows, settings=settings, losses=losses, stopped=stopped)
     _end(sink, state, stopped, losses)
@@ -222,7 +222,8 @@ def _run_until_stopped(
                     late_rows = sink.add(arrived.rows)
                     put_aside(late_rows)
                     losses.note(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
-                    times = event_times(arrived.rows.column(sink.read.time), sink.read.time)
+                    read = sink.read
+                    times = event_times(arrived.rows.column(read.time), read.time, read.timezone)
                     watermark = int(times.max()) - settings.behind
                 sink.tell(watermark)
                 if arrived.whole:

@@ -11,6 +11,9 @@ import pyarrow as pa
 from tiltframe.cli.output import as_moment
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import BadRows
+from tiltframe.frame import TiltFrame
+from tiltframe.ordered.query import OrderedQuery
+from windows.timezone import Instants
 
 _EVERY = 60.0  # seconds
 
@@ -19,7 +22,7 @@ _EVERY = 60.0  # seconds
 class Losses:
     """Counts the rows that are dropped as late, and reports them with the bad rows, with or without a terminal."""
 
-    time: str
+    query: TiltFrame | OrderedQuery  # that reads the rows
     bad: BadRows | None
     file: str | None  # that dropped rows are appended to
     waits: bool  # whether the watermark stays behind the events
@@ -30,7 +33,7 @@ class Losses:
     def note(self, late_rows: pa.Table, watermark: int | None) -> None:
         """Count rows that were dropped; warn of the first."""
         if late_rows.num_rows and not self.late:
-            behind = as_moment(int(event_times(late_rows.column(self.time), self.time)[0]))
+            behind = as_moment(int(self._times(late_rows)[0]))
             more = "a longer --disorder" if self.waits else "--disorder TIME"
             click.echo(
                 f"tiltframe: warning: a row of {behind} came late, behind the watermark {as_moment(watermark)}, and is "
@@ -49,6 +52,10 @@ class Losses:
     def end(self) -> None:
         """Print the counts, each if there were any."""
         self._print("")
+
+    def _times(self, rows: pa.Table) -> Instants:
+        time = self.query.time
+        return event_times(rows.column(time), time, self.query.timezone)
 
     def _counts(self) -> tuple[int, int]:
         return self.late, 0 if self.bad is None else self.bad.count

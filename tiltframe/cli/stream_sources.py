@@ -41,6 +41,7 @@ from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
 from tiltframe.store.types_from_store import settled
 from tiltframe.streaming.ahead import first_ahead
+from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
 Attempt: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
@@ -196,14 +197,17 @@ class Lines:
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = without_nothing(batch, reading.null)
         at = batch.schema.get_field_index(time)
-        is_in_milliseconds = pa.types.is_integer(batch.column(at).type) and reading.unit(time) is None
-        if reading.time is None and batch.column(at).type != INSTANT and not is_in_milliseconds:
+        has_format = reading.unit(time) is not None or reading.time_format is not None
+        is_in_milliseconds = pa.types.is_integer(batch.column(at).type) and not has_format
+        if reading.time is None and is_in_milliseconds:
+            refuse_other_units(batch.column(at), time, partial(reading.say_times, time))
+        elif reading.time is None and batch.column(at).type != INSTANT:
             times = times_in(batch.column(at), time, reading, self.frame.timezone)
             batch = batch.set_column(at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, whole, reading):
             batch = batch.append_column(name, numbers)
         found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
-        times = event_times(found.column(time), time)
+        times = event_times(found.column(time), time, self.frame.timezone)
         if not self.arrival:
             self.ahead.check(times, time)
         return found
@@ -347,7 +351,8 @@ class Arrivals:
         self.attempt(rows)
 
     def _check_times(self, rows: pa.Table) -> None:
-        self.ahead.check(event_times(rows.column(self.frame.time), self.frame.time), self.frame.time)
+        time = self.frame.time
+        self.ahead.check(event_times(rows.column(time), time, self.frame.timezone), time)
 
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""

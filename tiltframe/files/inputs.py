@@ -17,7 +17,7 @@ from aggr.arrow.normalize import is_number, normalize, normalized_type
 from aggr.sql.inputs import columns_in
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses, Uses
-from tiltframe.event_time import INSTANT, refuse_other_units
+from tiltframe.event_time import INSTANT
 from tiltframe.files.digits import from_text
 from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read, wider_type
 from tiltframe.files.late_type import LateType
@@ -34,6 +34,7 @@ from tiltframe.files.written_numbers import (
 )
 from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
 from tiltframe.store_folders import is_store
+from tiltframe.units_of_numbers import DAYS, refuse_other_units
 
 _EXCEL = re.compile(r"(?i)\.xls[xmb]?$")
 _CODES = pa.dictionary(pa.int32(), pa.string())
@@ -180,8 +181,10 @@ class Source:
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
         place, given = written.get_field_index(self.time), self.reading.declared.get(self.time)
-        whole = place >= 0 and pa.types.is_integer(written.field(place).type) and not _is_text(given)
-        return own.set(at, pa.field(self.time, pa.int64() if whole else pa.string()))
+        keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"  # 01052024 is 1 May
+        is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
+        kind = pa.int64() if is_integer and not (_is_text(given) or keeps_zeros) else pa.string()
+        return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
         """Give a batch every column of the schema, null if its file has none."""
@@ -202,9 +205,11 @@ class Source:
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
         """Read event times, whole numbers in the unit that was declared."""
-        if pa.types.is_integer(column.type) and self.time not in self.reading.declared and kind_of(file) != "parquet":
+        reading = self.reading
+        is_stated = self.time in reading.declared or reading.time_format is not None
+        if pa.types.is_integer(column.type) and not is_stated:
             try:
-                refuse_other_units(column, self.time, lambda unit: self.reading.say(self.time, unit))
+                refuse_other_units(column, self.time, partial(self._declaration, file))
             except ValueError as error:
                 raise ValueError(f"{file}: {error}") from None
         try:
@@ -217,11 +222,18 @@ class Source:
                 found = first_unread(file, {self.time: self._times_alone}, self.reading)
             raise ValueError(f"{file}{'' if found is None else f', line {found[0]:,}'}: {error}") from None
 
+    def _declaration(self, file: Path, kind: str) -> str:
+        """Write how a user declares the unit of the times of a file, or their format."""
+        if kind == DAYS and kind_of(file) != "json":  # whose numbers cannot be declared as text
+            return self.reading.say(self.time, "text")
+        return self.reading.say_times(self.time, kind)
+
     def _times_alone(self, texts: pa.Array) -> pa.Array:
         """Read times of a CSV file by themselves, as `_times` does."""
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
-            texts = texts if _is_text(self.reading.declared.get(self.time)) else texts.cast(pa.int64())
+            is_text = _is_text(self.reading.declared.get(self.time)) or self.reading.time_format is not None
+            texts = texts if is_text else texts.cast(pa.int64())
         return times_in(texts, self.time, self.reading, self.timezone)
 
 

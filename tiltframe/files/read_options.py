@@ -225,6 +225,21 @@ class ReadOptions:
         """
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
+    def say_times(self, name: str, kind: str) -> str:
+        """Write the unit, or the format, of a time column as users give it, for messages.
+
+        Parameters
+        ----------
+        name : str
+        kind : str
+            A type, a unit, or a time format, which begins with ``%``.
+
+        Returns
+        -------
+        str
+        """
+        return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
+
     def say_option(self, option: str, value: object) -> str:
         """Write another option as users give it, for messages.
 

@@ -64,6 +64,8 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
     Raises ``ValueError`` for what is none.
     """
     unit, kind = reading.unit(time), column.type
+    if pa.types.is_integer(kind) and (reading.time_format is not None or reading.declared.get(time) == pa.string()):
+        column, kind = column.cast(pa.string()), pa.string()
     is_date = False
     if unit is not None and (is_number(kind) or pa.types.is_string(kind)):
         try:

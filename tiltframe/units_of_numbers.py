@@ -1,0 +1,81 @@
+"""Whole numbers in a time column: whether they are Unix milliseconds, or look like seconds or dates without dashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+
+_SECONDS = range(1_000_000_000, 4_102_444_800)  # of the years 2001 to 2099
+DAYS = "%Y%m%d"  # which ISO 8601 reads without a format
+_LAYOUTS = (DAYS, "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
+_FIRST_DAY = 19000101
+_LAST_DAY = 20991231
+_LONGEST_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
+    """Raise ``ValueError`` if all numbers look like Unix seconds or like dates without dashes.
+
+    Numbers look like dates if each has a month and a day that exist, and a clock time if it is longer. Nulls are
+    skipped. ``say`` writes how a user declares a unit, or a time format.
+    """
+    span = pc.min_max(numbers).as_py()
+    if span["min"] is None:
+        return
+    layout = _layout_of(numbers, span["min"], span["max"])
+    if layout is not None:
+        seen = "dates without dashes"
+        declaration = layout
+    elif span["min"] in _SECONDS and span["max"] in _SECONDS:
+        seen = "Unix seconds of the years 2001 to 2099"
+        declaration = "seconds"
+    else:
+        return
+    say = _in_python(name) if say is None else say
+    year = np.datetime64(span["min"], "ms").astype("datetime64[Y]")
+    raise ValueError(
+        f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of {year}, "
+        f"and look like {seen}; say which with {say(declaration)}, or {say('milliseconds')}"
+    )
+
+
+def _layout_of(numbers: pa.Array, least: int, greatest: int) -> str | None:
+    """Return the time format of which all numbers are, or None."""
+    for hundreds, layout in enumerate(_LAYOUTS):
+        clock_digits = 100**hundreds
+        if least // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
+            values = pc.drop_null(numbers).cast(pa.int64()).to_numpy()
+            return layout if _are_dates(values, clock_digits) else None
+    return None
+
+
+def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
+    """Return whether the leading digits of all numbers are days, and those after them clock times."""
+    days = numbers // clock_digits
+    years = days // 10_000
+    months = days // 100 % 100
+    is_day = (months >= 1) & (months <= 12)
+    is_leap_day = (days % 10_000 == 229) & (years % 4 == 0) & (years != 1900)
+    longest = _LONGEST_MONTHS[np.where(is_day, months, 1) - 1]
+    is_day &= (days % 100 >= 1) & ((days % 100 <= longest) | is_leap_day)
+    limit = 24  # hours; minutes and seconds follow
+    while clock_digits > 1:
+        clock_digits //= 100
+        is_day &= numbers // clock_digits % 100 < limit
+        limit = 60
+    return bool(is_day.all())
+
+
+def _in_python(name: str) -> Callable[[str], str]:
+    def say(kind: str) -> str:
+        kind = "text" if kind == DAYS else kind
+        if kind.startswith("%"):
+            return f"ReadOptions(time_format={kind!r})"
+        return f"ReadOptions(types={{{name!r}: {kind!r}}})"
+
+    return say
