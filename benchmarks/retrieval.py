@@ -31,10 +31,10 @@ from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.narrowing import month_of_hours, share_of_a_key
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query
-from tiltframe.store.recorded import snapshot_of
 
 DAY = 86_400_000  # milliseconds
 BEGIN = 1_714_521_600_000  # 2024-05-01

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import aggr
 from aggr.bench.timing import circumstances
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.changes.append import by_level
+from tiltframe.store.changes.commit import by_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from tiltframe.frame import END, START, TiltFrame
 from tiltframe.level_chain import climb, from_rows, instants_of, joined, merge_panes, reduce_rows
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.manifest import checked_retention
+from tiltframe.store.log.manifest import checked_retention
 from windows import TimeWindow, window
 
 _YEAR = 365  # days

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from spark_udaf.store.options import from_options
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
+from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
-from tiltframe.store.ranges import Range
 
 
 class TiltframeSource(DataSource):

@@ -11,9 +11,9 @@ from aggr.arrow.normalize import one_array
 from spark_udaf.plan.columns import unsliced_batches
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.worker import tune_worker
+from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
 from tiltframe.store.backends.stored_types import stored, stored_schema
-from tiltframe.store.ranges import Range
 
 SOURCE_NAME = "tiltframe"
 _BATCH_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default

@@ -28,8 +28,8 @@ from tiltframe import FrameStore, TiltFrame
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
+from tiltframe.ranges import Range
 from tiltframe.store.changes.backfill import follow, plan_by
-from tiltframe.store.ranges import Range
 
 RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)

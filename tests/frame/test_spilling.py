@@ -190,7 +190,7 @@ def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch,
 
 
 def test_results_come_by_slices_of_one_moment(monkeypatch):
-    import tiltframe.store.merging as merging
+    import tiltframe.store.query.merging as merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
     frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "p": aggr.max("x")}, ["host"])
@@ -219,7 +219,7 @@ def test_results_come_by_slices_of_one_moment(monkeypatch):
 
 
 def test_slices_that_were_begun_do_not_see_what_comes_later(monkeypatch):
-    import tiltframe.store.merging as merging
+    import tiltframe.store.query.merging as merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 50)
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})

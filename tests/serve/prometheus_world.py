@@ -22,7 +22,7 @@ from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import routes
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.log.records import snapshot_of
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
 HOSTS = ("a", "b", "web-1", "w.2", "ü", None)

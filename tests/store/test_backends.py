@@ -13,7 +13,7 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.backends.delta.backend import DeltaBackend
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.errors import Conflict
+from tiltframe.store.log.errors import Conflict
 from tiltframe.store.testing import MemoryBackend, check_backend
 
 pytestmark = pytest.mark.store

@@ -14,7 +14,7 @@ from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses,
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.recorded import held_from
+from tiltframe.store.log.records import held_from
 
 pytestmark = [
     pytest.mark.store,

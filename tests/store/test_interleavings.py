@@ -29,6 +29,7 @@ import pyarrow as pa
 import pytest
 
 from aggr.fields import NOT_THERE, CannotSubtract
+from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError, merging
 from tiltframe.store.backends import memory
 from tiltframe.store.backends.protocol import EXPIRED
@@ -43,11 +44,10 @@ from tiltframe.store.changes import (
     replacement,
     retraction,
 )
-from tiltframe.store.errors import Conflict
 from tiltframe.store.log import run as log_run
-from tiltframe.store.merging import pieces_of
-from tiltframe.store.ranges import EVER, Range
-from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.records import held_from, snapshot_of
+from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend
 
 SECOND = 1_000_000

@@ -34,8 +34,8 @@ from tiltframe.store.backends import Transaction
 from tiltframe.store.backends.postgres import schema
 from tiltframe.store.backends.postgres.backend import PostgresBackend
 from tiltframe.store.backends.postgres.session import session
-from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, StoreError
-from tiltframe.store.manifest import FORMAT
+from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, StoreError
+from tiltframe.store.log.manifest import FORMAT
 from windows import window
 
 pytestmark = pytest.mark.store

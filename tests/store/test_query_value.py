@@ -100,7 +100,7 @@ def test_any_query_goes_through_json_and_a_pickle():
 @pytest.mark.slow
 def test_a_moment_as_text_is_the_same_moment():
     """Whatever a range is given as, its text asks for the same: read next to the value itself, in a zone."""
-    from tiltframe.store.query.time_range import read_time_range
+    from tiltframe.time_range import read_time_range
 
     draws = random.Random(SEED)
     for _ in range(300):

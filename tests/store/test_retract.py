@@ -20,7 +20,7 @@ from tests.crash_processes import CrashProcesses, append, compact, last_of, retr
 from tests.crash_processes import rows as crash_rows
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.frame import LEVEL
-from tiltframe.store.errors import CommitConflict, MissingStore
+from tiltframe.store.log.errors import CommitConflict, MissingStore
 
 pytestmark = pytest.mark.store
 

@@ -440,7 +440,7 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
 
 
 def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
-    from tiltframe.store import merging
+    from tiltframe.store.query import merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
     store = FrameStore(tmp_path / "s", FRAME)

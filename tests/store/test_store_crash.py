@@ -26,7 +26,7 @@ from tests.crash_processes import (
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.recorded import held_from
+from tiltframe.store.log.records import held_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 

@@ -17,7 +17,7 @@ from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, rep
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.recorded import held_from
+from tiltframe.store.log.records import held_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 

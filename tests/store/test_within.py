@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.windows.test_windows import at, micros
-from tiltframe.store.query.time_range import read_time_range
+from tiltframe.time_range import read_time_range
 from windows import window
 
 UTC = dt.UTC

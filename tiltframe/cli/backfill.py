@@ -13,9 +13,9 @@ from tiltframe.cli.output import progress_bar
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
+from tiltframe.ranges import align_outward, as_text
 from tiltframe.store import FrameStore
 from tiltframe.store.changes.backfill import follow, plan_backfill, ranges_left
-from tiltframe.store.ranges import align_outward, as_text
 
 
 @click.command(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tiltframe.ranges import Range
 from tiltframe.store import CommitConflict, FrameStore
-from tiltframe.store.ranges import Range
 
 
 @dataclass(frozen=True)

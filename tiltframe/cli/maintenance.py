@@ -13,15 +13,15 @@ from tiltframe.cli.options import Typed, read_types
 from tiltframe.cli.output import as_moment, print_report, progress_bar
 from tiltframe.cli.rollup import read_retention
 from tiltframe.frame import TiltFrame
+from tiltframe.ranges import as_text
 from tiltframe.store import DamagedStore, FrameStore
 from tiltframe.store.backends.open import backend_at
 from tiltframe.store.backends.protocol import Vacuumed
-from tiltframe.store.manifest import checked_retention
+from tiltframe.store.log.manifest import checked_retention
 from tiltframe.store.query.execution import moment
-from tiltframe.store.query.time_range import read_age
-from tiltframe.store.ranges import as_text
 from tiltframe.store.verify import VerifyReport
 from tiltframe.text.measures import measures_from
+from tiltframe.time_range import read_age
 from windows import read_windows
 
 _STORE = click.argument("uri", metavar="STORE")

@@ -19,10 +19,10 @@ from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FrameStore, Query
-from tiltframe.store.changed_windows import Seen
+from tiltframe.store.log.records import snapshot_of
+from tiltframe.store.query.changed_windows import Seen
 from tiltframe.store.query.lookup import asked_keys, noting_unmapped
 from tiltframe.store.query.query import FILLS
-from tiltframe.store.recorded import snapshot_of
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import json_lines
 from windows import window

@@ -29,13 +29,13 @@ from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
+from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore
 from tiltframe.store.changes.replacement import check_whole
-from tiltframe.store.manifest import checked_retention
-from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.ranges import Range, align_outward, as_text, minus, range_text, union
+from tiltframe.store.log.manifest import checked_retention
 from tiltframe.store.types_from_store import settled
+from tiltframe.time_range import read_time_range
 
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
 _WHOLE_FILES = "with every file that has rows in it"

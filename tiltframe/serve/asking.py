@@ -18,6 +18,7 @@ from starlette.routing import Route
 from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from tiltframe.names import END, LEVEL, PARTIAL, START
+from tiltframe.ranges import as_text
 from tiltframe.serve.answers import Answers, Question, described
 from tiltframe.serve.cost import QUERY_BYTES, Budget, at_a_moment
 from tiltframe.serve.deadline import Deadline
@@ -29,10 +30,9 @@ from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.log.records import expired_before, known_from
 from tiltframe.store.query.execution import ask as ask_as_of
 from tiltframe.store.query.execution import moment, plans_of, read
-from tiltframe.store.ranges import as_text
-from tiltframe.store.recorded import expired_before, known_from
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from aggr.arguments import checked_whole
 from tiltframe.frame import TiltFrame
+from tiltframe.ranges import as_text
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.query.execution import moment, planned_ranges, plans_of
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.time_range import closed
-from tiltframe.store.ranges import as_text
+from tiltframe.time_range import closed
 
 BODY_BYTES = 16 << 20  # of a request that writes
 QUERY_BYTES = 1 << 20  # of a request that asks

@@ -11,7 +11,7 @@ from tiltframe.serve.errors import Refused
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.open import scheme_of
 from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.log.records import snapshot_of
 
 _NAME = r"[A-Za-z0-9_.-]+"
 _DATABASES = ("postgres", "postgresql")

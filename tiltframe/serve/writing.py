@@ -25,7 +25,7 @@ from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, StoreError
-from tiltframe.store.changes.append import check_writer
+from tiltframe.store.changes.commit import check_writer
 from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file

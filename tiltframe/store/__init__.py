@@ -1,8 +1,15 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
-from tiltframe.store.changed_windows import Changes, Seen
-from tiltframe.store.errors import CommitConflict, DamagedStore, MissingStore, OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.frame_store import FrameStore
+from tiltframe.store.log.errors import (
+    CommitConflict,
+    DamagedStore,
+    MissingStore,
+    OtherFrame,
+    StoreError,
+    UnreachableStore,
+)
+from tiltframe.store.query.changed_windows import Changes, Seen
 from tiltframe.store.query.execution import Answer, Expired, NotKnown
 from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.partitions import PlannedQuery

@@ -17,7 +17,7 @@ from aggr.state_checks import made_here
 from aggr.tables.by_key import finish_by
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import checked_instants, labelled, merge_level
-from tiltframe.store.ranges import as_text
+from tiltframe.ranges import as_text
 from windows import TimeWindow
 
 

@@ -27,11 +27,11 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
-from tiltframe.store.changes.append import check_writer
-from tiltframe.store.errors import CommitConflict, MissingStore, StoreError
+from tiltframe.ranges import EVER, as_text
+from tiltframe.store.changes.commit import check_writer
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.ranges import EVER, as_text
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
 from tiltframe.streaming.saved import extended, extension
 

@@ -18,17 +18,17 @@ from tiltframe.level_chain import from_rows, labelled
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
-from tiltframe.store.changes.append import Commit, begin_commit, by_level, check_unchanged, check_writer, last_commits
 from tiltframe.store.changes.backfill import follow, plan_backfill
+from tiltframe.store.changes.commit import Commit, begin_commit, by_level, check_unchanged, check_writer, last_commits
 from tiltframe.store.changes.compaction import Progress
 from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.retraction import Retraction, check_retractable, retract
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.errors import MissingStore, OtherFrame
+from tiltframe.store.log.errors import MissingStore, OtherFrame
+from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
+from tiltframe.store.log.records import checked_records, expected_texts, values_of
 from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.maintenance import Maintenance
-from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.recorded import checked_records, expected_texts, values_of
 from tiltframe.store.with_open import WithOpen
 from tiltframe.tabular import table_of
 

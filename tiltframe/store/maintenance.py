@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
+from tiltframe.ranges import Range
 from tiltframe.store.backends.open import backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.compaction import compact, mergeable
 from tiltframe.store.changes.copying import copy
 from tiltframe.store.changes.expiry import expire
 from tiltframe.store.changes.replacement import Replacement, check_whole, checked_finest, replace_range
-from tiltframe.store.manifest import Manifest, check_name
+from tiltframe.store.changes.result_tables import export_level, exported_levels
+from tiltframe.store.log.manifest import Manifest, check_name
+from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.query.execution import held_range, moment
-from tiltframe.store.query.time_range import read_age, read_time_range
-from tiltframe.store.ranges import Range
 from tiltframe.store.reading import Reading
-from tiltframe.store.recorded import checked_records, expected_texts
 from tiltframe.store.report import Report, inspect
-from tiltframe.store.result_tables import export_level, exported_levels
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.tabular import table_of
+from tiltframe.time_range import read_age, read_time_range
 
 
 class Maintenance(Reading):

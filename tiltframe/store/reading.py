@@ -14,14 +14,14 @@ from aggr.arguments import checked_type
 from aggr.arrow import compute as pc
 from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changed_windows import Changes, Seen, changes
-from tiltframe.store.manifest import Manifest
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
+from tiltframe.store.query.changed_windows import Changes, Seen, changes
 from tiltframe.store.query.execution import Answer, ask, read, states_of, warn_of_missing
 from tiltframe.store.query.lookup import Unmapped, noting_unmapped
 from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query, asking
-from tiltframe.store.recorded import snapshot_of
 from windows import TimeWindow
 
 

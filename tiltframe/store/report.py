@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.changes.compaction import mergeable
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import expired_before, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import pieces_of
-from tiltframe.store.ranges import EVER, Range
-from tiltframe.store.recorded import expired_before, known_from, snapshot_of
+from tiltframe.store.query.merging import pieces_of
 
 _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for programs only
 

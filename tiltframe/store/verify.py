@@ -13,14 +13,14 @@ from aggr.arrow.bit_equality import digest
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups
 from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.ranges import EVER, Range, align_outward, as_text, first_whole
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable
-from tiltframe.store.errors import Conflict, StoreError
+from tiltframe.store.log.errors import Conflict, StoreError
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import held_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import by_windows, pieces_of
-from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole
-from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.query.merging import by_windows, pieces_of
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]

@@ -20,11 +20,11 @@ import pyarrow as pa
 from aggr.arguments import because, shown
 from tiltframe.frame import END, INSTANT, finest_frame
 from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
-from tiltframe.store.changes.append import Commit, fingerprint, last_commits
-from tiltframe.store.errors import OtherFrame, StoreError, UnreachableStore
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.ranges import Range, inside
+from tiltframe.store.changes.commit import Commit, fingerprint, last_commits
+from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore
+from tiltframe.store.log.manifest import Manifest
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 

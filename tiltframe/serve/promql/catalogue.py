@@ -16,6 +16,7 @@ from aggr.arrow.normalize import one_array
 from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
 from tiltframe.frame import TiltFrame
+from tiltframe.ranges import as_text
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData
@@ -39,7 +40,6 @@ from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.query.execution import read
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.ranges import as_text
 
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]

@@ -29,7 +29,7 @@ from aggr.tables.flat_results import leaves
 from tiltframe.serve.errors import BadData
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.text.results import iso_times, plain
 
 Labels = Mapping[str, str]

@@ -18,14 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.interchange.protobuf_messages import message_classes
+from tiltframe.ranges import as_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Vector
 from tiltframe.serve.promql.evaluate import numbers_of
 from tiltframe.serve.promql.metrics import NAME, STORE, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
-from tiltframe.store.ranges import as_text
-from tiltframe.store.recorded import held_from
+from tiltframe.store.log.records import held_from
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # of a request that is unpacked

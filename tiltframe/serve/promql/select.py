@@ -22,6 +22,7 @@ from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import as_text
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
@@ -31,7 +32,6 @@ from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
 from tiltframe.store.query.execution import states_of
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.ranges import as_text
 from windows import TimeWindow
 from windows.timezone import Instants
 

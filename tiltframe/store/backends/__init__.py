@@ -1,10 +1,10 @@
 """Backends: what keeps a store's log; the protocol, and what those need who write one."""
 
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction, Vacuumed
-from tiltframe.store.errors import Conflict
-from tiltframe.store.ranges import Range, inside
+from tiltframe.store.log.errors import Conflict
 
 __all__ = [
     "Backend",

@@ -16,12 +16,12 @@ import aggr
 from aggr.arrow.bit_equality import digest
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of, rollup
+from tiltframe.ranges import EVER, inside
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction
-from tiltframe.store.errors import Conflict
+from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.manifest import Manifest, schema_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest, schema_of
-from tiltframe.store.ranges import EVER, inside
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

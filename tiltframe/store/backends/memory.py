@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from tiltframe.level_chain import instants_of
 from tiltframe.names import START
+from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
-from tiltframe.store.errors import Conflict, MissingStore
-from tiltframe.store.ranges import Range, inside
+from tiltframe.store.log.errors import Conflict, MissingStore
 from windows import TimeWindow
 
 

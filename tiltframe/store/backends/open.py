@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aggr.arguments import checked_mapping, is_name, shown
 from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.errors import StoreError
+from tiltframe.store.log.errors import StoreError
 
 GROUP = "tiltframe.backends"  # of entry points: a scheme of URIs -> a class with `Backend.at`
 

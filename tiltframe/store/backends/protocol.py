@@ -18,14 +18,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tiltframe.ranges import Range
+from tiltframe.store.log.records import EXPIRED, KNOWN, OWN
 from tiltframe.store.log.snapshot import Part, Record, Snapshot
 from tiltframe.store.log.transaction import Transaction
-from tiltframe.store.ranges import Range
 from windows import TimeWindow
-
-OWN = "tiltframe:"  # recorded names that begin so are the store's own
-KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
-EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unchanged: of two at once, one is refused
 
 __all__ = [
     "EXPIRED",
@@ -142,7 +139,7 @@ class Backend(Protocol):
         Parameters
         ----------
         manifest : dict
-            As JSON; `tiltframe.store.manifest.Manifest.from_dict` reads it.
+            As JSON; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
         schema : schema
             Of the states of every level: window_start (timestamp of microseconds, UTC), keys, states.
 
@@ -296,7 +293,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class ResultTables(Protocol):
-    """What a backend has next to, that keeps results of levels in plain tables: see `tiltframe.store.result_tables`."""
+    """Keeps results of levels in plain tables, if a backend has it: see `tiltframe.store.changes.result_tables`."""
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:
         """Read what a level's plain table was made from.

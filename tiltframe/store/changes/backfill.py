@@ -22,10 +22,10 @@ from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import frame_batches
+from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.spilled_states import spilled
 from tiltframe.store.changes.compaction import Progress
-from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.ranges import EVER, Range, as_text
+from tiltframe.time_range import read_time_range
 from windows import window
 
 Store: TypeAlias = Any  # a FrameStore, whose module imports this one

@@ -7,15 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from tiltframe.store import merging
+from tiltframe.ranges import EVER
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part
 from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import Attempt
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import pieces_of, write_merged
-from tiltframe.store.ranges import EVER
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.query import merging
+from tiltframe.store.query.merging import pieces_of, write_merged
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]

@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from tiltframe.store import merging
+from tiltframe.ranges import EVER
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot, Transaction
-from tiltframe.store.errors import Conflict, MissingStore, StoreError
+from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import commit_on, retry_on_conflict
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import pieces_of
-from tiltframe.store.ranges import EVER
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.query import merging
+from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
 COPY = f"{OWN}copy"  # recorded by the target: of which store it is, and which parts it has for which

@@ -19,13 +19,13 @@ from aggr.groups.groups import Groups
 from aggr.tables.by_key import check_rows
 from aggr.tables.state_plan import StateColumn, holder, plan
 from tiltframe.frame import INSTANT, START, TiltFrame
+from tiltframe.ranges import EVER, first_whole
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
+from tiltframe.store.log.records import expired_before, known_from
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.manifest import Manifest, check_levels, check_states_names
-from tiltframe.store.merging import pieces_of, write_merged
-from tiltframe.store.ranges import EVER, first_whole
-from tiltframe.store.recorded import expired_before, known_from
+from tiltframe.store.query.merging import pieces_of, write_merged
 from windows import TimeWindow
 
 

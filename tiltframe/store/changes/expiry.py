@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
+from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import EXPIRED, Backend
 from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.log.manifest import Manifest, horizon_of
+from tiltframe.store.log.records import expired_before, held_from
 from tiltframe.store.log.run import Attempt
-from tiltframe.store.manifest import Manifest, horizon_of
-from tiltframe.store.merging import pieces_of, write_without
-from tiltframe.store.ranges import EVER
-from tiltframe.store.recorded import expired_before, held_from
+from tiltframe.store.query.merging import pieces_of, write_without
 
 
 def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Snapshot
-from tiltframe.store.errors import OtherFrame
+from tiltframe.store.log.errors import OtherFrame
+from tiltframe.store.log.manifest import Manifest, generation_in
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.manifest import Manifest, generation_in
 
 Result = TypeVar("Result")
 
@@ -18,7 +18,7 @@ def run_on_frame(
 ) -> Result:
     """Run a transaction as `run` does; raises `OtherFrame` if the frame has evolved.
 
-    Its snapshots have the named records, and those about expiry and added states (`tiltframe.store.recorded`).
+    Its snapshots have the named records, and those about expiry and added states (`tiltframe.store.log.records`).
     """
 
     def checked_attempt(transaction: Attempt) -> Result:

@@ -17,16 +17,16 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import Range, align_outward, as_text, inside, range_text
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
-from tiltframe.store.changes.append import check_unchanged
+from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.errors import CommitConflict
+from tiltframe.store.log.errors import CommitConflict
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import expired_before, held_from, known_from
 from tiltframe.store.log.run import Attempt
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import pieces_of, write_merged, write_without
-from tiltframe.store.ranges import Range, align_outward, as_text, inside, range_text
-from tiltframe.store.recorded import expired_before, held_from, known_from
+from tiltframe.store.query.merging import pieces_of, write_merged, write_without
 
 
 @dataclass(frozen=True)

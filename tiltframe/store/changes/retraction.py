@@ -18,12 +18,12 @@ from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import EXPIRED, Part
-from tiltframe.store.changes.append import Commit, Digest, by_level, negated, read_receipts
+from tiltframe.store.changes.commit import Commit, Digest, by_level, negated, read_receipts
+from tiltframe.store.log.records import held_from
 from tiltframe.store.log.run import Attempt
-from tiltframe.store.merging import by_windows, pieces_of
-from tiltframe.store.ranges import EVER, Range, as_text, inside
-from tiltframe.store.recorded import held_from
+from tiltframe.store.query.merging import by_windows, pieces_of
 from windows import TimeWindow
 
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from tiltframe.store.errors import CommitConflict, Conflict, MissingStore
+from tiltframe.store.log.errors import CommitConflict, Conflict, MissingStore
 from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiltframe.store.ranges import Range
+from tiltframe.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Snapshot:
     version : int
         Grows with every commit.
     manifest : dict
-        As JSON; `tiltframe.store.manifest.Manifest.from_dict` reads it.
+        As JSON; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
     parts : tuple of Part
         All readable parts, of all levels.
     records : name -> Record

@@ -2,7 +2,7 @@
 
 It is committed if the store has not changed since in anything that it depends on: the manifest, the parts that it
 removes, the records that it read or replaces, and the parts in the ranges that it read. Otherwise a backend refuses it
-with `tiltframe.store.errors.Conflict`, and it is derived again from a new snapshot. (After the conflict checker of
+with `tiltframe.store.log.errors.Conflict`, and it is derived again from a new snapshot. (After the conflict checker of
 Delta Lake.)
 
 Appends commute with rewriting, because reading merges. So a rewrite that stays right if rows are added to its windows
@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tiltframe.ranges import Range
 from tiltframe.store.log.snapshot import Part, Snapshot
-from tiltframe.store.ranges import Range
 
 
 class Transaction:

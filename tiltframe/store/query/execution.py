@@ -16,18 +16,18 @@ import pyarrow as pa
 
 from tiltframe.frame import START
 from tiltframe.level_chain import labelled
+from tiltframe.ranges import EVER, Range, align_outward, as_text, common, first_whole
 from tiltframe.store.backends.protocol import Backend, Snapshot
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import held_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
+from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
 from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united
-from tiltframe.store.query.time_range import closed, read_moment, read_time_range
-from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
-from tiltframe.store.recorded import held_from, known_from, snapshot_of
+from tiltframe.time_range import closed, read_moment, read_time_range
 from windows import TimeWindow
 
 

@@ -23,7 +23,7 @@ from tiltframe.names import FILLED
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united
-from tiltframe.store.query.time_range import closed
+from tiltframe.time_range import closed
 from windows.timezone import Instants
 
 Rows = NDArray[np.intp]

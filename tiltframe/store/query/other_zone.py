@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltframe.store.ranges import EVER, Range, as_text
+from tiltframe.ranges import EVER, Range, as_text
 from windows import TimeWindow
 from windows.contract import check_nested
 from windows.timezone import Instants, clock

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import PartRanges
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.query.execution import (
     finished,
     missing_in,
@@ -28,11 +29,10 @@ from tiltframe.store.query.execution import (
     states_of,
     warn_of_missing,
 )
+from tiltframe.store.query.merging import PartRanges
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import present
-from tiltframe.store.ranges import EVER, Range
-from tiltframe.store.recorded import snapshot_of
 from windows import TimeWindow
 
 

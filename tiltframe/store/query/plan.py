@@ -16,11 +16,11 @@ from aggr.duration import read_length
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
+from tiltframe.ranges import EVER, Range
 from tiltframe.store.query.lookup import Lookup
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.ranges import EVER, Range
+from tiltframe.time_range import read_time_range
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name

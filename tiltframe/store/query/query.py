@@ -13,7 +13,7 @@ from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
 from tiltframe.store.query.lookup import Lookup, checked_lookups, described_lookup
-from tiltframe.store.query.time_range import check_time_range, moment_text, range_text
+from tiltframe.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
 
 P = ParamSpec("P")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tiltframe.frame import TiltFrame
+from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.log.records import held_from
 from tiltframe.store.query.other_zone import is_made_of
-from tiltframe.store.query.time_range import closed
-from tiltframe.store.ranges import EVER, Range
-from tiltframe.store.recorded import held_from
+from tiltframe.time_range import closed
 from windows import TimeWindow, read_window
 
 _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # than any level, as a calendar has them

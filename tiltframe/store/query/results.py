@@ -22,10 +22,10 @@ from aggr.tables.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
 from tiltframe.names import PARTIAL
+from tiltframe.ranges import Range
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.ranges import Range
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 

@@ -36,6 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit
@@ -66,9 +67,8 @@ from tiltframe.store.backends.key_bounds import key_bounds
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.stored_types import stored_schema
-from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.ranges import Range
+from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
+from tiltframe.store.log.manifest import Manifest
 from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 

@@ -23,15 +23,15 @@ from pyarrow import fs
 from aggr.arrow.normalize import one_array
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
 from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import cast, stored, stored_schema
-from tiltframe.store.errors import DamagedStore
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.ranges import Range
+from tiltframe.store.log.errors import DamagedStore
+from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
 
 _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")

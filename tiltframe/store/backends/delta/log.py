@@ -21,7 +21,7 @@ from tiltframe.names import BUCKET, LEVEL, RECORD
 from tiltframe.store.backends.delta.process import forked_error
 from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.errors import DamagedStore, UnreachableStore
+from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
 _LONGEST = 150  # characters of a line: Delta Lake quotes whole schemas
 _TRACE = re.compile(r"at \./|[0-9]+: ")

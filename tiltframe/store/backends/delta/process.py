@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tiltframe.store.errors import StoreError
+from tiltframe.store.log.errors import StoreError
 
 _STARTED_IN: list[int] = []  # the process in which deltalake started its threads
 

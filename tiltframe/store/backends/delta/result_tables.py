@@ -16,12 +16,12 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from aggr.arrow.normalize import one_array
 from tiltframe.frame import START
 from tiltframe.level_chain import instants_of
+from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.delta.files import data_files
 from tiltframe.store.backends.delta.vacuum import vacuum_table
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.backends.stored_types import stored, stored_schema
-from tiltframe.store.errors import Conflict
-from tiltframe.store.ranges import Range, inside
+from tiltframe.store.log.errors import Conflict
 
 _MADE_FROM = "tiltframe"
 

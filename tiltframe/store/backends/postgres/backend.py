@@ -20,6 +20,7 @@ from aggr.arrow.normalize import one_array
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
+from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.key_bounds import KeyBound, key_bounds
 from tiltframe.store.backends.postgres import result_tables
@@ -33,9 +34,8 @@ from tiltframe.store.backends.sql.conditions import bound_conditions
 from tiltframe.store.backends.sql.literals import moment, numbers, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
 from tiltframe.store.backends.stored_types import cast, stored, stored_schema
-from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
-from tiltframe.store.manifest import check_name
-from tiltframe.store.ranges import Range
+from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
+from tiltframe.store.log.manifest import check_name
 from windows import TimeWindow
 
 PartRanges: TypeAlias = Sequence[tuple[Part, Range]]

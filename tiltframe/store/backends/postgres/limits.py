@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from aggr.arrow.normalize import one_array
 from tiltframe.frame import END
 from tiltframe.names import LEVEL
-from tiltframe.store.errors import StoreError
+from tiltframe.store.log.errors import StoreError
 
 PART = "_part"
 _TAKEN = (LEVEL, END, PART)

@@ -11,12 +11,12 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import PARTIAL
+from tiltframe.ranges import Range
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.sql.literals import listed, moment, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, sql_type
 from tiltframe.store.backends.stored_types import stored, stored_type
-from tiltframe.store.errors import Conflict, StoreError
-from tiltframe.store.ranges import Range
+from tiltframe.store.log.errors import Conflict, StoreError
 
 _INCOMING = "tiltframe_incoming_flat"
 _NAMES = (

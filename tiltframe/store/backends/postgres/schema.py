@@ -28,8 +28,8 @@ from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.sql.literals import quoted
 from tiltframe.store.backends.sql.state_columns import flat_schema, sql_type
 from tiltframe.store.backends.stored_types import stored_schema
-from tiltframe.store.errors import DamagedStore, StoreError
-from tiltframe.store.manifest import FORMAT, schemas_in
+from tiltframe.store.log.errors import DamagedStore, StoreError
+from tiltframe.store.log.manifest import FORMAT, schemas_in
 
 _OLDEST = 150_000  # the oldest that is tested
 _REGISTRY = (

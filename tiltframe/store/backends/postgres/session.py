@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aggr.extras import MissingExtra
 from tiltframe.store.backends.postgres.address import secrets, shown
-from tiltframe.store.errors import Conflict, StoreError, UnreachableStore
+from tiltframe.store.log.errors import Conflict, StoreError, UnreachableStore
 
 _RETRY = ("40001", "40P01")  # serialization failure, deadlock: nothing was written
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.arrow.normalize import one_array
-from tiltframe.store.errors import StoreError
+from tiltframe.store.log.errors import StoreError
 
 _LONGEST = 63  # bytes of an identifier; PostgreSQL cuts off the rest without a word
 

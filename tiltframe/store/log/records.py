@@ -13,12 +13,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aggr.arguments import checked_mapping, is_name, shown
-from tiltframe.store.backends.protocol import EXPIRED, KNOWN, OWN, Backend, Snapshot
-from tiltframe.store.errors import MissingStore
-from tiltframe.store.ranges import EVER
+from tiltframe.ranges import EVER
+from tiltframe.store.log.errors import MissingStore
+from tiltframe.store.log.run import Log
+from tiltframe.store.log.snapshot import Snapshot
+
+OWN = "tiltframe:"  # recorded names that begin so are the store's own
+KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
+EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unchanged: of two at once, one is refused
 
 
-def snapshot_of(backend: Backend, recorded: Iterable[str] = ()) -> Snapshot:
+def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
     """Look at a store that is there, and at what is recorded under names; raises `MissingStore` if there is none."""
     snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
     if snapshot is None:

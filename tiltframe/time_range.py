@@ -21,7 +21,7 @@ import numpy as np
 from aggr.arguments import shown
 from aggr.duration import LENGTH, MONTHS, number_and_unit, read_duration
 from aggr.iso8601 import read_time
-from tiltframe.store.ranges import EVER, Range, as_text
+from tiltframe.ranges import EVER, Range, as_text
 from windows import check_timezone, window
 from windows.timezone import clock
 

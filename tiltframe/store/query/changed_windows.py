@@ -19,13 +19,13 @@ from aggr.tables.by_key import key_column, merge_by
 from tiltframe.frame import INSTANT
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.names import END, LEVEL, START
+from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
-from tiltframe.store.errors import Conflict
+from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.merging import PartRanges, by_windows, pieces_of
-from tiltframe.store.ranges import EVER
-from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from windows import TimeWindow
 
 

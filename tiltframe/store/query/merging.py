@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from tiltframe.level_chain import merge_level
+from tiltframe.ranges import EVER, Range, common, minus
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.ranges import EVER, Range, common, minus
+from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]

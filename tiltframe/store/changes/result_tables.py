@@ -15,17 +15,17 @@ from aggr.tables.flat_results import flattened
 from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
+from tiltframe.ranges import LAST, Range, union
 from tiltframe.store.backends.protocol import Backend, ResultTables
 from tiltframe.store.changes.on_frame import check_frame
-from tiltframe.store.errors import StoreError
+from tiltframe.store.log.errors import StoreError
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.manifest import Manifest
 from tiltframe.store.query.execution import query_schema, read
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
-from tiltframe.store.ranges import LAST, Range, union
-from tiltframe.store.recorded import snapshot_of
 
 _OPEN = "open"  # in place of a part's name: the windows that were not over
 _FRAME = "frame"  # in place of a part's name: the generation of the frame, where it has evolved

@@ -23,10 +23,10 @@ from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Snapshot, Transaction
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.log.errors import CommitConflict, OtherFrame
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.recorded import snapshot_of
 from windows import TimeWindow
 
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one

@@ -17,8 +17,8 @@ import pyarrow as pa
 from aggr import UnknownFunction
 from aggr.arguments import checked_mapping, shown
 from tiltframe.frame import START, TiltFrame
-from tiltframe.store.errors import DamagedStore, OtherFrame, StoreError
-from tiltframe.store.ranges import FIRST
+from tiltframe.ranges import FIRST
+from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
 FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
