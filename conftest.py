@@ -32,25 +32,25 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the pages that take as long as tests that are marked so, and what asks for a session of Spark."""
+    """Mark long pages and tests that need a session of Spark, and reduce parametrized tests to ``--few`` parameters."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.path.name in LONG_PAGES:
             item.add_marker(pytest.mark.long)
     yield  # -m leaves tests out
-    if most := config.getoption("--few"):
+    if limit := config.getoption("--few"):
         by_function = defaultdict(list)
         for item in items:
             by_function[item.nodeid.split("[")[0]].append(item)
-        chosen = {item for same in by_function.values() for item in same[:: -(-len(same) // most)]}
+        chosen = {item for same in by_function.values() for item in same[:: -(-len(same) // limit)]}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
 
 
 @pytest.fixture(scope="session")
 def spark():
-    """One classic session for all tests that need no process of their own."""
+    """Return the classic session that tests share unless they need a separate process."""
     from tests import engines
 
     with engines.session("classic") as session:

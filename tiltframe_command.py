@@ -1,4 +1,4 @@
-"""The command ``tiltframe``, where it is installed: next to the packages, so that Ctrl-C ends their import as well."""
+"""The installed command ``tiltframe``. It is outside of the packages so that Ctrl-C also stops their import."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import suppress
 
 def main() -> None:
     """Import the command line, and run it."""
-    gc.set_threshold(50_000)  # what is imported stays: looking through it again and again is a tenth of a start
+    gc.set_threshold(50_000)  # imported objects live forever; repeated collections of them take a tenth of the start
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)  # an exception within an import is a traceback, or is lost there
-    with suppress(ImportError):  # which the command tells
+        signal.signal(signal.SIGINT, _end)  # KeyboardInterrupt during an import would print a traceback, or be lost
+    with suppress(ImportError):  # `tiltframe.command` reports a missing module
         import tiltframe.cli  # noqa: F401
     from tiltframe.command import main as run
 

@@ -68,7 +68,7 @@ def must_hold(figures: Any) -> Lines:
 def exactness(figures: Any) -> Lines:
     """Say how many digits are right, of each engine the worst."""
     engines = figures["digits"]
-    yield "Digits that are right, of the worst pair of columns; *all*: each is the nearest double to what is exact."
+    yield "Correct digits of the worst pair of columns; *all*: each result is the double nearest to the exact value."
     yield ""
     functions = list(next(iter(engines["tiltframe"].values())))
     cases = [(name, function) for name in engines["tiltframe"] for function in functions]
@@ -231,7 +231,7 @@ def mutants(figures: Any) -> Lines:
     yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast"
     yield "tests of the file notice most changes, more tests some others. Survivors were looked at: a new test kills"
     yield "them, or none can, for they do the same, or it takes more time alone; the file of figures says why. Scores"
-    yield "are of those that a test can kill; another seed draws others."
+    yield "count only mutants that a test can kill; another seed draws others."
     yield ""
     rows = []
     for part in [*dict.fromkeys(of["part"] for of in files), "all"]:
@@ -273,7 +273,7 @@ def page() -> str:
         "# Report",
         "",
         "The claims, as measured. `make report` measures again and writes this page; each section names the",
-        "command and the file of its figures. What they mean, and what was tried, is in [Figures](benchmarks.md).",
+        "command and the file of its figures. [Figures](benchmarks.md) explains them.",
         "",
     ]
     for claim in CLAIMS:

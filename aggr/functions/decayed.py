@@ -271,7 +271,7 @@ class DecayedAvg(DecayedSum):
 
 @dataclass(frozen=True)
 class DecayedCount(DecayedSum):
-    """Count rows, each of which counts half as much for each half-life that has passed since; see `decayed_sum`.
+    """Count rows, with weights that halve in each half-life after the row; see `decayed_sum`.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of buckets, of which the coarsest stays; the identity is the finest."""
+    """The scale of buckets; the coarsest scale is kept; the identity is the finest."""
 
     finest: int
 
@@ -104,7 +104,7 @@ class Exponential(SignedSketch):
     earlier_versions = frozenset({1})
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null if there are no values"
-    guarantee = "quantiles within the relative error of the scale that is told; the rest exact"
+    guarantee = "quantiles within the relative error of the reported scale; other fields exact"
     merges_by_field = False
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 

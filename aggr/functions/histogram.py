@@ -65,7 +65,7 @@ class Histogram(Function):
     version = 2  # version 1 compared decimals and float32 with the exact doubles of the edges
     earlier_versions = frozenset({1})
     takes = NUMBERS
-    keeps = "a count for each pair of neighbouring edges, of what is below and above them, and of NaN"
+    keeps = "a count for each pair of neighbouring edges, for the values below and above them, and for NaN"
     returns = "counts, a list; below, above and nan, all int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True

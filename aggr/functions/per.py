@@ -82,7 +82,7 @@ class Per(Function):
     takes = ORDERED
     keeps = "each key, and the states of its rows"
     returns = "share, of all keys; entries, a list of key and results in the order of keys"
-    guarantee = "that of each function, up to max keys; beyond, for a sample of the keys, whose share is told"
+    guarantee = "that of each function, up to max keys; beyond, that of a sample of the keys, whose share is reported"
     inputs = ("key",)
     takes_weights = True
     state_parameters: ClassVar = {"of": pa.string(), "max": pa.int32(), "beyond": pa.string()}
