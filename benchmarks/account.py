@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.shapes import Shape
 
-RUNS = 3  # the last is told of: the others start workers and compile
+RUNS = 3  # the last is reported: earlier runs start workers and compile
 PYTHON = "data sent to Python workers", "data returned from Python workers"
 
 
@@ -28,13 +28,13 @@ PYTHON = "data sent to Python workers", "data returned from Python workers"
 @click.option("--rows", default=20_000_000, help="How many rows, in 36,000 finest windows.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
 def main(rows: int, out: Path | None) -> None:
-    """Run files to answers of four levels and nine functions, and tell what each stage's tasks took."""
-    from benchmarks.shapes import TEXTS, WHOLE
+    """Run files to answers of four levels and nine functions, and print the seconds of each stage and of its tasks."""
+    from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
-    stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, WHOLE)}
-    for name, told in stages.items():
+    stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
+    for name, stages_of_shape in stages.items():
         click.echo(name)
-        for stage in told:
+        for stage in stages_of_shape:
             seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
             more = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
             click.echo(f"  {stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {more}")
@@ -70,7 +70,7 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tell of the stages of the last query in an event log: their seconds, those of each task, and what was moved."""
+    """Return the stages of the last query in an event log: seconds, seconds of each task, and bytes moved."""
     queries: dict[str, list[int]] = defaultdict(list)  # adaptive execution runs a job for each stage
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)
@@ -81,23 +81,23 @@ def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         elif event["Event"] == "SparkListenerStageCompleted":
             stages[event["Stage Info"]["Stage ID"]] = event["Stage Info"]
         elif event["Event"] == "SparkListenerTaskEnd":
-            info, metrics, of = event["Task Info"], event.get("Task Metrics") or {}, event["Stage ID"]
-            tasks[of].append((info["Finish Time"] - info["Launch Time"]) / 1000)
-            moved[of]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
-            moved[of]["shuffle read"] += sum(
+            info, metrics, stage = event["Task Info"], event.get("Task Metrics") or {}, event["Stage ID"]
+            tasks[stage].append((info["Finish Time"] - info["Launch Time"]) / 1000)
+            moved[stage]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+            moved[stage]["shuffle read"] += sum(
                 metrics["Shuffle Read Metrics"][f"{where} Bytes Read"] for where in ("Remote", "Local")
             )
-            for told in info["Accumulables"]:
-                if told.get("Name") in PYTHON:
-                    moved[of][told["Name"]] += int(told["Update"])
+            for accumulable in info["Accumulables"]:
+                if accumulable.get("Name") in PYTHON:
+                    moved[stage][accumulable["Name"]] += int(accumulable["Update"])
     return [
         {
             "name": f"stage {number}",
-            "seconds": (stages[of]["Completion Time"] - stages[of]["Submission Time"]) / 1000,
-            "task seconds": sorted(tasks[of]),
-            "bytes": dict(moved[of]),
+            "seconds": (stages[stage]["Completion Time"] - stages[stage]["Submission Time"]) / 1000,
+            "task seconds": sorted(tasks[stage]),
+            "bytes": dict(moved[stage]),
         }
-        for number, of in enumerate(sorted({of for of in list(queries.values())[-1] if of in stages}))
+        for number, stage in enumerate(sorted({stage for stage in list(queries.values())[-1] if stage in stages}))
     ]
 
 

@@ -28,13 +28,15 @@ class Errors:
 
 def accuracy(rows: int) -> list[Errors]:
     """Sketch samples of each distribution in every way, hold each to its promise, and keep its worst errors."""
-    found = []
+    errors_by_case = []
     for distribution in DISTRIBUTIONS:
-        taken = [_errors(samples.draw(distribution, rows, seed=11 + i)) for i in range(SAMPLES)]
-        for what, who in taken[0]:
-            worst = tuple(max(errors) for errors in zip(*(sample[what, who] for sample in taken), strict=True))
-            found.append(Errors(what, who, distribution, worst))
-    return found
+        errors_by_sample = [_errors(samples.draw(distribution, rows, seed=11 + i)) for i in range(SAMPLES)]
+        for what, who in errors_by_sample[0]:
+            worst = tuple(
+                max(errors) for errors in zip(*(sample[what, who] for sample in errors_by_sample), strict=True)
+            )
+            errors_by_case.append(Errors(what, who, distribution, worst))
+    return errors_by_case
 
 
 def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
@@ -42,7 +44,7 @@ def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
     ordered = np.sort(values)
     true = samples.true_quantiles(ordered, EXTREME_QUANTILES)
     estimates: dict[tuple[str, str], tuple[Promise, list[float]]] = {}
-    for sketch in (sketches.dds(), sketches.hdr(), *sketches.others()):
+    for sketch in (sketches.dds(), sketches.hdr(), *sketches.other_sketches()):
         answer = sketch.quantiles(sketch.build(values), EXTREME_QUANTILES)
         estimates[sketch.name, sketch.package] = sketch.promise, answer
     table = pa.table({"g": np.zeros(len(values), np.int64), "x": values})
@@ -50,16 +52,16 @@ def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
         for name, promise in engine.sketches.items():
             estimates[name, engine.name] = promise, engines.answers(engine.ask(name, grouped=False))[0]
     for (what, who), (promise, answer) in estimates.items():
-        checks.promised(f"{what} of {who}", promise, answer, ordered, EXTREME_QUANTILES)
+        checks.promised(f"{what} of {who}", promise, answer, ordered, quantiles=EXTREME_QUANTILES)
     return {way: samples.relative_errors(answer, true) for way, (_, answer) in estimates.items()}
 
 
-def show_accuracy(found: Sequence[Errors], rows: int) -> None:
+def show_accuracy(accuracies: Sequence[Errors], rows: int) -> None:
     """Print the worst error of each way and quantile over the distributions."""
     columns = ["", "by", *(f"q = {q}" for q in EXTREME_QUANTILES)]
     table = heading(f"Worst relative error over {', '.join(DISTRIBUTIONS)}; {SAMPLES} × {rows:,} rows each", columns)
-    for what, who in dict.fromkeys((e.what, e.who) for e in found):
-        of = [e.errors for e in found if (e.what, e.who) == (what, who)]
-        worst = [max(errors) for errors in zip(*of, strict=True)]
+    for what, who in dict.fromkeys((e.what, e.who) for e in accuracies):
+        errors_of_sketch = [e.errors for e in accuracies if (e.what, e.who) == (what, who)]
+        worst = [max(errors) for errors in zip(*errors_of_sketch, strict=True)]
         table.add_row(what, who, *("exact" if w == 0 else f"{w:.2%}" for w in worst), style="bold" * (what == "dds"))
     show(table)

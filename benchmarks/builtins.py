@@ -35,12 +35,12 @@ FROM_FILES, FROM_ROWS, SPARK = "su.aggregate of files", "su.group_by of a DataFr
 
 @dataclass(frozen=True)
 class Rival:
-    """What Spark's built-ins take for what one of our functions takes, and the most that ours may be of it."""
+    """Spark's counterpart of one of our functions. ``limit`` is the largest allowed ratio of our time to Spark's."""
 
     ours: aggr.Measure
     name: str
     columns: Sequence[Column]
-    most: float
+    limit: float
 
 
 def rivals() -> list[Rival]:
@@ -98,20 +98,20 @@ def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dic
 def main(quick: bool, out: Path | None) -> None:
     """Compare with Spark's built-ins; exit status 1 if something that must hold does not."""
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 7)
-    lines, found = [], []
+    lines, figures = [], []
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         write_rows(Path(folder), rows)
         for rival in rivals():
             seconds = measured(spark, folder, rival, rounds)
             label = f"{rival.ours.function.name} / {rival.name}, {GROUPS:,} groups"
-            line = MustHold(label, rival.most, seconds[FROM_FILES] / seconds[SPARK])
+            line = MustHold(label, rival.limit, seconds[FROM_FILES] / seconds[SPARK])
             lines.append(line)
-            found.append({**asdict(line), "seconds": seconds})
+            figures.append({**asdict(line), "seconds": seconds})
     show_must_hold(lines)
-    for each in found:
-        click.echo(f"{each['what']}: " + ", ".join(f"{who} {took:.2f} s" for who, took in each["seconds"].items()))
+    for figure in figures:
+        click.echo(f"{figure['what']}: " + ", ".join(f"{who} {took:.2f} s" for who, took in figure["seconds"].items()))
     if out is not None:
-        about = {**circumstances(("pyspark", "pyarrow", "numba")), "rows": rows, "must hold": found}
+        about = {**circumstances(("pyspark", "pyarrow", "numba")), "rows": rows, "must hold": figures}
         out.write_text(json.dumps(about, indent=1) + "\n")
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 

@@ -1,4 +1,4 @@
-"""Statistics by fractions, rounded once: what is right."""
+"""Exact statistics: computed with fractions and rounded once."""
 
 from __future__ import annotations
 

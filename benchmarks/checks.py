@@ -18,18 +18,18 @@ CHECKED_GROUPS = 20
 SCALE = 60  # values are taken as multiples of 2^-60
 
 
-def simple(given: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) -> None:
+def simple(answers: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) -> None:
     """Compare the seven with exact answers: ours must be them, correctly rounded; others come close."""
-    wanted = [exact(values) for values in arrays[:CHECKED_GROUPS]]
-    for who, table in given:
+    expected = [exact(values) for values in arrays[:CHECKED_GROUPS]]
+    for library, table in answers:
         got = engines.answers(table)
         if len(got) != len(arrays):
-            raise AssertionError(f"{who} gives {len(got)} groups instead of {len(arrays)}")
-        for g, truths in enumerate(wanted):
+            raise AssertionError(f"{library} gives {len(got)} groups instead of {len(arrays)}")
+        for g, truths in enumerate(expected):
             for question, answer, true in zip(SEVEN, got[g], truths, strict=True):
-                strictly = who == engines.Ours.name or question in ("count", "min", "max")
+                strictly = library == engines.Ours.name or question in ("count", "min", "max")
                 if not (answer == true if strictly else math.isclose(answer, true, rel_tol=1e-9)):
-                    raise AssertionError(f"{who}: {question} of group {g} is {answer!r}, not {true!r}")
+                    raise AssertionError(f"{library}: {question} of group {g} is {answer!r}, not {true!r}")
 
 
 def exact(x: Floats) -> list[float]:
@@ -37,9 +37,9 @@ def exact(x: Floats) -> list[float]:
     scaled = np.ldexp(x, SCALE)
     if (scaled != np.rint(scaled)).any():
         raise AssertionError(f"values too fine to be checked as multiples of 2^-{SCALE}")
-    whole = [int(value) for value in scaled.tolist()]
-    n, total = len(whole), Fraction(sum(whole), 2**SCALE)
-    squares = Fraction(sum(value * value for value in whole), 4**SCALE)
+    scaled_integers = [int(value) for value in scaled.tolist()]
+    n, total = len(scaled_integers), Fraction(sum(scaled_integers), 2**SCALE)
+    squares = Fraction(sum(value * value for value in scaled_integers), 4**SCALE)
     variance = (squares - total * total / n) / (n - 1)
     return [n, float(x.min()), float(x.max()), float(total), float(total / n), float(variance), root(variance)]
 
@@ -53,32 +53,34 @@ def root(square: Fraction) -> float:
     return float(Fraction(math.isqrt((square.numerator << 400) // square.denominator), 1 << 200))
 
 
-def quantiles(who: str, promise: Promise, table: pa.Table, arrays: Sequence[Floats]) -> None:
+def quantiles(library: str, promise: Promise, table: pa.Table, arrays: Sequence[Floats]) -> None:
     """Hold the answer of an engine to its promise, in some groups."""
     got = engines.answers(table)
     for g, values in enumerate(arrays[:CHECKED_GROUPS]):
-        promised(f"{who}, group {g}", promise, got[g], np.sort(values))
+        promised(f"{library}, group {g}", promise, got[g], np.sort(values))
 
 
 def promised(
-    who: str, promise: Promise, estimates: Sequence[float], ordered: Floats, asked: Sequence[float] = QUANTILES
+    library: str, promise: Promise, estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float] = QUANTILES
 ) -> None:
     """Hold estimates to a promise: of relative error in value, or of error in rank, there with two rows to spare."""
     if promise.relative is None:
-        errors = samples.rank_errors(estimates, ordered, asked)
+        errors = samples.rank_errors(estimates, ordered, quantiles)
         allowed = (promise.rank or 0.0) + 2 / len(ordered)
     else:
-        errors = value_errors(estimates, ordered, asked, promise.neighbours)
+        errors = value_errors(estimates, ordered, quantiles, promise.neighbours)
         allowed = promise.relative * (1 + 1e-9) + promise.absolute / float(ordered[len(ordered) // 2])
     if max(errors) > allowed:
-        raise AssertionError(f"{who}: {list(estimates)} is off by {max(errors):.3g}, more than {allowed:.3g}")
+        raise AssertionError(f"{library}: {list(estimates)} is off by {max(errors):.3g}, more than {allowed:.3g}")
 
 
-def value_errors(estimates: Sequence[float], ordered: Floats, asked: Sequence[float], neighbours: int) -> list[float]:
-    """Divide each estimate's distance from the true quantile by that; with neighbours, from the nearest of those."""
+def value_errors(
+    estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float], neighbours: int
+) -> list[float]:
+    """Return the relative error of each estimate, to the nearest of the true quantile and its neighbours."""
     last = len(ordered) - 1
     errors = []
-    for estimate, q in zip(estimates, asked, strict=True):
+    for estimate, q in zip(estimates, quantiles, strict=True):
         rank = math.floor(q * last)
         near = ordered[max(0, rank - neighbours) : rank + neighbours + 1]
         errors.append(float((np.abs(estimate - near) / np.abs(near)).min()))

@@ -47,8 +47,8 @@ def ask(names: str | None, cache: str) -> tuple[float, float, float]:
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     command = [sys.executable, "-c", script]
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    imported, answered = map(float, said.split())
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    imported, answered = map(float, output.split())
     return imported, answered, os.times().elapsed - begun
 
 
@@ -69,14 +69,14 @@ def measure(rounds: int) -> None:
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as cache:
                 cold.append(ask(names, cache)[2])
-                imported, answered, whole = ask(names, cache)
-            warm.append(whole)
+                imported, answered, total = ask(names, cache)
+            warm.append(total)
             imports.append(imported)
             rollups.append(answered)
         first, again = statistics.median(cold), statistics.median(warm)
         limit = f", at most {MAY_TAKE[case]}" if case in MAY_TAKE else ""
         print(
-            f"{case:12} cold {first:5.2f} s{limit}; warm {again:5.2f} s ({first / again:.1f} ×), of which "
+            f"{case:12} cold {first:5.2f} s{limit}; warm {again:5.2f} s ({first / again:.1f} ×): "
             f"import {statistics.median(imports):.2f} (at most {WARM_MAY_TAKE['import aggr']}) and rollup with results "
             f"{statistics.median(rollups):.2f} (at most {WARM_MAY_TAKE['rollup']})"
         )

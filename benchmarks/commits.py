@@ -31,12 +31,12 @@ def states(commit: int) -> pa.Table:
 def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
     """Return the processor's and the clock's median milliseconds of a commit."""
     store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
-    taken = []
+    times = []
     for number, table in enumerate(tables):
         begun = time.process_time(), time.perf_counter()
         assert store.append(table, "benchmark", number)
-        taken.append((time.process_time() - begun[0], time.perf_counter() - begun[1]))
-    processor, clock = (1e3 * statistics.median(each) for each in zip(*taken[WARM:], strict=True))
+        times.append((time.process_time() - begun[0], time.perf_counter() - begun[1]))
+    processor, clock = (1e3 * statistics.median(column) for column in zip(*times[WARM:], strict=True))
     return processor, clock
 
 
@@ -63,8 +63,9 @@ def main() -> None:
     places = [os.getcwd(), os.path.abspath(sys.argv[1])]
     rounds = [[measured_in(place) for place in places] for _ in range(ROUNDS)]
     for at, what in enumerate(("of the processor", "of the clock")):
-        here, there = (statistics.median(each[place][at] for each in rounds) for place in (0, 1))
-        print(f"a commit at four levels: {here:.1f} ms {what}, there {there:.1f} ms: {there / here:.2f} times as fast")
+        here, elsewhere = (statistics.median(one_round[place][at] for one_round in rounds) for place in (0, 1))
+        ratio = f"{elsewhere / here:.2f} times as fast"
+        print(f"a commit at four levels: {here:.1f} ms {what}, {elsewhere:.1f} ms in the other checkout: {ratio}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Conservation: what it costs that every job compares what came out of its shuffle with what its tasks sent.
+"""Conservation: the cost of comparing the output of each shuffle with the rows that its tasks sent.
 
 python -m benchmarks.conservation [--quick] [--out FILE]
 
@@ -32,7 +32,7 @@ from spark_udaf.plan.scan import scan_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CORES, MOST = 2, 0.02
+CORES, HIGHEST_SHARE = 2, 0.02
 
 
 def spent(folder: str, seconds: float) -> None:
@@ -66,7 +66,7 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) 
 
 
 class TimedReceived(conservation.Received):
-    """What comes into a partition; notes the seconds of each comparison."""
+    """The input of a partition; writes down the seconds of each comparison."""
 
     folder = ""
 
@@ -78,7 +78,7 @@ class TimedReceived(conservation.Received):
 
 def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
     """Return of each job the greatest share that receipts and comparisons have of its cores' time."""
-    found = dict.fromkeys(jobs, 0.0)
+    share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
         for name, job in jobs.items():
             begun = time.perf_counter()
@@ -90,8 +90,8 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
             for note in notes:
                 note.unlink()
             if number:  # the first round warms up
-                found[name] = max(found[name], share)
-    return found
+                share_of_job[name] = max(share_of_job[name], share)
+    return share_of_job
 
 
 @click.command()
@@ -100,21 +100,24 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
 def main(quick: bool, out: Path | None) -> None:
     """Measure; exit status 1 if the cost is above what it may be."""
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
-    with tempfile.TemporaryDirectory() as made, session() as spark:
-        place, notes = Path(made), Path(made) / "notes"
+    with tempfile.TemporaryDirectory() as folder_name, session() as spark:
+        place, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
-        for module in (two_phase, this):  # tasks get them as they are here, with what is timed in its place
+        for module in (two_phase, this):  # tasks receive these modules with the timed functions
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
         vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
-            write_rows(place / name, rows, 36_000, TEXTS, in_order)
+            write_rows(place / name, rows, groups=36_000, data=TEXTS, in_order=in_order)
             jobs[name] = partial(rolled_up, scan_parquet(spark, place / name))
         files = growth.files(place, rows // 2, rows // 20)
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
-        found = shares(jobs, notes, rounds)
-    lines = [MustHold(f"receipts and comparisons / all, {name}", MOST, share) for name, share in found.items()]
+        share_of_job = shares(jobs, notes, rounds)
+    lines = [
+        MustHold(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
+        for name, share in share_of_job.items()
+    ]
     show_must_hold(lines)
     if out is not None:
         figures = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "must_hold": [asdict(line) for line in lines]}

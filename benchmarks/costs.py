@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Cost:
-    """What ``who`` takes for ``what`` in a ``case``: ``ns`` nanoseconds a row or a state."""
+    """The nanoseconds per row or state of an operation, for a library and a case."""
 
     what: str
     who: str
@@ -40,7 +40,7 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
 
 
 def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
-    """Print a line per thing and a column per who, each with its ratio to ``base``."""
+    """Print a line per operation and a column per library, each with its ratio to ``base``."""
     whos = list(dict.fromkeys(cost.who for cost in costs))
     table = heading(title, ["", *whos])
     for what, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
@@ -55,7 +55,7 @@ def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
 
 
 def heading(title: str, columns: Sequence[str]) -> Table:
-    """Make an empty table; columns without a name, and those that say by whom, hold text, the others numbers."""
+    """Return an empty table. Unnamed columns and the column ``by`` contain text, the others numbers."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in ("", "by") else "right")

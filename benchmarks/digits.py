@@ -2,7 +2,7 @@
 
 python -m benchmarks.digits [--out benchmarks/results/digits.json]
 
-Each pair of columns of a set is asked for; the worst is told, as NIST does: the logarithm of the relative error, or
+Each pair of columns of a set is computed. The worst is reported as NIST does: the logarithm of the relative error, or
 "all" if every result is the double nearest to what fractions give.
 """
 
@@ -71,27 +71,27 @@ def tiltframe(rows: Sequence[Pair]) -> Results:
     """Ask ours."""
     table = table_of(rows)
     groups = Groups.of(table["pair"].to_numpy(), len(rows))
-    found = {}
+    results = {}
     for name in SQL:
         function = aggr.get(name)()
         inputs = [table["y"], table["x"]] if name in OF_TWO else table["y"]
-        found[name] = function.finish(function.reduce(inputs, groups)).to_pylist()
-    return found
+        results[name] = function.finish(function.reduce(inputs, groups)).to_pylist()
+    return results
 
 
 def scipy(rows: Sequence[Pair]) -> Results:
     """Ask SciPy, and NumPy for the covariance."""
     from scipy import stats
 
-    found: Results = {name: [] for name in SQL}
+    results: Results = {name: [] for name in SQL}
     for _, y, x in rows:
         line = stats.linregress(x, y)
         correlation = float(stats.pearsonr(x, y).statistic)
         values = (np.cov(y, x)[0, 1], correlation, line.slope, line.intercept, line.rvalue**2)
         moments = (stats.skew(y), stats.kurtosis(y))
         for name, value in zip(SQL, (*values, *moments), strict=True):
-            found[name].append(float(value))
-    return found
+            results[name].append(float(value))
+    return results
 
 
 def spark(rows: Sequence[Pair]) -> Results:
@@ -100,19 +100,23 @@ def spark(rows: Sequence[Pair]) -> Results:
 
     with session() as running:
         running.createDataFrame(table_of(rows).to_pandas()).createOrReplaceTempView("pairs")
-        asked = running.sql(f"SELECT {', '.join(SQL.values())} FROM pairs GROUP BY pair ORDER BY pair").collect()
-    return {name: list(column) for name, column in zip(SQL, zip(*asked, strict=True), strict=True)}
+        rows_of_spark = running.sql(
+            f"SELECT {', '.join(SQL.values())} FROM pairs GROUP BY pair ORDER BY pair"
+        ).collect()
+    return {name: list(column) for name, column in zip(SQL, zip(*rows_of_spark, strict=True), strict=True)}
 
 
 def duckdb(rows: Sequence[Pair]) -> Results:
     """Ask DuckDB, whose skewness is the one of samples: left out."""
     import duckdb as engine
 
-    asked = {**SQL, "skewness": "NULL", "kurtosis": "kurtosis_pop(y)"}
+    expressions = {**SQL, "skewness": "NULL", "kurtosis": "kurtosis_pop(y)"}
     with engine.connect() as db:
         db.register("pairs", table_of(rows))
-        found = db.execute(f"SELECT {', '.join(asked.values())} FROM pairs GROUP BY pair ORDER BY pair").fetchall()
-    return {name: list(column) for name, column in zip(asked, zip(*found, strict=True), strict=True)}
+        rows_of_duckdb = db.execute(
+            f"SELECT {', '.join(expressions.values())} FROM pairs GROUP BY pair ORDER BY pair"
+        ).fetchall()
+    return {name: list(column) for name, column in zip(expressions, zip(*rows_of_duckdb, strict=True), strict=True)}
 
 
 def digits(value: float | None, right: float | None) -> float:
@@ -124,16 +128,18 @@ def digits(value: float | None, right: float | None) -> float:
     return max(0.0, -math.log10(abs(value - right) / abs(right))) if right else 0.0
 
 
-def worst(rows: Sequence[Pair], found: Results, right: Results) -> dict[str, Digits]:
-    """Tell the worst of each set and function; None if it was not asked."""
-    told: dict[str, Digits] = {}
+def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, Digits]:
+    """Return the fewest correct digits per set and function, or None if the engine lacks the function."""
+    worst_digits: dict[str, Digits] = {}
     for name in SQL:
-        for each in dict.fromkeys(of for of, *_ in rows):
-            at = [index for index, (of, *_) in enumerate(rows) if of == each]
-            least = min(digits(found[name][index], right[name][index]) for index in at)
-            missing = all(found[name][index] is None for index in at)
-            told.setdefault(each, {})[name] = None if missing else "all" if least == math.inf else round(least, 1)
-    return told
+        for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in rows):
+            at = [index for index, (set_of_pair, *_) in enumerate(rows) if set_of_pair == set_name]
+            fewest_digits = min(digits(results[name][index], right[name][index]) for index in at)
+            missing = all(results[name][index] is None for index in at)
+            worst_digits.setdefault(set_name, {})[name] = (
+                None if missing else "all" if fewest_digits == math.inf else round(fewest_digits, 1)
+            )
+    return worst_digits
 
 
 def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
@@ -154,11 +160,13 @@ def main(out: Path | None) -> None:
     rows = pairs()
     right = expected(rows)
     engines = {"tiltframe": tiltframe, "Spark": spark, "DuckDB": duckdb, "SciPy": scipy}
-    found = {name: worst(rows, ask(rows), right) for name, ask in engines.items()}
-    show_digits(found)
+    worst_of_engine = {name: worst(rows, ask(rows), right) for name, ask in engines.items()}
+    show_digits(worst_of_engine)
     if out is not None:
-        out.write_text(json.dumps({**circumstances(("pyspark", "duckdb", "scipy")), "digits": found}, indent=1) + "\n")
-    raise SystemExit(any(cell != "all" for cells in found["tiltframe"].values() for cell in cells.values()))
+        out.write_text(
+            json.dumps({**circumstances(("pyspark", "duckdb", "scipy")), "digits": worst_of_engine}, indent=1) + "\n"
+        )
+    raise SystemExit(any(cell != "all" for cells in worst_of_engine["tiltframe"].values() for cell in cells.values()))
 
 
 if __name__ == "__main__":

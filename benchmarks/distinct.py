@@ -23,7 +23,7 @@ from benchmarks.costs import Cost, show_grid
 from benchmarks.musthold import MustHold, show_must_hold
 
 GROUPS = 36_000
-ONE, MANY = "one group", f"{GROUPS:,} groups"
+ONE_GROUP, MANY = "one group", f"{GROUPS:,} groups"
 REDUCE, ANSWERS, DUCKDB = "tiltframe, reduce", "tiltframe", "DuckDB"
 SKETCH = aggr.approx_count_distinct("x")
 
@@ -42,13 +42,13 @@ def local(table: pa.Table, rounds: int) -> list[Cost]:
     with duckdb.connect(config={"threads": 1}) as db:
         db.register("arrow", table)
         db.execute("CREATE TABLE rows AS SELECT * FROM arrow")
-        for case, sql in ((ONE, "{} FROM rows"), (MANY, "g, {} FROM rows GROUP BY g")):
+        for case, sql in ((ONE_GROUP, "{} FROM rows"), (MANY, "g, {} FROM rows GROUP BY g")):
             query = "SELECT " + sql.format("approx_count_distinct(x)")
             keys = [table.column("g").chunk(0)] if case == MANY else []
             calls: dict[str, Callable[[], object]] = {
                 REDUCE: partial(_reduced, table, group_by(keys, len(table))[0]),
                 ANSWERS: partial(_answered, table, keys),
-                DUCKDB: partial(_asked, db, query),
+                DUCKDB: partial(_fetch, db, query),
             }
             seconds = alternate(list(calls.values()), rounds)
             costs += [Cost(case, who, "", s / len(table) * 1e9) for who, s in zip(calls, seconds, strict=True)]
@@ -64,7 +64,7 @@ def _answered(table: pa.Table, keys: Sequence[pa.Array]) -> pa.Array:
     return SKETCH.function.finish(SKETCH.reduce(table, group_by(keys, len(table))[0]))
 
 
-def _asked(db: Any, query: str) -> None:
+def _fetch(db: Any, query: str) -> None:
     db.execute(query).fetchnumpy()
 
 
@@ -76,12 +76,12 @@ def command(quick: bool) -> None:
     rounds = 3 if quick else 5
     one_core()
     costs = local(table, rounds)
-    limits = [(MANY, REDUCE, DUCKDB, 1.0), (ONE, REDUCE, DUCKDB, 1.0)]
+    limits = [(MANY, REDUCE, DUCKDB, 1.0), (ONE_GROUP, REDUCE, DUCKDB, 1.0)]
     show_grid(f"{len(table):,} rows, ns a row", costs, DUCKDB)
     ns = {(cost.who, cost.what): cost.ns for cost in costs}
     lines = [
-        MustHold(f"{ours} / {theirs}, {case}", most, ns[ours, case] / ns[theirs, case])
-        for case, ours, theirs, most in limits
+        MustHold(f"{ours} / {peer}, {case}", limit, ns[ours, case] / ns[peer, case])
+        for case, ours, peer, limit in limits
     ]
     show_must_hold(lines)
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))

@@ -113,11 +113,11 @@ class ChDB(Engine):
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
         """Keep the table."""
         self._connection, self._table = importlib.import_module("chdb").connect(":memory:"), table
-        asked = ", ".join(map(str, quantiles))
+        quantile_list = ", ".join(map(str, quantiles))
         self._sql = {**ALIKE, "var": "varSamp(x)", "stdev": "stddevSamp(x)"}
         self._sql |= {
-            "quantilesDD": f"quantilesDD({ACCURACY}, {asked})(x)",
-            "quantilesTDigest": f"quantilesTDigest({asked})(x)",
+            "quantilesDD": f"quantilesDD({ACCURACY}, {quantile_list})(x)",
+            "quantilesTDigest": f"quantilesTDigest({quantile_list})(x)",
         }
 
     def ask(self, question: str, grouped: bool) -> pa.Table:

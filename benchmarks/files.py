@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from aggr.bench.timing import Call, alternate
 from benchmarks.costs import Cost
 from benchmarks.samples import QUANTILES, draw
-from benchmarks.shapes import TEXTS, WHOLE, Shape
+from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # seconds
@@ -34,7 +34,7 @@ def files(rows: int, rounds: int) -> list[Cost]:
     """Write files of time-ordered rows, check both sides' answers, and time both; none without DuckDB."""
     if not importlib.util.find_spec("duckdb"):
         return []
-    return [cost for shape in (TEXTS, WHOLE) for cost in _of_shape(shape, rows, rounds)]
+    return [cost for shape in (TEXTS, INTEGER_KEYS) for cost in _of_shape(shape, rows, rounds)]
 
 
 def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
@@ -99,20 +99,23 @@ def ask(path: Path, aggregates: str) -> pa.Table:
 
 def check(path: Path, shape: Shape) -> None:
     """Compare both sides group for group: the seven closely, quantiles of one group with the true ones."""
-    mine = answers(path, shape)
-    theirs = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
-    if len(mine) != len(theirs) or mine.column("host").to_pylist() != theirs.column("host").to_pylist():
-        raise AssertionError(f"{len(mine)} groups here, {len(theirs)} in DuckDB, or others")
+    answer = answers(path, shape)
+    duckdb_answer = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
+    if (
+        len(answer) != len(duckdb_answer)
+        or answer.column("host").to_pylist() != duckdb_answer.column("host").to_pylist()
+    ):
+        raise AssertionError(f"{len(answer)} groups here, {len(duckdb_answer)} in DuckDB, or others")
     for i, name in enumerate(("count", "min", "max", "sum", "avg", "var", "stdev")):
-        mine_, theirs_ = mine.column(name).to_numpy(), theirs.column(2 + i).to_numpy()
-        if not np.allclose(mine_, theirs_, rtol=1e-9, atol=0):
+        own_values, duckdb_values = answer.column(name).to_numpy(), duckdb_answer.column(2 + i).to_numpy()
+        if not np.allclose(own_values, duckdb_values, rtol=1e-9, atol=0):
             raise AssertionError(f"{name} differs from DuckDB's")
-    _check_quantiles(path, mine)
+    _check_quantiles(path, answer)
 
 
-def _check_quantiles(path: Path, mine: pa.Table) -> None:
+def _check_quantiles(path: Path, answer: pa.Table) -> None:
     """Compare the quantiles of the first group with the true ones; hdr's rank may be the neighbouring one."""
-    row = mine.slice(0, 1).to_pylist()[0]
+    row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])
     ordered = np.sort(pq.read_table(path, columns=["latency_ms"], filters=condition).column(0).to_numpy())
     for name, accuracy in (("dds", 0.01), ("hdr", 0.01)):

@@ -35,9 +35,9 @@ def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
         aggr.Dds(QUANTILES),
         aggr.Hdr(QUANTILES, 3, 0.001),
     ]
-    made = [function.reduce(values, groups) for function in functions]
-    own = [partial(function.finish, made_here(column)) for function, column in zip(functions, made, strict=True)]
-    outside = [partial(function.finish, column) for function, column in zip(functions, made, strict=True)]
+    all_states = [function.reduce(values, groups) for function in functions]
+    own = [partial(function.finish, made_here(column)) for function, column in zip(functions, all_states, strict=True)]
+    outside = [partial(function.finish, column) for function, column in zip(functions, all_states, strict=True)]
     for call in own + outside:
         call()  # compiles
     seconds = alternate(own + outside, rounds)

@@ -59,12 +59,12 @@ def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
     """Run one size twice; keep the faster."""
     scan = su.scan_parquet(spark, files(folder, rows, groups))
     _forget_peaks()
-    taken = []
+    times = []
     for _ in range(2):
         begin = time.perf_counter()
         throw_away(su.aggregate(scan, ["k"], MEASURES))
-        taken.append(time.perf_counter() - begin)
-    return Grown(rows, groups, min(taken), max(_peaks(), default=0))
+        times.append(time.perf_counter() - begin)
+    return Grown(rows, groups, min(times), max(_peaks(), default=0))
 
 
 def show(grown: Sequence[Grown]) -> None:
@@ -73,20 +73,21 @@ def show(grown: Sequence[Grown]) -> None:
         "How it grows: count, sum and dds by key, files", ["rows", "groups", "s", "ns a row", "MiB a worker"]
     )
     for g in grown:
-        cells = (g.seconds, g.seconds / g.rows * 1e9, g.worker_bytes / 2**20)
-        table.add_row(f"{g.rows:,}", f"{g.groups:,}", f"{cells[0]:.2f}", f"{cells[1]:,.0f}", f"{cells[2]:,.0f}")
+        ns_per_row, mebibytes = g.seconds / g.rows * 1e9, g.worker_bytes / 2**20
+        cells = [f"{g.rows:,}", f"{g.groups:,}", f"{g.seconds:.2f}", f"{ns_per_row:,.0f}", f"{mebibytes:,.0f}"]
+        table.add_row(*cells)
     print_table(table)
 
 
 def files(folder: Path, rows: int, groups: int) -> list[str]:
     """Write ten million rows at most, and name them as often as it takes."""
-    most = min(rows, 10_000_000)
-    file = folder / f"{most}-{groups}.parquet"
+    largest_file = min(rows, 10_000_000)
+    file = folder / f"{largest_file}-{groups}.parquet"
     if not file.exists():
         rng = np.random.default_rng(groups)
-        table = pa.table({"k": rng.integers(0, groups, most), "x": rng.lognormal(3, 1, most)})
+        table = pa.table({"k": rng.integers(0, groups, largest_file), "x": rng.lognormal(3, 1, largest_file)})
         pq.write_table(table, file, row_group_size=1_000_000)
-    names = [folder / f"{most}-{groups}-{copy}.parquet" for copy in range(rows // most)]
+    names = [folder / f"{largest_file}-{groups}-{copy}.parquet" for copy in range(rows // largest_file)]
     for name in names:
         if not name.exists():
             os.link(file, name)
@@ -95,14 +96,14 @@ def files(folder: Path, rows: int, groups: int) -> list[str]:
 
 def _workers() -> list[Path]:
     """Find the processes of Spark's Python workers."""
-    found = []
+    workers = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if b"pyspark.daemon" in (process / "cmdline").read_bytes():
-                found.append(process)
+                workers.append(process)
         except OSError:
             continue
-    return found
+    return workers
 
 
 def _forget_peaks() -> None:

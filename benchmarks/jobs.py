@@ -1,4 +1,4 @@
-"""The jobs that are compared on Spark: the same rows, the same columns, what comes of them thrown away."""
+"""The jobs that are compared on Spark: the same rows and columns; their output is discarded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frame(levels: list[str], data: Shape) -> TiltFrame:
 
 
 def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
-    """Write rows in so many finest windows: ts, host, latency_ms (lognormal doubles).
+    """Write rows with ts, host and latency_ms (lognormal doubles), spread over ``groups`` finest windows.
 
     They are in the order of time, or each file has rows of all times.
     """
@@ -61,7 +61,7 @@ def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start Spark on two cores, set as a user would set it who has four partitions to shuffle."""
+    """Start Spark on two cores with four shuffle partitions and the default settings otherwise."""
     spark = local_session("benchmarks", {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "4"})
     try:
         yield spark
@@ -74,8 +74,8 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
     by = df.groupBy(F.window("ts", "10 seconds"), "host")
     finest = (F.window("ts", "10 seconds"), "host")
-    some = df.where(F.col("host") == data.keys[0].as_py())
-    part = some.groupBy(*finest)
+    one_host = df.where(F.col("host") == data.keys[0].as_py())
+    part = one_host.groupBy(*finest)
     builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
 
     def counting(bytes_: str) -> Callable[[], None]:
@@ -123,10 +123,10 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
 def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
     """Name the jobs over a column ``k`` of many keys: answers of count, sum and dds, and what Spark has."""
     scan, df = su.scan_parquet(spark, files), spark.read.parquet(*files)
-    asked = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
+    measures = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
     return {
-        "many keys: files to answers": lambda: throw_away(su.finish(su.aggregate(scan, ["k"], asked), asked)),
-        "many keys: su.group_by": lambda: throw_away(su.group_by(df, "k").agg(*asked.values())),
+        "many keys: files to answers": lambda: throw_away(su.finish(su.aggregate(scan, ["k"], measures), measures)),
+        "many keys: su.group_by": lambda: throw_away(su.group_by(df, "k").agg(*measures.values())),
         "many keys: percentile_approx": lambda: throw_away(df.groupBy("k").agg(F.percentile_approx("x", QUANTILES))),
         "many keys: count and sum": lambda: throw_away(df.groupBy("k").agg(F.count("x"), F.sum("x"))),
     }
@@ -146,14 +146,14 @@ def check(spark: SparkSession, folder: str) -> None:
     if hour[0] != hour[1]:
         raise AssertionError("the two paths give other states")
     first = f"window_start = timestamp_micros({START})"
-    found = su.finish(b, chain).where(f"level = '10m' AND {first}").toArrow().sort_by(order)
+    finished = su.finish(b, chain).where(f"level = '10m' AND {first}").toArrow().sort_by(order)
     exact = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
-    theirs = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact)
-    theirs = theirs.where(first.replace("window_start", "at")).toArrow()
-    theirs = theirs.sort_by([("at", "ascending"), ("host", "ascending")])
-    for name, column in zip(("count", "min", "max", "sum"), theirs.columns[2:6], strict=True):
-        np.testing.assert_allclose(found[name].to_numpy(), column.to_numpy(), rtol=1e-12)
-    for row, values in zip(found["dds"].to_pylist(), theirs.columns[6].to_pylist(), strict=True):
+    expected = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact)
+    expected = expected.where(first.replace("window_start", "at")).toArrow()
+    expected = expected.sort_by([("at", "ascending"), ("host", "ascending")])
+    for name, column in zip(("count", "min", "max", "sum"), expected.columns[2:6], strict=True):
+        np.testing.assert_allclose(finished[name].to_numpy(), column.to_numpy(), rtol=1e-12)
+    for row, values in zip(finished["dds"].to_pylist(), expected.columns[6].to_pylist(), strict=True):
         true = [values[int(q * (len(values) - 1))] for q in QUANTILES]
         np.testing.assert_allclose(list(row["quantiles"].values()), true, rtol=0.0101)
 
@@ -175,6 +175,6 @@ def _mean(column: str) -> Column:
         return float(values.mean())
 
     mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
-    made: Any = pandas_functions.pandas_udf
-    found: Column = made(mean, "double")(column)
-    return found
+    pandas_udf: Any = pandas_functions.pandas_udf
+    udf_column: Column = pandas_udf(mean, "double")(column)
+    return udf_column

@@ -45,7 +45,7 @@ def main(rounds: int, out: Path | None) -> None:
     rng = np.random.default_rng(1)
     groups = Groups(rng.integers(0, GROUPS, ROWS), GROUPS)
     floats = pa.array(rng.lognormal(3, 1, ROWS))
-    whole = pa.array(rng.integers(0, 100_000, ROWS))
+    integers = pa.array(rng.integers(0, 100_000, ROWS))
     times = pa.array(rng.integers(0, 10**12, ROWS)).cast(pa.timestamp("us", "UTC"))
     events = pa.StructArray.from_arrays([floats, times], names=["value", "time"])
     cases: list[tuple[str, Function, pa.Array]] = [
@@ -53,12 +53,12 @@ def main(rounds: int, out: Path | None) -> None:
         ("min", aggr.Min(), floats),
         ("max", aggr.Max(), floats),
         ("sum", aggr.Sum(), floats),
-        ("sum of integers", aggr.Sum(), whole),
+        ("sum of integers", aggr.Sum(), integers),
         ("avg", aggr.Avg(), floats),
         ("var", aggr.Var(), floats),
         ("stdev", aggr.Stdev(), floats),
         ("dds", aggr.Dds(), floats),
-        ("hdr", aggr.Hdr(), whole),
+        ("hdr", aggr.Hdr(), integers),
         ("hdr with a unit", aggr.Hdr(unit=0.01), floats),
         ("first", aggr.First(), events),
         ("last", aggr.Last(), events),
@@ -73,8 +73,8 @@ def main(rounds: int, out: Path | None) -> None:
             ],
             rounds,
         )
-        most = MAY_COST.get(function.name)
-        figures.append({"what": name, "ns": ours / ROWS * 1e9, "numpy_ns": numpys / ROWS * 1e9, "may_cost": most})
+        limit = MAY_COST.get(function.name)
+        figures.append({"what": name, "ns": ours / ROWS * 1e9, "numpy_ns": numpys / ROWS * 1e9, "may_cost": limit})
     show("Reduce: 1,000,000 rows into 1,800 groups", "ns a row", figures)
     merges = merging(rounds)
     show("Merge: 100,000 dds states into 10,000", "ns a state", merges)
@@ -86,19 +86,19 @@ def main(rounds: int, out: Path | None) -> None:
         finishes,
     )
     if out is not None:
-        found = {"reduce": figures, "merge": merges, "finish": finishes}
-        out.write_text(json.dumps({**circumstances(), **found}, indent=1) + "\n")
+        figures_of_function = {"reduce": figures, "merge": merges, "finish": finishes}
+        out.write_text(json.dumps({**circumstances(), **figures_of_function}, indent=1) + "\n")
 
 
 def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
-    """Time how results are read from states, function by function, and of the seven that are no sketches together."""
+    """Time how results are computed from states: each function, and the seven exact functions together."""
     own, outside = ({cost.what: cost.ns for cost in costs} for costs in finishing(20_000, max(3, rounds // 2)))
     figures: list[dict[str, object]] = [
         {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in own.items()
     ]
-    for costs, title, most in ((own, "", SEVEN_MAY_COST), (outside, ", from outside", None)):
+    for costs, title, limit in ((own, "", SEVEN_MAY_COST), (outside, ", from outside", None)):
         seven = sum(ns for name, ns in costs.items() if name not in FINISH_MAY_COST)
-        figures.append({"what": f"the seven together{title}", "ns": seven, "numpy_ns": plain, "may_cost": most})
+        figures.append({"what": f"the seven together{title}", "ns": seven, "numpy_ns": plain, "may_cost": limit})
     return figures
 
 
@@ -138,10 +138,10 @@ def check(function: Function, values: pa.Array, groups: Groups) -> None:
     """Compare with the merge of two halves, and one group's result with the group's rows alone."""
     half = len(values) // 2
     parts = [function.reduce(values[s], Groups(groups.ids[s], GROUPS)) for s in (slice(0, half), slice(half, None))]
-    whole = function.reduce(values, groups)
+    unsplit = function.reduce(values, groups)
     merged = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(GROUPS), 2), GROUPS))
     alone = values.filter(pa.array(groups.ids == 7))
-    if not same_bits(merged, whole) or not same_bits(function.reduce(alone, Groups.single(len(alone))), whole[7:8]):
+    if not same_bits(merged, unsplit) or not same_bits(function.reduce(alone, Groups.single(len(alone))), unsplit[7:8]):
         raise AssertionError(f"{function.name} gives other bits")
 
 
@@ -152,8 +152,9 @@ def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
         table.add_column(name, justify="left" if name == "function" else "right")
     for f in figures:
         ns, plain = float(str(f["ns"])), float(str(f["numpy_ns"]))
-        most = "" if f["may_cost"] is None else str(f["may_cost"])
-        table.add_row(str(f["what"]), f"{ns:,.1f}", f"{plain:,.1f}", f"{ns / plain:,.1f} ×", most)
+        limit_text = "" if f["may_cost"] is None else str(f["may_cost"])
+        cells = [str(f["what"]), f"{ns:,.1f}", f"{plain:,.1f}", f"{ns / plain:,.1f} ×", limit_text]
+        table.add_row(*cells)
     Console().print(table)
 
 

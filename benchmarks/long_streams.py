@@ -25,7 +25,7 @@ GROWTH = 1.1  # how much of the memory of the first third may be added in the la
 @click.command()
 @click.option("--rows", default=5_000_000, help="How many rows.")
 @click.option("--seed", default=0, help="Of rows, batches and restarts.")
-@click.option("--minutes", type=float, help="Run for so long, and tell of memory, instead.")
+@click.option("--minutes", type=float, help="Run for this many minutes and report the memory instead.")
 def main(rows: int, seed: int, minutes: float | None) -> None:
     """Compare streams with the batch job, or watch their memory; exit status 1 if they differ, or it grows."""
     one_core()
@@ -69,25 +69,25 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
     emitted.append(windows.advance(2**61))
     closed.close()
     closed.commit()
-    taken = time.process_time() - begun
-    whole, everything = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
+    cpu_seconds = time.process_time() - begun
+    batch_result, everything = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
     click.echo(
         f"{sum(map(len, parts)):,} rows, {batches:,} batches, {restarts} restarts, {commits} commits with a restart: "
-        f"{everything.num_rows:,} windows, {taken:.0f} s of CPU"
+        f"{everything.num_rows:,} windows, {cpu_seconds:.0f} s of CPU"
     )
     good = True
     for level in frame.levels:
-        wanted = whole.filter(pc.equal(whole.column("level"), level.name))
+        expected = batch_result.filter(pc.equal(batch_result.column("level"), level.name))
         got = everything.filter(pc.equal(everything.column("level"), level.name))
         good &= _same(
-            f"{level.name:4} emitted ", got.sort_by([("window_start", "ascending"), ("key", "ascending")]), wanted
+            f"{level.name:4} emitted ", got.sort_by([("window_start", "ascending"), ("key", "ascending")]), expected
         )
-        good &= _same(f"{level.name:4} in store", store.states(level), wanted)
+        good &= _same(f"{level.name:4} in store", store.states(level), expected)
     return good
 
 
 def flat(minutes: float, seed: int) -> bool:
-    """Stream for a while, and tell of resident memory, what is held, and the size of a saved state."""
+    """Stream for some minutes; print resident memory, the number of open windows and the size of a saved state."""
     import numpy as np
 
     from tiltframe import FrameStore
@@ -97,25 +97,25 @@ def flat(minutes: float, seed: int) -> bool:
     frame, rng = _frame(), np.random.default_rng(seed)
     windows = OpenWindows(frame, late="drop(1m)")
     closed = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
-    begun, told, seen, rows_so_far, committed = time.monotonic(), 0.0, [], 0, time.monotonic()
+    begun, last_report, seen, rows_so_far, committed = time.monotonic(), 0.0, [], 0, time.monotonic()
     click.echo("minute      rows   RSS MB   held MB   saved state KB   open windows")
     for rows, newest in _batches(rng, None):
         rows_so_far += len(rows)
-        for one in (windows, closed):
-            one.add_rows(rows)
-            one.advance(newest - LAG * 1_000_000)
+        for stream in (windows, closed):
+            stream.add_rows(rows)
+            stream.advance(newest - LAG * 1_000_000)
         if time.monotonic() - committed > 1:
             closed.commit()
             committed = time.monotonic()
-        if time.monotonic() - begun >= told:
-            said, state = windows.progress, max(len(windows.to_ipc()), len(closed.to_ipc()))
+        if time.monotonic() - begun >= last_report:
+            progress, state = windows.progress, max(len(windows.to_ipc()), len(closed.to_ipc()))
             memory = _resident()
             seen.append((memory, state))
             click.echo(
                 f"{(time.monotonic() - begun) / 60:6.1f} {rows_so_far:9,} {memory / 1e6:8.1f} "
-                f"{said.state_bytes / 1e6:9.2f} {state / 1e3:16.1f}   {sum(said.open_windows.values()):,}"
+                f"{progress.state_bytes / 1e6:9.2f} {state / 1e3:16.1f}   {sum(progress.open_windows.values()):,}"
             )
-            told += min(30, minutes * 60 / 12)
+            last_report += min(30, minutes * 60 / 12)
         if time.monotonic() - begun > minutes * 60:
             break
     third = len(seen) // 3
@@ -157,13 +157,13 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
         yield pa.table(columns), newest + 10**15
 
 
-def _same(what: str, got: Any, wanted: Any) -> bool:
+def _same(what: str, got: Any, expected: Any) -> bool:
     from aggr.arrow.bit_equality import same_bits
 
-    good = got.num_rows == wanted.num_rows and all(
-        same_bits(got.column(name), wanted.column(name)) for name in wanted.column_names
+    good = got.num_rows == expected.num_rows and all(
+        same_bits(got.column(name), expected.column(name)) for name in expected.column_names
     )
-    click.echo(f"{what} {wanted.num_rows:7,} windows  {'the same bits' if good else 'DIFFERENT  FAIL'}")
+    click.echo(f"{what} {expected.num_rows:7,} windows  {'the same bits' if good else 'DIFFERENT  FAIL'}")
     return bool(good)
 
 

@@ -53,21 +53,21 @@ def command(*args: str) -> dict[str, float]:
 
 
 def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
-    """Roll up the files of so many days, and ask for their windows."""
+    """Roll up the files of some days into a store, and query their windows."""
     days, store = folder / f"days-{files}", str(folder / f"store-{files}")
     days.mkdir()
     for day in range(files):
         write_day(days, day)
     frame = ["--time", "ts", "--key", "host", *(part for measure in MEASURES for part in ("--measure", measure))]
-    asked = ["query", store, "--format", "csv", "--out", str(folder / "results.csv")]
-    found = {
+    query_arguments = ["query", store, "--format", "csv", "--out", str(folder / "results.csv")]
+    peak_of_command = {
         "rollup": command("rollup", str(days), *frame, "--levels", "1m,1h,1d", "--store", store),
-        "query of every window": command(*asked, "--per", "1m"),
-        "query merged over keys": command(*asked, "--per", "1m", "--no-keys"),
+        "query of every window": command(*query_arguments, "--per", "1m"),
+        "query merged over keys": command(*query_arguments, "--per", "1m", "--no-keys"),
     }
     shutil.rmtree(days)
     shutil.rmtree(store)
-    return found
+    return peak_of_command
 
 
 @click.command()
@@ -75,15 +75,17 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
 @click.option("--out", type=click.Path(path_type=Path))
 def main(counts: str, out: Path | None) -> None:
     """Measure; exit status 1 where a command held more than it may."""
-    found = {}
+    figures_of_files = {}
     with tempfile.TemporaryDirectory() as folder:
         for files in map(int, counts.split(",")):
-            found[files] = measured(Path(folder), files)
-            for name, took in found[files].items():
+            figures_of_files[files] = measured(Path(folder), files)
+            for name, took in figures_of_files[files].items():
                 click.echo(f"{files:3} files  {name:24} {took['bytes'] / 1e6:8,.0f} MB {took['seconds']:8.1f} s")
     if out is not None:
-        out.write_text(json.dumps({**circumstances(), "files": found}, indent=1) + "\n")
-    if any(took["bytes"] > CEILING for each in found.values() for took in each.values()):
+        out.write_text(json.dumps({**circumstances(), "files": figures_of_files}, indent=1) + "\n")
+    if any(
+        took["bytes"] > CEILING for peak_of_command in figures_of_files.values() for took in peak_of_command.values()
+    ):
         raise SystemExit(f"more than {CEILING / 1e9} GB was held")
 
 

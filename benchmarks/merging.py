@@ -22,7 +22,7 @@ from benchmarks.sketches import Sketch
 
 FAN_IN = 10  # states merged into one
 ROWS_A_STATE = 800
-SLOW_SHARE = 50  # packages whose sketches are filled row by row get every so many-th part of the states
+SLOW_SHARE = 50  # packages that fill sketches row by row receive one of this many states
 STATES = "ns a state"
 SCATTERED = "over 600 decades"  # buckets that never touch: the worst there is
 
@@ -40,7 +40,7 @@ def merging(states: int, rounds: int) -> list[Cost]:
         groups = Groups(np.arange(states) // FAN_IN, -(-states // FAN_IN))
         _check(function, column, x)
         timed.append((_described(name, column), "tiltframe", partial(_afresh, function, column, groups), states))
-    for sketch in sketches.others():
+    for sketch in sketches.other_sketches():
         few = max(2 * FAN_IN, states // SLOW_SHARE) if sketch.row_at_a_time else states
         built = [sketch.build(part) for part in values[: few * ROWS_A_STATE].reshape(few, ROWS_A_STATE)]
         timed.append((sketch.name, sketch.package, partial(_merge_all, sketch, built), few))
@@ -82,7 +82,7 @@ def _check(function: Function, column: pa.StructArray, values: Floats) -> None:
 
 
 def _merge_all(sketch: Sketch, built: list[Any]) -> None:
-    """Merge sketches, so many into one."""
+    """Merge groups of sketches, each into one."""
     for start in range(0, len(built), FAN_IN):
         sketch.merge(built[start : start + FAN_IN])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks import files, merging, reducing
 from benchmarks.costs import Cost, cost_of, heading, show
-from benchmarks.shapes import TEXTS, WHOLE
+from benchmarks.shapes import INTEGER_KEYS, TEXTS
 from benchmarks.sizes import Size, size_of
 
 Figure = float | None
@@ -44,24 +44,24 @@ def must_hold(
     ours = cost_of(reduced, "dds", reducing.REDUCE, many)
     duckdb = cost_of(reduced, "approx_quantile", "DuckDB", many)
     loop = cost_of(reduced, "ddsketch", "ddsketch", many)
-    found = [
+    limits = [
         MustHold("dds reduce / DuckDB approx_quantile, many groups", 0.5, _ratio(ours, duckdb)),
         MustHold("dds reduce / ddsketch.add, many groups", 1 / 50, _ratio(ours, loop)),
     ]
-    found += [
+    limits += [
         MustHold(f"merging {cost.what}: ns a state", 3000.0, cost.ns)
         for cost in merged
         if cost.who == "tiltframe" and cost.what.startswith("dds") and merging.SCATTERED not in cost.what
     ]
     for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in stored):
         bytes_, protobuf = (size_of(stored, what, distribution, rows) for what in ("dds", "ddsketch"))
-        found.append(MustHold(f"dds bytes / protobuf, {distribution}, {rows:,} rows", 1.2, bytes_ / protobuf))
-    for shape in (TEXTS, WHOLE):
-        of = ((files.NINE, files.ANSWERS), (files.EIGHT, "DuckDB"))
-        mine, theirs = (cost_of(read, *one, shape.name) for one in of)
+        limits.append(MustHold(f"dds bytes / protobuf, {distribution}, {rows:,} rows", 1.2, bytes_ / protobuf))
+    for shape in (TEXTS, INTEGER_KEYS):
+        queries = ((files.NINE, files.ANSWERS), (files.EIGHT, "DuckDB"))
+        own_cost, duckdb_cost = (cost_of(read, *query, shape.name) for query in queries)
         label = f"Parquet to answers of nine functions / DuckDB's seven and approx_quantile, {shape.name}"
-        found.append(MustHold(label, 0.4, _ratio(mine, theirs)))
-    return found
+        limits.append(MustHold(label, 0.4, _ratio(own_cost, duckdb_cost)))
+    return limits
 
 
 def unjudged(lines: Sequence[MustHold]) -> list[MustHold]:
@@ -69,16 +69,16 @@ def unjudged(lines: Sequence[MustHold]) -> list[MustHold]:
     return [replace(line, is_judged=False) for line in lines]
 
 
-def show_must_hold(found: Sequence[MustHold]) -> None:
+def show_must_hold(limits: Sequence[MustHold]) -> None:
     """Print a line for each."""
     table = heading("Must hold", ["", "at most", "is", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
-    for line in found:
+    for line in limits:
         got = "" if line.got is None else f"{line.got:,.3f}"
         verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
         table.add_row(line.what, f"{line.most:,.3f}", got, verdict)
     show(table)
 
 
-def _ratio(ours: Figure, theirs: Figure) -> Figure:
-    return None if ours is None or theirs is None else ours / theirs
+def _ratio(ours: Figure, duckdb: Figure) -> Figure:
+    return None if ours is None or duckdb is None else ours / duckdb

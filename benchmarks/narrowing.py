@@ -1,4 +1,4 @@
-"""Narrowing: how many bytes a query for one key of 100 reads, of those that all keys do.
+"""Narrowing: the share of bytes that a query for one of 100 keys reads.
 
 Bytes are what the process has been given by read calls, as Linux counts them: files, footers and logs together.
 """
@@ -47,16 +47,16 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
 def bytes_read(call: Callable[[], Any]) -> int:
     """Count the bytes that a call reads, once it has been made before."""
     call()
-    before = _given()
+    before = _bytes_read_so_far()
     call()
-    return _given() - before
+    return _bytes_read_so_far() - before
 
 
 def share_of_a_key(store: FrameStore) -> float:
     """Divide the bytes that a month of one host takes by those of all hosts."""
-    one = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
-    return one / bytes_read(lambda: store.query("1h"))
+    bytes_of_one_key = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
+    return bytes_of_one_key / bytes_read(lambda: store.query("1h"))
 
 
-def _given() -> int:
+def _bytes_read_so_far() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])

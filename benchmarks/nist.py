@@ -42,7 +42,7 @@ def columns(text: str, count: int) -> list[list[str]]:
 
 
 def powers_of_x() -> list[list[str]]:
-    """Return y of Filip and the powers of its x, of which it is a polynomial."""
+    """Return y of Filip, and the powers of x in its polynomial."""
     y, x = columns(FILIP, 2)
     return [y, *([repr(float(Fraction(value) ** power)) for value in x] for power in range(1, 11))]
 

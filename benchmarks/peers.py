@@ -56,15 +56,15 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
     groups = extent.rows // reducing.ROWS_A_GROUP
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
     simple = reducing.simple(table, extent.rounds)
-    for case in (reducing.ONE, reducing.MANY):
+    for case in (reducing.ONE_GROUP, reducing.MANY):
         title = f"Simple aggregates, {case}; {size}; × of {reducing.ANSWERS} from table to answers"
         show_grid(title, [cost for cost in simple if cost.case == case], reducing.ANSWERS)
     sketched = reducing.quantiles(table, extent.rounds)
     show_costs(f"Quantiles; {size}", sketched, Cost("dds", reducing.REDUCE, "", 0.0))
     merged = merging.merging(extent.states, extent.rounds)
     show_costs(f"Merge: {extent.states:,} states, ten into one", merged, merged[0])
-    found = accuracy.accuracy(extent.accuracy_rows)
-    accuracy.show_accuracy(found, extent.accuracy_rows)
+    accuracies = accuracy.accuracy(extent.accuracy_rows)
+    accuracy.show_accuracy(accuracies, extent.accuracy_rows)
     stored = sizes.sizes()
     sizes.show_sizes(stored)
     read = files.files(extent.file_rows, extent.rounds)
@@ -85,29 +85,29 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
             "simple": simple,
             "quantiles": sketched,
             "merge": merged,
-            "accuracy": found,
+            "accuracy": accuracies,
             "bytes": stored,
             "parquet": read,
         }
         write(out, {**about, "extent": asdict(extent), "seconds": round(took, 1)}, parts, lines)
     if pictures is not None:
-        draw(pictures, sketched, found, stored, about)
+        draw(pictures, sketched=sketched, accuracies=accuracies, stored=stored, about=about)
     return lines
 
 
 def write(
     out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.MustHold]
 ) -> None:
-    """Write all figures, and what became of those that must hold, as JSON."""
+    """Write all figures, with the verdicts on those that must hold, as JSON."""
     figures = {name: [asdict(figure) for figure in part] for name, part in parts.items()}
-    held = [{**asdict(line), "verdict": line.verdict} for line in lines]
-    out.write_text(json.dumps({**about, **figures, "must_hold": held}, indent=1) + "\n")
+    limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+    out.write_text(json.dumps({**about, **figures, "must_hold": limits}, indent=1) + "\n")
 
 
 def draw(
     folder: Path,
     sketched: list[Cost],
-    found: list[accuracy.Errors],
+    accuracies: list[accuracy.Errors],
     stored: list[sizes.Size],
     about: dict[str, object],
 ) -> None:
@@ -117,7 +117,7 @@ def draw(
     small = f"one core of {about['machine']}; commit {about['commit']}; " + ", ".join(
         f"{p} {about[p]}" for p in OPTIONAL if about[p]
     )
-    for file in plots(folder, sketched, found, stored, small):
+    for file in plots(folder, reduced=sketched, errors=accuracies, stored=stored, about=small):
         Console().print(f"wrote {file}")
 
 

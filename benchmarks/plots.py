@@ -15,10 +15,10 @@ from benchmarks.costs import Cost, cost_of
 from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES
 from benchmarks.sizes import Size, size_of
 
-OURS, THEIRS, PALE, PALE_OURS = "#c2410c", "#475569", "#b6c2d1", "#f6bd9b"
+OURS, PEERS, PALE, PALE_OURS = "#c2410c", "#475569", "#b6c2d1", "#f6bd9b"
 LINES = ("#475569", "#0284c7", "#059669", "#7c3aed", "#ca8a04", "#db2777", "#0f766e", "#854d0e")
 MARKERS = "osv^DPX<"
-LEAST = 1e-6
+SMALLEST_ERROR = 1e-6
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -49,12 +49,12 @@ def _reduce(costs: Sequence[Cost]) -> Figure:
     axes = figure.subplots()
     ways = [(c.what, c.who) for c in costs if c.case == reducing.MANY]
     ways.sort(key=lambda way: cost_of(costs, way[0], way[1], reducing.MANY) or 0.0, reverse=True)
-    for case, shift in ((reducing.MANY, 0.2), (reducing.ONE, -0.2)):
+    for case, shift in ((reducing.MANY, 0.2), (reducing.ONE_GROUP, -0.2)):
         many = case == reducing.MANY
         values = [cost_of(costs, what, who, case) or 0.0 for what, who in ways]
-        colours = [(OURS if many else PALE_OURS) if _is_ours(who) else (THEIRS if many else PALE) for _, who in ways]
+        colours = [_colour(library, is_dark=many) for _, library in ways]
         at = [i + shift for i in range(len(ways))]
-        _bars(axes, at, values, colours, "{:,.0f}")
+        _bars(axes, at, values, colours, form="{:,.0f}")
     axes.set_yticks(range(len(ways)), [_named(*way) for way in ways])
     _mark_ours(axes, [who for _, who in ways])
     axes.set(xscale="log", xlabel="nanoseconds a row, log scale")
@@ -64,27 +64,29 @@ def _reduce(costs: Sequence[Cost]) -> Figure:
     return figure
 
 
-def _accuracy(found: Sequence[Errors]) -> Figure:
-    """Draw relative errors over quantiles, a panel per distribution; what is exact is left out."""
+def _accuracy(accuracies: Sequence[Errors]) -> Figure:
+    """Draw relative errors over quantiles, one panel per distribution, without the exact sketches."""
     figure = Figure(figsize=(12, 5.4), layout="constrained")
     panels = figure.subplots(1, len(DISTRIBUTIONS), sharey=True)
-    every = list(dict.fromkeys((e.what, e.who) for e in found))
-    exact = [who for what, who in every if not any(max(e.errors) for e in found if (e.what, e.who) == (what, who))]
+    every = list(dict.fromkeys((e.what, e.who) for e in accuracies))
+    exact = [who for what, who in every if not any(max(e.errors) for e in accuracies if (e.what, e.who) == (what, who))]
     ways = [way for way in every if way[1] not in exact]
-    others = [way for way in ways if not _is_ours(way[1])]
+    peers = [way for way in ways if not _is_ours(way[1])]
     for axes, distribution in zip(panels, DISTRIBUTIONS, strict=True):
-        for e in found:
+        for e in accuracies:
             if e.distribution != distribution or (e.what, e.who) not in ways:
                 continue
             ours = _is_ours(e.who)
-            i = 0 if ours else others.index((e.what, e.who))
+            i = 0 if ours else peers.index((e.what, e.who))
             look: dict[str, Any] = (
                 {"color": OURS if e.what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}  # broad: others coincide
                 if ours
                 else {"color": LINES[i % len(LINES)], "lw": 1.2, "marker": MARKERS[i % len(MARKERS)], "ms": 4.5}
             )
             # a hit on the very value has no place on a log scale: it stands at the lower edge
-            axes.plot(range(len(e.errors)), [max(x, LEAST) for x in e.errors], label=_named(e.what, e.who), **look)
+            axes.plot(
+                range(len(e.errors)), [max(x, SMALLEST_ERROR) for x in e.errors], label=_named(e.what, e.who), **look
+            )
         axes.axhline(0.01, color="#94a3b8", ls=":", lw=1.4, zorder=0)
         axes.set_xticks(range(len(EXTREME_QUANTILES)), [str(q) for q in EXTREME_QUANTILES])
         axes.set(yscale="log", xlabel="quantile", title=distribution)
@@ -109,8 +111,8 @@ def _bytes(stored: Sequence[Size]) -> Figure:
     for rows, shift in ((many, 0.2), (few, -0.2)):
         dark = rows == many
         values = [size_of(stored, what, "lognormal", rows) for what, _ in ways]
-        colours = [(OURS if dark else PALE_OURS) if _is_ours(who) else (THEIRS if dark else PALE) for _, who in ways]
-        _bars(axes, [i + shift for i in range(len(ways))], values, colours, "{:,.0f}")
+        colours = [_colour(library, is_dark=dark) for _, library in ways]
+        _bars(axes, [i + shift for i in range(len(ways))], values, colours, form="{:,.0f}")
     axes.set_yticks(range(len(ways)), [_named(*way) for way in ways])
     _mark_ours(axes, [who for _, who in ways])
     axes.set(xlabel="bytes")
@@ -137,8 +139,14 @@ def _is_ours(who: str) -> bool:
     return who.startswith("tiltframe")
 
 
+def _colour(library: str, is_dark: bool) -> str:
+    if _is_ours(library):
+        return OURS if is_dark else PALE_OURS
+    return PEERS if is_dark else PALE
+
+
 def _named(what: str, who: str) -> str:
-    """Write who does what: ``approx_quantile (DuckDB)``."""
+    """Return the operation and its library: ``approx_quantile (DuckDB)``."""
     if who == reducing.REDUCE:
         return f"{what} (tiltframe, reduce alone)"
     if what.startswith(who):

@@ -22,8 +22,8 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
 
 ROWS_A_GROUP = 555
-SLOW_SHARE = 20  # packages that take one Python call a row get every so many-th part of the rows
-ONE, MANY = "one group", "many groups"
+SLOW_SHARE = 20  # packages that need a Python call per row receive one of this many rows
+ONE_GROUP, MANY = "one group", "many groups"
 REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
 
 
@@ -43,7 +43,7 @@ def simple(table: pa.Table, rounds: int) -> list[Cost]:
     """Time each simple aggregate, and all seven at once, in every engine."""
     ours, peers = engines.Ours(table), engines.engines(table)
     costs = []
-    for grouped, case in ((False, ONE), (True, MANY)):
+    for grouped, case in ((False, ONE_GROUP), (True, MANY)):
         groups = known_groups(table, grouped)
         checks.simple([(e.name, e.ask(ALL_SEVEN, grouped)) for e in (ours, *peers)], in_arrays(table, groups))
         for question in (*SEVEN, ALL_SEVEN):
@@ -60,7 +60,7 @@ def quantiles(table: pa.Table, rounds: int) -> list[Cost]:
     """Time every way to sketch quantiles, and Polars' exact ones."""
     ours, peers = engines.Ours(table), engines.engines(table)
     costs = []
-    for grouped, case in ((False, ONE), (True, MANY)):
+    for grouped, case in ((False, ONE_GROUP), (True, MANY)):
         groups = known_groups(table, grouped)
         arrays = in_arrays(table, groups)
         timed: list[tuple[str, str, Call, int]] = [
@@ -70,8 +70,8 @@ def quantiles(table: pa.Table, rounds: int) -> list[Cost]:
             for name, promise in engine.sketches.items():
                 checks.quantiles(f"{engine.name} {name}", promise, engine.ask(name, grouped), arrays)
                 timed.append((name, engine.name, partial(engine.ask, name, grouped), len(table)))
-        for sketch in sketches.others():
-            few = some(arrays, sketch)
+        for sketch in sketches.other_sketches():
+            few = first_arrays(arrays, sketch)
             estimates = sketch.quantiles(sketch.build(few[0]), QUANTILES)
             checks.promised(sketch.name, sketch.promise, estimates, np.sort(few[0]))
             timed.append((sketch.name, sketch.package, partial(build_all, sketch, few), sum(map(len, few))))
@@ -86,7 +86,7 @@ def in_arrays(table: pa.Table, groups: Groups) -> list[Floats]:
     return np.split(table.column("x").to_numpy()[order], np.cumsum(groups.counts())[:-1])
 
 
-def some(arrays: Sequence[Floats], sketch: Sketch) -> Sequence[Floats]:
+def first_arrays(arrays: Sequence[Floats], sketch: Sketch) -> Sequence[Floats]:
     """Take fewer rows for what takes one Python call a row: fewer groups, or of one group a part."""
     if not sketch.row_at_a_time:
         return arrays

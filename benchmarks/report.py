@@ -1,4 +1,4 @@
-"""Report: what is claimed, each claim next to the command that measured it and the file that holds its figures.
+"""Report: each claim with the command that measured it and the file of its figures.
 
 python -m benchmarks.report [--run]
 
@@ -29,24 +29,24 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: what it is about, the command, the file of figures, and how they are said."""
+    """A claim: its title, command and file of figures, and the function that writes the figures as text."""
 
     title: str
     command: str
     file: str
-    said: Callable[[Any], Lines]
+    result_lines: Callable[[Any], Lines]
     package: str = "benchmarks"
 
     @property
     def line(self) -> str:
-        """The command, as it is run in the folder of the project."""
+        """The command, to be run in the folder of the project."""
         return f"python -m {self.package}.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
 
     def section(self, figures: dict[str, Any]) -> Lines:
         """Write it as a section of the page."""
         versions = [f"{name} {value}" for name, value in figures.items() if isinstance(value, str)]
         yield from (f"## {self.title}", "")
-        yield from self.said(figures)
+        yield from self.result_lines(figures)
         yield from ("", f"`{self.line}`: {', '.join(versions)}.", "")
 
 
@@ -81,19 +81,23 @@ def accuracy(figures: Any) -> Lines:
     yield f"Relative errors of quantiles of {figures['extent']['accuracy_rows']:,} values."
     yield ""
     rows = (
-        [each["distribution"], f"{each['who']} {each['what']}", *(f"{100 * error:.2f} %" for error in each["errors"])]
-        for each in figures["accuracy"]
+        [
+            line["distribution"],
+            " ".join((line["who"], line["what"])),
+            *(f"{100 * error:.2f} %" for error in line["errors"]),
+        ]
+        for line in figures["accuracy"]
     )
     yield from table(["", "", *map(str, EXTREME_QUANTILES)], rows)
 
 
 def sizes(figures: Any) -> Lines:
     """Say the bytes of sketches."""
-    by = {(each["who"], each["what"], each["distribution"], each["rows"]): each["bytes"] for each in figures["bytes"]}
+    by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
     cases, ways = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
     yield "Bytes of a sketch, by distribution and number of values."
     yield ""
-    rows = ([f"{who}: {what}", *(f"{by[who, what, *case]:,.0f}" for case in cases)] for who, what in ways)
+    rows = ([": ".join(way), *(f"{by[*way, *case]:,.0f}" for case in cases)] for way in ways)
     yield from table(["", *(f"{name}, {rows:,}" for name, rows in cases)], rows)
 
 
@@ -103,7 +107,10 @@ def levels(figures: Any) -> Lines:
     yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
     yield ""
     names = [f"rollup of {rows}" for rows in ("files", "a DataFrame")]
-    rows = ([name, *(f"{seconds[name + of]:.2f}" for of in ("", ", 10s alone", ", four queries"))] for name in names)
+    rows = (
+        [name, *(f"{seconds[name + variant]:.2f}" for variant in ("", ", 10s alone", ", four queries"))]
+        for name in names
+    )
     yield from table(["", "a chain of four levels", "the finest alone", "four separate windows"], rows)
 
 
@@ -113,7 +120,10 @@ def answers(figures: Any) -> Lines:
     yield f"Of {figures['rows']:,} rows, in seconds; files are in the order of time, or each has rows of all times."
     yield ""
     jobs = dict.fromkeys(job for seconds in data.values() for job in seconds)
-    rows = ([job, *(f"{of[job]:.2f}" if job in of else "" for of in data.values())] for job in jobs)
+    rows = (
+        [job, *(f"{seconds_of_job[job]:.2f}" if job in seconds_of_job else "" for seconds_of_job in data.values())]
+        for job in jobs
+    )
     yield from table(["", *data], rows)
     yield ""
     yield from must_hold(figures["must_hold"])
@@ -124,14 +134,17 @@ def without_java(figures: Any) -> Lines:
     seconds = figures["seconds"]
     yield f"Of {figures['rows']:,} rows, in seconds, each engine in a process of its own, answers fetched."
     yield ""
-    rows = ([job, *(f"{of[job]:.2f}" for of in seconds.values())] for job in next(iter(seconds.values())))
+    rows = (
+        [job, *(f"{seconds_of_job[job]:.2f}" for seconds_of_job in seconds.values())]
+        for job in next(iter(seconds.values()))
+    )
     yield from table(["", *seconds], rows)
     yield ""
     yield from must_hold(figures["must_hold"])
 
 
 def conservation(figures: Any) -> Lines:
-    """Say what it costs to compare what came out of a shuffle with what was sent."""
+    """Write the cost of comparing the output of each shuffle with the rows sent."""
     yield f"The share of receipts and comparisons in the time of the cores, of {figures['rows']:,} rows."
     yield ""
     yield from must_hold(figures["must_hold"])
@@ -139,12 +152,11 @@ def conservation(figures: Any) -> Lines:
 
 def one_core(figures: Any) -> Lines:
     """Say the nanoseconds a row of quantiles, and what must hold."""
-    cases = list(dict.fromkeys(each["case"] for each in figures["quantiles"]))
-    ns = {(each["who"], each["what"], each["case"]): each["ns"] for each in figures["quantiles"]}
+    cases = list(dict.fromkeys(line["case"] for line in figures["quantiles"]))
+    ns = {(line["who"], line["what"], line["case"]): line["ns"] for line in figures["quantiles"]}
     ways = dict.fromkeys((who, what) for who, what, _ in ns)
     rows = (
-        [f"{who}: {what}", *(f"{ns[who, what, case]:,.0f}" if (who, what, case) in ns else "" for case in cases)]
-        for who, what in ways
+        [": ".join(way), *(f"{ns[*way, case]:,.0f}" if (*way, case) in ns else "" for case in cases)] for way in ways
     )
     yield "Nanoseconds a row, of quantiles."
     yield ""
@@ -163,9 +175,9 @@ def built_ins(figures: Any) -> Lines:
 def streams(figures: Any) -> Lines:
     """Say the rates of streams."""
     rows = (
-        [f"{run['keys']:,}", way, f"{found['rows_per_second']:,.0f}", f"{found['ratio']:.2f}"]
+        [f"{run['keys']:,}", way, f"{percentiles['rows_per_second']:,.0f}", f"{percentiles['ratio']:.2f}"]
         for run in figures["runs"]
-        for way, found in run["queries"].items()
+        for way, percentiles in run["queries"].items()
     )
     yield from table(["keys", "", "rows a second", "of Spark's count, min, max, avg"], rows)
 
@@ -173,7 +185,7 @@ def streams(figures: Any) -> Lines:
 def memory(figures: Any) -> Lines:
     """Say the most memory of commands."""
     jobs = next(iter(figures["files"].values()))
-    rows = ([job, *(f"{found[job]['bytes'] / 1e6:,.0f}" for found in figures["files"].values())] for job in jobs)
+    rows = ([job, *(f"{peaks[job]['bytes'] / 1e6:,.0f}" for peaks in figures["files"].values())] for job in jobs)
     yield "The most memory that a command held, in MB, by the number of files of 288,000 rows."
     yield ""
     yield from table(["", *figures["files"]], rows)
@@ -221,27 +233,33 @@ def year(figures: Any) -> Lines:
     states = f"{figures['states']['1m']:,} minutes ({figures['days']} days)"
     yield f"Of {states} of 1,000 keys, in seconds, next to DuckDB over the same as Parquet."
     yield ""
-    yield from table(["", "store", "DuckDB"], ([of, f"{seconds[of]:.2f}", f"{duckdb[of]:.2f}"] for of in duckdb))
+    yield from table(
+        ["", "store", "DuckDB"], ([query, f"{seconds[query]:.2f}", f"{duckdb[query]:.2f}"] for query in duckdb)
+    )
 
 
 def mutants(figures: Any) -> Lines:
     """Say how many changes of the code the tests notice, at first and with the tests that survivors asked for."""
     files = figures["files"].values()
-    places, seed = sum(of[by] for of in files for by in ("fast", "more", "none")), figures["seed"]
+    places, seed = sum(mutated_file[by] for mutated_file in files for by in ("fast", "more", "none")), figures["seed"]
     yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast"
     yield "tests of the file notice most changes, more tests some others. Survivors were looked at: a new test kills"
     yield "them, or none can, for they do the same, or it takes more time alone; the file of figures says why. Scores"
     yield "count only mutants that a test can kill; another seed draws others."
     yield ""
     rows = []
-    for part in [*dict.fromkeys(of["part"] for of in files), "all"]:
-        mine = [of for of in files if part in (of["part"], "all")]
-        fast, more, none = (sum(of[by] for of in mine) for by in ("fast", "more", "none"))
-        now = Counter(each["now"].partition(":")[0] for of in mine for each in of["survivors"])
+    for part in [*dict.fromkeys(mutated_file["part"] for mutated_file in files), "all"]:
+        files_of_part = [mutated_file for mutated_file in files if part in (mutated_file["part"], "all")]
+        fast, more, none = (sum(mutated_file[by] for mutated_file in files_of_part) for by in ("fast", "more", "none"))
+        now = Counter(
+            survivor["now"].partition(":")[0]
+            for mutated_file in files_of_part
+            for survivor in mutated_file["survivors"]
+        )
         killed, total = fast + more, fast + more + none
         able = total - now["equivalent"] - now["speed"]
         counts = [total, fast, more, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
-        scores = (f"{of / able:.1%}" for of in (killed, killed + now["killed"]))
+        scores = (f"{count / able:.1%}" for count in (killed, killed + now["killed"]))
         rows.append([part, *map(str, counts), *scores])
     head = "mutants, killed by fast tests, by more, by new, equivalent, speed alone, alive, score before, score now"
     yield from table(["", *head.split(", ")], iter(rows))

@@ -71,13 +71,13 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
         check(hours, by_spark())
         calls = {"the store": lambda: store.query("1h", within=WITHIN), "Spark over the rows": by_spark}
         calls["the store, opened anew"] = lambda: FrameStore(store.uri).query("1h", within=WITHIN)
-        taken: dict[str, list[float]] = {name: [] for name in calls}
+        times_of_call: dict[str, list[float]] = {name: [] for name in calls}
         for number in range(extent.rounds):
             for name, seconds in one_round(calls, number).items():
-                taken[name].append(seconds)
+                times_of_call[name].append(seconds)
         read, files, rows = counted(store)
         share = share_of_a_key(month_of_hours(Path(folder)))
-    medians = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
+    medians = {name: sorted(times)[len(times) // 2] for name, times in times_of_call.items()}
     lines = [
         MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
         MustHold("the store / Spark over the rows", 1 / 50, medians["the store"] / medians["Spark over the rows"]),
@@ -89,15 +89,15 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     print_table(table)
     show_must_hold(lines)
     if out is not None:
-        held = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         figures = {
             "seconds": medians,
-            "all": taken,
+            "all": times_of_call,
             "states": rows,
             "files": files,
             "read": read,
             "share_of_a_key": share,
-            "must_hold": held,
+            "must_hold": limits,
         }
         out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
     return lines
@@ -140,11 +140,11 @@ def hourly(spark: Any, folder: str) -> Any:
     return lambda: spark.sql(query).toArrow()
 
 
-def check(ours: pa.Table, theirs: pa.Table) -> None:
+def check(ours: pa.Table, expected: pa.Table) -> None:
     """Compare counts and means; raises ``AssertionError`` where they differ."""
-    assert ours["host"].to_pylist() == theirs["host"].to_pylist()
-    assert ours["n"].to_pylist() == theirs["n"].to_pylist()
-    assert np.allclose(ours["mean"].to_numpy(), theirs["mean"].to_numpy(), rtol=1e-12)
+    assert ours["host"].to_pylist() == expected["host"].to_pylist()
+    assert ours["n"].to_pylist() == expected["n"].to_pylist()
+    assert np.allclose(ours["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
 
 
 def counted(store: FrameStore) -> tuple[int, int, int]:

@@ -38,23 +38,23 @@ def main(rows: int) -> None:
     simple = {name: getattr(aggr, name)("x") for name in ("count", "min", "max", "sum", "avg", "var", "stdev")}
     dds = {"p": aggr.dds("x", [0.5, 0.99])}
 
-    def seconds(given: pa.Table, measures: dict[str, aggr.Measure], window: str) -> float:
-        running(given.slice(0, 2000), measures, window, time="ts", keys=["key"])  # compiles the loops
+    def seconds(rows: pa.Table, measures: dict[str, aggr.Measure], window: str) -> float:
+        running(rows.slice(0, 2000), measures, window, time="ts", keys=["key"])  # compiles the loops
         begin = time.process_time()
-        running(given, measures, window, time="ts", keys=["key"])
+        running(rows, measures, window, time="ts", keys=["key"])
         return time.process_time() - begin
 
     failed = False
     for name, measures in {**{n: {n: m} for n, m in simple.items()}, "count … stdev": simple, "dds": dds}.items():
-        taken = seconds(table, measures, "running()")
-        over = taken > LIMITS.get(name, float("inf")) * rows / 1_000_000
+        total_seconds = seconds(table, measures, "running()")
+        over = total_seconds > LIMITS.get(name, float("inf")) * rows / 1_000_000
         failed |= over
-        click.echo(f"running {name:14} {taken:7.2f} s{'  FAIL' if over else ''}")
+        click.echo(f"running {name:14} {total_seconds:7.2f} s{'  FAIL' if over else ''}")
     # of every function whose result has the same size whatever the window's: lists of values grow with it
     part = table.slice(0, rows // 10)
     part = part.append_column("w", pa.array(np.ones(part.num_rows, np.int64)))
     part = part.append_column("t", pa.array(np.abs(part["x"].to_numpy()).astype(np.int64)))
-    each = {name: {name: measure} for name, measure in simple.items()} | {
+    measures_of_job = {name: {name: measure} for name, measure in simple.items()} | {
         "first": {"a": aggr.first("x")},
         "last": {"a": aggr.last("x")},
         "arg_min": {"a": aggr.arg_min("x", by="t")},
@@ -63,7 +63,7 @@ def main(rows: int) -> None:
         "hdr": {"h": aggr.hdr("t", [0.5, 0.99])},
         "dds": dds,
     }
-    for name, measures in each.items():
+    for name, measures in measures_of_job.items():
         narrow, wide = (seconds(part, measures, f"sliding({n})") for n in (10, 1000))
         over = wide > RATIO * narrow
         failed |= over

@@ -49,6 +49,6 @@ def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence
     """Say how far the rank of each estimate lies from the one asked for, as a share of all ranks."""
     low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
     high = np.searchsorted(ordered, estimates, side="right") / len(ordered)
-    asked = np.asarray(quantiles)
-    errors: list[float] = np.maximum(np.maximum(low - asked, asked - high), 0.0).tolist()
+    quantile_array = np.asarray(quantiles)
+    errors: list[float] = np.maximum(np.maximum(low - quantile_array, quantile_array - high), 0.0).tolist()
     return errors

@@ -4,7 +4,7 @@ python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master
 
 A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. Each is
 a commit, as in a backfill. The first number of days is rolled up once before, so that nothing is compiled then. Memory
-is the peak of the Python workers together, and what is shuffled is of the last day.
+is the peak of all Python workers together, and shuffled bytes are those of the last day.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
-    """Rows of some time, in its order, of which the first key may have a share of its own."""
+    """Return rows of a time range, in order; ``of_first`` adds a share of rows for the first key."""
     draws = np.random.default_rng(seed)
     drawn = draws.integers(0, keys, count)
     if of_first:
@@ -66,12 +66,12 @@ def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of
 
 def write_hour(folder: Path, keys: int, of_first: float, hour: int, count: int) -> None:
     """Write the file of an hour."""
-    rows = rows_of(BEGIN + hour * HOUR, HOUR, count, hour, keys, of_first)
+    rows = rows_of(BEGIN + hour * HOUR, length=HOUR, count=count, seed=hour, keys=keys, of_first=of_first)
     pq.write_table(rows, folder / f"hour-{hour:05}.parquet")
 
 
 def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: float = 0) -> None:
-    """Write the file of each hour, of so many rows, in a new folder."""
+    """Write one file per hour, with ``counts[hour]`` rows, in a new folder."""
     folder.mkdir(parents=True)
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(partial(write_hour, folder, keys, of_first), range(len(counts)), counts))
@@ -80,14 +80,14 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
     """Watch this process and its descendants: the seconds of processor time of all, most bytes of Python workers."""
-    found, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
-    before = {each: _cpu_seconds(each) for each in [os.getpid(), *_descendants(os.getpid())]}
+    peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
+    before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
 
     def look() -> None:
-        others = _descendants(os.getpid())
-        for each in [os.getpid(), *others]:
-            seen[each] = max(seen.get(each, 0.0), _cpu_seconds(each))
-        found["peak_bytes"] = max(found["peak_bytes"], sum(map(_python_bytes, others)))
+        workers = _descendants(os.getpid())
+        for process in [os.getpid(), *workers]:
+            seen[process] = max(seen.get(process, 0.0), _cpu_seconds(process))
+        peaks["peak_bytes"] = max(peaks["peak_bytes"], sum(map(_python_bytes, workers)))
 
     def watch() -> None:
         while not over.wait(0.2):
@@ -95,11 +95,11 @@ def watched() -> Iterator[dict[str, float]]:
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    yield found
+    yield peaks
     over.set()
     thread.join()
     look()
-    found["core_seconds"] = sum(max(seconds - before.get(each, 0.0), 0.0) for each, seconds in seen.items())
+    peaks["core_seconds"] = sum(max(seconds - before.get(process, 0.0), 0.0) for process, seconds in seen.items())
 
 
 def _descendants(process: int) -> list[int]:
@@ -110,10 +110,10 @@ def _descendants(process: int) -> list[int]:
         except OSError:
             continue
         parents.setdefault(int(after_name[1]), []).append(int(path.parent.name))
-    found = [process]
-    for each in found:
-        found += parents.get(each, [])
-    return found[1:]
+    processes = [process]
+    for parent in processes:
+        processes += parents.get(parent, [])
+    return processes[1:]
 
 
 def _cpu_seconds(process: int) -> float:
@@ -147,7 +147,7 @@ def predicted(rows_per_day: int) -> Capacity:
 def rolled_up(
     master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME
 ) -> dict[str, Any]:
-    """Roll up the files of so many days into a new store."""
+    """Roll up the files of some days into a new store."""
     import spark_udaf as su
     from spark_udaf.plan.session import local_session
 
@@ -191,16 +191,16 @@ def rolled_up(
 @click.option("--master", default="local[2]", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
-    """Measure, and tell each figure next to its prediction."""
+    """Measure, and print each figure next to its prediction."""
     counts = [int(count) for count in days.split(",")]
     capacity = predicted(rows_per_day)
     click.echo(repr(capacity))
     runs: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as made:
-        files = Path(made) / "rows"
+    with tempfile.TemporaryDirectory() as folder_name:
+        files = Path(folder_name) / "rows"
         write_hours(files, [rows_per_day // 24] * 24 * max(counts))
         for count in counts:
-            run = runs[str(count)] = rolled_up(master, Path(made), files, count, 1 if runs else 2)
+            run = runs[str(count)] = rolled_up(master, Path(folder_name), files, days=count, rounds=1 if runs else 2)
             rows = count * rows_per_day
             states, size = sum(run["states"].values()), sum(run["bytes"].values())
             click.echo(
@@ -208,7 +208,7 @@ def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
                 f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB a day, "
                 f"{run['files']} files; states {states / capacity.states_per_day / count:.3f}, bytes "
                 f"{size / capacity.bytes_per_day / count:.3f}, core-seconds "
-                f"{run['core_seconds'] / capacity.core_seconds_per_day / count:.2f} of what was predicted"
+                f"{run['core_seconds'] / capacity.core_seconds_per_day / count:.2f} of the prediction"
             )
     if out is not None:
         prediction = json.loads(capacity.to_json())

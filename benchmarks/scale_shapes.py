@@ -2,8 +2,8 @@
 
 python -m benchmarks.scale_shapes [--days 1] [--rows-per-day 10000000] [--master local[2]] [--out FILE]
 
-Each shape is rolled up from files into a store in a session of its own, twice: the second is told of. Time is that of
-processors, of all processes together. Every row must be counted once in the end.
+Each shape is rolled up from files into a store in a session of its own, twice: the second run is reported. Time is that
+of processors, of all processes together. Every row must be counted once in the end.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
     """Measure each shape; fails if a row is not counted once."""
     runs: dict[str, dict[str, Any]] = {}
     for name, shape in SHAPES.items():
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
+        with tempfile.TemporaryDirectory() as folder_name:
+            folder = Path(folder_name)
             rows = shape.write(folder / "rows", days, rows_per_day)
-            run = rolled_up(master, folder, folder / "rows", days, 2, shape.frame)
+            run = rolled_up(master, folder, folder / "rows", days=days, rounds=2, frame=shape.frame)
             counted = FrameStore(folder / f"store-{days}-1").query("1d", keys=[], measures=["n"])["n"].to_pylist()
         if sum(counted) != rows:
             raise click.ClickException(f"{name}: {sum(counted):,} of {rows:,} rows are counted")

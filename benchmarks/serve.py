@@ -114,7 +114,7 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
         name: "/api/v1/query_range?" + urlencode({"query": query, "start": first + step, "end": end, "step": step})
         for name, (query, first, step) in in_promql.items()
     }
-    asked: dict[str, dict[str, str | int]] = {
+    queries: dict[str, dict[str, str | int]] = {
         "all numbers of the year": {"per": "all", "keys": ""},
         "slowest hosts": {
             "per": "all",
@@ -125,7 +125,7 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
         },
         "days of a host": {"per": "1d", "where": f"host = '{host}'", "flat": "true", "measures": "bytes"},
     }
-    return addresses | {name: "/v1/query?" + urlencode({"store": "web", **words}) for name, words in asked.items()}
+    return addresses | {name: "/v1/query?" + urlencode({"store": "web", **words}) for name, words in queries.items()}
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def _read(log: Any) -> str:
 
 
 def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
-    """Ask, and refuse what is no answer."""
+    """Send a request; raise an error unless the response is an answer."""
     connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
     answer = connection.getresponse()
     body = answer.read()
@@ -168,7 +168,7 @@ def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
 def load(port: int, extent: Extent) -> dict[str, list[float]]:
     """Have the clients load the dashboard until the time is over; return the seconds of each panel."""
     over = time.monotonic() + extent.minutes * 60
-    taken: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
+    times: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
     failed: list[BaseException] = []
 
     def client(number: int) -> None:
@@ -182,7 +182,7 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
                 for name in rng.sample(list(addresses), len(addresses)):
                     began = time.perf_counter()
                     ask(connection, addresses[name])
-                    taken[name].append(time.perf_counter() - began)
+                    times[name].append(time.perf_counter() - began)
                 time.sleep(rng.uniform(0, 2))  # a person looks at it
         except BaseException as error:
             failed.append(error)
@@ -194,7 +194,7 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
         thread.join()
     if failed:
         raise failed[0]
-    return taken
+    return times
 
 
 def resident(pid: int) -> float:
@@ -239,12 +239,12 @@ SQL = {  # panels that views and exported states answer, without sketches
 
 def median(call: Callable[[], object], times: int = 5) -> float:
     """Time a call some times, and take the one in the middle."""
-    taken = []
+    durations = []
     for _ in range(times):
         began = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)[times // 2]
+        durations.append(time.perf_counter() - began)
+    return sorted(durations)[times // 2]
 
 
 def by_duckdb(store: FrameStore) -> dict[str, float]:
@@ -285,21 +285,21 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
 
 def cold_answers(port: int, extent: Extent) -> dict[str, float]:
     """Time each panel once, on a server that has answered nothing."""
-    connection, taken = http.client.HTTPConnection("127.0.0.1", port, timeout=120), {}
+    connection, times = http.client.HTTPConnection("127.0.0.1", port, timeout=120), {}
     for name, address in panels(extent, "host-0").items():
         began = time.perf_counter()
         ask(connection, address)
-        taken[name] = time.perf_counter() - began
-    return taken
+        times[name] = time.perf_counter() - began
+    return times
 
 
 def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]:
     """Measure, print, and write the figures where asked."""
     minutes, loads = max(1, round(extent.minutes)), [os.getloadavg()[0]]
     minute = replace(extent, minutes=extent.minutes / minutes)
-    taken: dict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as given:
-        folder = Path(given)
+    times: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         store = FrameStore(place) if place else written(folder / "web", extent)
         with serving(store.uri) as (process, port, _):
             cold = cold_answers(port, extent)
@@ -307,20 +307,22 @@ def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]
             megabytes = [resident(process.pid)]
             for _ in range(minutes):
                 for name, seconds in load(port, minute).items():
-                    taken[name] += seconds
+                    times[name] += seconds
                 megabytes.append(resident(process.pid))
                 loads.append(os.getloadavg()[0])
         started = first_answers(folder, extent)
         duckdb, postgres = by_duckdb(store), by_postgres(folder, extent)
-    every = np.concatenate([np.array(seconds) for seconds in taken.values()])
+    every = np.concatenate([np.array(seconds) for seconds in times.values()])
     numbers = {
         name: {"cold": cold[name], "p50": float(np.quantile(seconds, 0.5)), "p99": float(np.quantile(seconds, 0.99))}
-        for name, seconds in taken.items()
+        for name, seconds in times.items()
     }
     table = heading(f"{CLIENTS} clients, {len(every):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"])
     for name, ours in numbers.items():
         beside = [*ours.values(), duckdb.get(name), postgres.get(name)]
-        table.add_row(name, *("" if each is None else f"{each * 1000:,.1f}" for each in beside))
+        table.add_row(
+            name, *("" if median_seconds is None else f"{median_seconds * 1000:,.1f}" for median_seconds in beside)
+        )
     print_table(table)
     first = float(np.median(started["seconds"]))
     lines = [

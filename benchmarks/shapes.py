@@ -33,4 +33,4 @@ class Shape:
 
 
 TEXTS = Shape("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
-WHOLE = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
+INTEGER_KEYS = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)

@@ -31,7 +31,7 @@ class Size:
 
 def sizes() -> list[Size]:
     """Store sketches of the same values in every way."""
-    found = []
+    measured_sizes = []
     for distribution in DISTRIBUTIONS:
         for rows, states in ROWS_AND_STATES:
             values = samples.draw(distribution, rows * states, seed=13)
@@ -40,15 +40,17 @@ def sizes() -> list[Size]:
                 column = ours.function.reduce(pa.array(values), groups)
                 parts = {name: column.field(name).nbytes / states for name in column.type.names}
                 size = column.nbytes / states
-                found.append(Size(ours.name, ours.package, distribution, rows, size, parts))
-            for sketch in sketches.others():
+                measured_sizes.append(Size(ours.name, ours.package, distribution, rows, bytes=size, parts=parts))
+            for sketch in sketches.other_sketches():
                 built = [sketch.build(part) for part in values.reshape(states, rows)]
                 size = sum(map(sketch.size, built)) / states
-                found.append(Size(sketch.name, sketch.package, distribution, rows, size, {}))
+                measured_sizes.append(Size(sketch.name, sketch.package, distribution, rows, bytes=size, parts={}))
                 if sketch.name == "ddsketch":
                     bare = sum(map(trimmed, built)) / states
-                    found.append(Size("ddsketch, trimmed", sketch.package, distribution, rows, bare, {}))
-    return found
+                    measured_sizes.append(
+                        Size("ddsketch, trimmed", sketch.package, distribution, rows, bytes=bare, parts={})
+                    )
+    return measured_sizes
 
 
 def trimmed(sketch: Any) -> int:
@@ -63,17 +65,17 @@ def trimmed(sketch: Any) -> int:
     return len(message.SerializeToString())
 
 
-def size_of(found: Sequence[Size], what: str, distribution: str, rows: int) -> float:
+def size_of(measured_sizes: Sequence[Size], what: str, distribution: str, rows: int) -> float:
     """Find a size."""
-    return next(s.bytes for s in found if (s.what, s.distribution, s.rows) == (what, distribution, rows))
+    return next(s.bytes for s in measured_sizes if (s.what, s.distribution, s.rows) == (what, distribution, rows))
 
 
-def show_sizes(found: Sequence[Size]) -> None:
+def show_sizes(measured_sizes: Sequence[Size]) -> None:
     """Print a line per distribution and number of rows, and a column per way."""
-    ways = list(dict.fromkeys(size.what for size in found))
+    ways = list(dict.fromkeys(size.what for size in measured_sizes))
     table = heading("Bytes per state", ["", "rows", *ways, "dds / ddsketch"])
-    for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in found):
-        of = {what: size_of(found, what, distribution, rows) for what in ways}
-        ratio = f"{of['dds'] / of['ddsketch']:.2f} ×"
-        table.add_row(distribution, f"{rows:,}", *(f"{size:,.0f}" for size in of.values()), ratio)
+    for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in measured_sizes):
+        size_of_way = {what: size_of(measured_sizes, what, distribution, rows) for what in ways}
+        ratio = f"{size_of_way['dds'] / size_of_way['ddsketch']:.2f} ×"
+        table.add_row(distribution, f"{rows:,}", *(f"{size:,.0f}" for size in size_of_way.values()), ratio)
     show(table)

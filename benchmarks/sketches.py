@@ -63,7 +63,7 @@ class Sketch(ABC):
 
     @abstractmethod
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Make one sketch of several, and leave them as they are."""
+        """Merge sketches into a new one, without changing them."""
 
     @abstractmethod
     def size(self, sketch: Any) -> int:
@@ -137,7 +137,7 @@ class HdrHistogramPackage(Sketch):
     """The port of HdrHistogram to Python: one ``record_value`` a row, stored as compressed base64."""
 
     name, package, promise, row_at_a_time = "hdrhistogram", "hdrhistogram", BY_DIGITS, True
-    highest = 10**11  # in units; it has to be told beforehand
+    highest = 10**11  # in units; the package needs it in advance
 
     def build(self, values: Floats) -> Any:
         """Record row after row, in units."""
@@ -213,13 +213,13 @@ def hdr() -> Ours:
     return Ours(aggr.Hdr(digits=DIGITS, unit=UNIT), BY_DIGITS)
 
 
-def others() -> list[Sketch]:
+def other_sketches() -> list[Sketch]:
     """All sketches of other packages that are installed."""
-    found: list[Sketch] = [DDSketchPackage(), HdrHistogramPackage()]
+    available: list[Sketch] = [DDSketchPackage(), HdrHistogramPackage()]
     if importlib.util.find_spec("datasketches"):
-        found += [
+        available += [
             Apache("KLL", "kll_doubles_sketch", rank=0.03),
             Apache("t-digest", "tdigest_double", rank=0.02),
             Apache("REQ", "req_floats_sketch", rank=0.03, dtype=np.float32),
         ]
-    return found
+    return available

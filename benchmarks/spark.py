@@ -22,7 +22,7 @@ from aggr.bench.timing import circumstances, one_round
 from benchmarks import growth
 from benchmarks.jobs import FINEST, check, jobs, many_keys, session, write_rows
 from benchmarks.musthold import MustHold, show_must_hold, unjudged
-from benchmarks.shapes import TEXTS, WHOLE, Shape
+from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,15 +52,22 @@ class Extent:
     shapes: tuple[Shape, ...]
 
 
-FULL = Extent(20_000_000, 36_000, 3, (10_000_000, 1_000_000), growth.FULL, (TEXTS, WHOLE))
-QUICK = Extent(500_000, 3_600, 1, (500_000, 50_000), growth.QUICK, (TEXTS,))
+FULL = Extent(
+    rows=20_000_000,
+    groups=36_000,
+    rounds=3,
+    keys=(10_000_000, 1_000_000),
+    growth=growth.FULL,
+    shapes=(TEXTS, INTEGER_KEYS),
+)
+QUICK = Extent(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), growth=growth.QUICK, shapes=(TEXTS,))
 
 
 def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool) -> list[MustHold]:
     """Measure, print, and write figures and plots where asked; of ``answers`` alone, no states, plots and growth."""
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        taken: dict[str, dict[str, list[float]]] = {}
+        times: dict[str, dict[str, list[float]]] = {}
         for data in extent.shapes:
             rows = Path(folder) / str(data.digits)
             write_rows(rows, extent.rows, extent.groups, data)
@@ -68,15 +75,16 @@ def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool)
                 check(spark, str(rows))
             every = jobs(spark, str(rows), data)
             chosen = {name: job for name, job in every.items() if name in ANSWERS} if answers else every
-            taken[data.name] = measure(chosen, extent.rounds)
-            show(medians_of(taken)[data.name], extent.rows, data.name)
-            write_rows(Path(folder) / "in no order" / str(data.digits), extent.rows, extent.groups, data, False)
+            times[data.name] = measure(chosen, extent.rounds)
+            show(medians_of(times)[data.name], extent.rows, data.name)
+            unordered = Path(folder) / "in no order" / str(data.digits)
+            write_rows(unordered, extent.rows, extent.groups, data, in_order=False)
             every = jobs(spark, f"{folder}/in no order/{data.digits}", data)
-            taken[no_order(data)] = measure({name: every[name] for name in IN_NO_ORDER}, extent.rounds)
-            show(medians_of(taken)[no_order(data)], extent.rows, no_order(data))
+            times[no_order(data)] = measure({name: every[name] for name in IN_NO_ORDER}, extent.rounds)
+            show(medians_of(times)[no_order(data)], extent.rows, no_order(data))
         many = many_keys(spark, growth.files(Path(folder), *extent.keys))
-        taken["many keys"] = measure(many, extent.rounds)
-        medians = medians_of(taken)
+        times["many keys"] = measure(many, extent.rounds)
+        medians = medians_of(times)
         show(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
         grown = [] if answers else growth.grow(spark, Path(folder), extent.growth)
     lines = must_hold(medians, grown)
@@ -86,9 +94,9 @@ def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool)
         growth.show(grown)
     show_must_hold(lines)
     if out is not None:
-        held = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
-        figures = {"seconds": medians, "all": taken, "growth": [asdict(g) for g in grown], "must_hold": held}
+        figures = {"seconds": medians, "all": times, "growth": [asdict(g) for g in grown], "must_hold": limits}
         out.write_text(json.dumps({**about, **size, **figures}, indent=1) + "\n")
     if pictures is not None and grown:
         from benchmarks.spark_plots import plot_growth, plot_jobs
@@ -104,40 +112,42 @@ def no_order(data: Shape) -> str:
     return f"{data.name}, in no order"
 
 
-def medians_of(taken: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
+def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
     """Take the median of each job."""
-    return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in taken.items()}
+    return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
-def measure(made: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Run all jobs in turn, round after round; return the seconds of each; the first round only warms up."""
-    taken: dict[str, list[float]] = {name: [] for name in made}
+    times: dict[str, list[float]] = {name: [] for name in actions}
     for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
-        for name, seconds in one_round(made, number).items():
+        for name, seconds in one_round(actions, number).items():
             if number:
-                taken[name].append(seconds)
-    return taken
+                times[name].append(seconds)
+    return times
 
 
 def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.Grown]) -> list[MustHold]:
     """Check the ratios that must hold."""
-    shapes = [data for data in (TEXTS, WHOLE) if data.name in medians]
-    held = [line for data in shapes for line in _answers(data, medians[data.name])]
+    shapes = [data for data in (TEXTS, INTEGER_KEYS) if data.name in medians]
+    limits = [line for data in shapes for line in _answers(data, medians[data.name])]
     for data in shapes:
-        theirs, mine = (medians[no_order(data)][name] for name in IN_NO_ORDER)
-        held.append(MustHold(f"files in no order, to answers / count … variance, {data.name}", 0.6, mine / theirs))
+        spark_seconds, own_seconds = (medians[no_order(data)][name] for name in IN_NO_ORDER)
+        limits.append(
+            MustHold(f"files in no order, to answers / count … variance, {data.name}", 0.6, own_seconds / spark_seconds)
+        )
     keys = medians["many keys"]
     many = keys["many keys: files to answers"] / keys["many keys: percentile_approx"]
     return [
         *(_states(medians[TEXTS.name], grown) if grown else []),
-        *held,
+        *limits,
         MustHold("many keys, files to answers / percentile_approx", 0.5, many),
     ]
 
 
 def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
-    def line(mine: str, theirs: str, most: float) -> MustHold:
-        return MustHold(f"{mine} / {theirs}, {data.name}", most, seconds[mine] / seconds[theirs])
+    def line(own_job: str, spark_job: str, limit: float) -> MustHold:
+        return MustHold(f"{own_job} / {spark_job}, {data.name}", limit, seconds[own_job] / seconds[spark_job])
 
     return [
         line("rollup of files, to answers", "percentile_approx", 0.12),
@@ -149,8 +159,8 @@ def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
 
 
 def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list[MustHold]:
-    def ratio(mine: str, theirs: str) -> float:
-        return seconds[mine] / seconds[theirs]
+    def ratio(own_job: str, spark_job: str) -> float:
+        return seconds[own_job] / seconds[spark_job]
 
     a, b = "rollup of a DataFrame", "rollup of files"
     by_rows = sorted((g for g in grown if g.groups == growth.GROUPS), key=lambda g: g.rows)

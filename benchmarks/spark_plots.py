@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks.growth import GROUPS, Grown
-from benchmarks.plots import OURS, STYLE, THEIRS
+from benchmarks.plots import OURS, PEERS, STYLE
 
 
 def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
@@ -22,7 +22,9 @@ def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
         figure = Figure(figsize=(9, 4.8), layout="constrained")
         axes = figure.subplots()
         ours = [name.startswith("rollup") for name in jobs]
-        axes.barh(jobs, [seconds[name] for name in jobs], color=[OURS if mine else THEIRS for mine in ours], height=0.7)
+        axes.barh(
+            jobs, [seconds[name] for name in jobs], color=[OURS if is_own else PEERS for is_own in ours], height=0.7
+        )
         for at, name in enumerate(jobs):
             axes.text(seconds[name], at, f" {seconds[name]:.1f}", va="center", fontsize=9)
         axes.set(xlabel="seconds", title="Nine functions, four levels (ours); the finest windows alone (Spark)")
@@ -34,12 +36,12 @@ def plot_growth(folder: Path, grown: Sequence[Grown], about: str) -> Path:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 6), layout="constrained")
         by_rows = sorted((g for g in grown if g.groups == GROUPS), key=lambda g: g.rows)
-        most = max((g.rows for g in grown if g.groups != GROUPS), default=0)
-        by_groups = sorted((g for g in grown if g.rows == most), key=lambda g: g.groups)
+        most_rows = max((g.rows for g in grown if g.groups != GROUPS), default=0)
+        by_groups = sorted((g for g in grown if g.rows == most_rows), key=lambda g: g.groups)
         grid = figure.subplots(2, 2, sharey="row", squeeze=False)
         for column, (points, word) in enumerate(((by_rows, "rows"), (by_groups, "groups"))):
             at = [getattr(g, word) for g in points]
-            fixed = f"{GROUPS:,} groups" if word == "rows" else f"{most:,} rows"
+            fixed = f"{GROUPS:,} groups" if word == "rows" else f"{most_rows:,} rows"
             grid[0][column].loglog(at, [g.seconds for g in points], "o-", color=OURS)
             grid[1][column].loglog(at, [g.worker_bytes / 2**20 for g in points], "o-", color=OURS)
             grid[0][column].set_title(f"by {word} ({fixed})")

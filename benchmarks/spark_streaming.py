@@ -4,7 +4,7 @@ python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batc
 
 Each query takes the same Parquet files, one a batch, and writes nowhere. The first file is of three moments of the hour
 before, so that windows of every level are open. Rows a second are those of the median batch, all that Spark does for it
-included, over all repeats; the first two batches of each run, which start workers and close what is older, and the
+included, over all repeats; the first two batches of each run, which start workers and close older windows, and the
 first run of each query, which compiles, do not count. A stream that cannot keep up has such batches: the more rows
 wait, the more the next one takes.
 """
@@ -103,20 +103,31 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
         spark = local_session("streams", settings)
         queries = {name: make for name, make in every_query().items() if any(c in name for c in chosen or [""])}
         for count in map(int, keys.split(",")):
-            figures["runs"].append(run(spark, Path(folder), queries, count, batches, max(rows, count), repeats))
+            figures_of_run = run(
+                spark,
+                Path(folder),
+                queries=queries,
+                keys=count,
+                batches=batches,
+                rows=max(rows, count),
+                repeats=repeats,
+            )
+            figures["runs"].append(figures_of_run)
             if out is not None:
                 out.write_text(json.dumps(figures, indent=1) + "\n")
-    show_must_hold([line for told in figures["runs"] for line in must_hold(told)])
+    show_must_hold([line for figures_of_run in figures["runs"] for line in must_hold(figures_of_run)])
 
 
-def must_hold(told: dict[str, Any]) -> list[MustHold]:
+def must_hold(figures: dict[str, Any]) -> list[MustHold]:
     """Say what must hold of a run: at least 0.7 of the rows of Spark's built-in functions, more than its sketch's."""
-    seconds = {name: of["p50"] for name, of in told["queries"].items()}
+    seconds = {name: percentiles["p50"] for name, percentiles in figures["queries"].items()}
     return [
-        MustHold(f"{mine} / {theirs}, {told['keys']:,} keys", most, seconds[mine] / seconds[theirs])
-        for mine in (SCAN, NINE)
-        for theirs, most in ((BUILT_IN, 1 / 0.7), (SKETCH, 1.0))
-        if mine in seconds and theirs in seconds
+        MustHold(
+            f"{own_query} / {spark_query}, {figures['keys']:,} keys", limit, seconds[own_query] / seconds[spark_query]
+        )
+        for own_query in (SCAN, NINE)
+        for spark_query, limit in ((BUILT_IN, 1 / 0.7), (SKETCH, 1.0))
+        if own_query in seconds and spark_query in seconds
     ]
 
 
@@ -151,9 +162,9 @@ def run(
             last[name] = timed(spark, source, folder, make)
             seconds[name] += last[name]["seconds"] if turn else []
     shutil.rmtree(source)
-    found, base = {}, median(next(iter(seconds.values())))
+    percentiles, base = {}, median(next(iter(seconds.values())))
     for name, took in seconds.items():
-        found[name] = {
+        percentiles[name] = {
             "rows_per_second": rows / median(took),
             "ratio": base / median(took),
             "p50": median(took),
@@ -164,10 +175,10 @@ def run(
         click.echo(
             f"  {name:38} {rows / median(took) / 1e3:8.0f} thousand rows/s ({base / median(took):5.2f} ×), "
             f"{median(took) * 1e6 / keys:9.2f} µs a key, batches p50 {median(took):6.2f} s "
-            f"p99 {found[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
+            f"p99 {percentiles[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
             f"checkpoint {last[name]['disk'] / 1e6:7.1f} MB"
         )
-    return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": found}
+    return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": percentiles}
 
 
 def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:
@@ -177,11 +188,11 @@ def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[
     writer = make(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    told = query.recentProgress
-    full = [each for each in told if each.numInputRows]
+    progress = query.recentProgress
+    full = [batch_progress for batch_progress in progress if batch_progress.numInputRows]
     return {
-        "seconds": [each.durationMs["triggerExecution"] / 1e3 for each in full[2:]],
-        "memory": max(each.stateOperators[0].memoryUsedBytes for each in told),
+        "seconds": [batch_progress.durationMs["triggerExecution"] / 1e3 for batch_progress in full[2:]],
+        "memory": max(batch_progress.stateOperators[0].memoryUsedBytes for batch_progress in progress),
         "disk": sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()),
     }
 

@@ -3,7 +3,7 @@
     make .venv-sail/.ready
     python -m benchmarks.without_java [--quick] [--sail .venv-sail/bin/python] [--out FILE]
 
-Each engine has a process of its own, in its own environment, and runs the job that it is told, answers fetched.
+Each engine has a process of its own, in its own environment, runs one job and fetches its answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import click
 
 from aggr.bench.timing import circumstances
 from benchmarks.jobs import LEVELS, frame, session, write_rows
-from benchmarks.shapes import WHOLE, X
+from benchmarks.shapes import INTEGER_KEYS, X
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +41,13 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
     import spark_udaf as su
 
-    chain, df, scan = frame(LEVELS, WHOLE), spark.read.parquet(folder), su.scan_parquet(spark, folder)
+    chain, df, scan = frame(LEVELS, INTEGER_KEYS), spark.read.parquet(folder), su.scan_parquet(spark, folder)
     finest = df.groupBy(F.window("ts", "10 seconds"), "host")
+    built_in = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X)]
     return {
         FILES: lambda: su.finish(su.rollup(scan, chain), chain).toArrow().num_rows,
         ROWS: lambda: su.finish(su.rollup(df, chain), chain).toArrow().num_rows,
-        BUILT_IN: lambda: finest.agg(F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X)).toArrow().num_rows,
+        BUILT_IN: lambda: finest.agg(*built_in).toArrow().num_rows,
     }
 
 
@@ -55,10 +56,10 @@ def work(engine: str, folder: str) -> None:
     from spark_udaf.plan.session import sail_session
 
     with session() if engine == JVM else sail_session() as spark:
-        made = jobs(spark, folder)
+        actions = jobs(spark, folder)
         for line in sys.stdin:
             begun = time.perf_counter()
-            rows = made[line.strip()]()
+            rows = actions[line.strip()]()
             print(f"{ANSWERS}{rows} {time.perf_counter() - begun}", flush=True)
 
 
@@ -70,13 +71,13 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
-        jobs_to_do, said = process.stdin, process.stdout
+        jobs_to_do, output = process.stdin, process.stdout
         assert jobs_to_do is not None
-        assert said is not None
+        assert output is not None
 
         def run(job: str) -> tuple[int, float]:
             print(job, file=jobs_to_do, flush=True)
-            for line in said:
+            for line in output:
                 if line.startswith(ANSWERS):
                     rows, seconds = line.removeprefix(ANSWERS).split()
                     return int(rows), float(seconds)
@@ -88,15 +89,18 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
 
 def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
     """Return the median seconds of each engine's jobs; the first round warms up, and answers must be as many."""
-    taken: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
+    times_of_engine: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
     with worker(sys.executable, JVM, folder) as jvm, worker(sail, SAIL, folder) as other:
         for number in range(rounds + 1):
             for job in (FILES, ROWS, BUILT_IN):
                 answers = {engine: run(job) for engine, run in ((JVM, jvm), (SAIL, other))}
                 assert len({rows for rows, _ in answers.values()}) == 1, (job, answers)
                 for engine, (_, seconds) in answers.items():
-                    taken[engine].setdefault(job, []).extend([seconds] if number else [])
-    return {engine: {job: median(times) for job, times in of.items()} for engine, of in taken.items()}
+                    times_of_engine[engine].setdefault(job, []).extend([seconds] if number else [])
+    return {
+        engine: {job: median(times) for job, times in times_of_job.items()}
+        for engine, times_of_job in times_of_engine.items()
+    }
 
 
 @click.command()
@@ -112,11 +116,13 @@ def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: s
     from benchmarks.musthold import MustHold, show_must_hold  # with peers, which the environment of Sail has not
 
     rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)
-    with tempfile.TemporaryDirectory() as made:
-        write_rows(Path(made) / "rows", rows, groups, WHOLE)
-        seconds = measured(str(Path(sail).absolute()), f"{made}/rows", rounds)
+    with tempfile.TemporaryDirectory() as folder_name:
+        write_rows(Path(folder_name) / "rows", rows, groups, INTEGER_KEYS)
+        seconds = measured(str(Path(sail).absolute()), f"{folder_name}/rows", rounds)
     for job in (FILES, ROWS, BUILT_IN):
-        click.echo(f"{job}: " + ", ".join(f"{of[job]:.2f} s on {name}" for name, of in seconds.items()))
+        click.echo(
+            f"{job}: " + ", ".join(f"{seconds_of_job[job]:.2f} s on {name}" for name, seconds_of_job in seconds.items())
+        )
     lines = [
         MustHold("rows of a DataFrame / files, to answers, on Sail", 1.5, seconds[SAIL][ROWS] / seconds[SAIL][FILES])
     ]

@@ -3,7 +3,7 @@
 python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [--out FILE]
 
 A key has one row a minute, and the store a count, a sum and a maximum of each, by the minute, hour and day. Next to it
-DuckDB reads what the minutes' results are as Parquet, a file a day, and PostgreSQL as many days as it is given, in a
+DuckDB reads the results per minute as Parquet, a file a day, and PostgreSQL the first ``--postgres-days`` days, in a
 plain table with an index by host and time. Answers are compared.
 """
 
@@ -112,7 +112,7 @@ def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> 
     return f"SELECT count(*), sum(n), sum(total), sum(most) FROM ({inner}) AS each_window"
 
 
-def asked(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
+def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
     """Ask the store, and sum the results up."""
     within = None if day is None else time.strftime("%Y-%m-%d", time.gmtime(BEGIN + day * DAY))
     results = store.query(within=within, **words)
@@ -123,16 +123,16 @@ def asked(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[in
 def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
     """Ask the store and DuckDB in turn; the answers must be the same. The second of two times counts."""
     base = duckdb.connect()
-    ours, theirs = dict[str, float](), dict[str, float]()
+    ours, duckdb_seconds = dict[str, float](), dict[str, float]()
     for name, (words, grouped, of_day) in QUESTIONS.items():
         for day in (days // 3, days // 2):
             with timed(ours, name):
-                answer = asked(FrameStore(str(folder / "store")), words, day if of_day else None)
+                answer = row_sizes(FrameStore(str(folder / "store")), words, day if of_day else None)
             text = in_sql(f"read_parquet('{folder}/minutes/*.parquet')", words, grouped, day if of_day else None)
-            with timed(theirs, f"{name} (DuckDB)"):
+            with timed(duckdb_seconds, f"{name} (DuckDB)"):
                 other = base.execute(text).fetchone()
             assert answer == tuple(map(int, other or ())), (name, answer, other)
-    return ours, {name.removesuffix(" (DuckDB)"): taken for name, taken in theirs.items()}
+    return ours, {name.removesuffix(" (DuckDB)"): seconds for name, seconds in duckdb_seconds.items()}
 
 
 def in_postgres(folder: Path, days: int) -> dict[str, Any]:
@@ -188,10 +188,10 @@ def kept_up(folder: Path, days: int) -> dict[str, float]:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
 def main(days: int, postgres_days: int, folder: Path | None, out: Path | None) -> None:
     """Build, measure, compare."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        place = Path(made)
+    with tempfile.TemporaryDirectory(dir=folder) as folder_name:
+        place = Path(folder_name)
         building = built(place, days)
-        ours, theirs = queried(place, days)
+        ours, duckdb_seconds = queried(place, days)
         postgres = in_postgres(place, min(days, postgres_days))
         levels = FrameStore(str(place / "store")).inspect().levels
         figures: dict[str, Any] = {
@@ -201,7 +201,7 @@ def main(days: int, postgres_days: int, folder: Path | None, out: Path | None) -
             "bytes": {level.level: level.bytes for level in levels},
             "parquet_bytes": sum(file.stat().st_size for file in (place / "minutes").iterdir()),
             "seconds": {**building, **ours},
-            "duckdb_seconds": theirs,
+            "duckdb_seconds": duckdb_seconds,
             "postgres": postgres,
         }
         figures["seconds"] |= kept_up(place, days)
