@@ -30,12 +30,12 @@ import pytest
 
 from aggr.fields import NOT_THERE, CannotSubtract
 from tiltframe.ranges import EVER, Range
-from tiltframe.store import CommitConflict, OtherFrame, StoreError, merging
+from tiltframe.store import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.backends import memory
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.changes import (
-    append,
     backfill,
+    commit,
     compaction,
     copying,
     evolution,
@@ -47,6 +47,7 @@ from tiltframe.store.changes import (
 from tiltframe.store.log import run as log_run
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import held_from, snapshot_of
+from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend
 
@@ -409,7 +410,7 @@ class Recorded:
         return {name: json.loads(text) for name, text in self.backend.snapshot(names).texts.items()}
 
     def last_commit(self, writer):
-        last = append.last_commits(self.backend.snapshot([f"tiltframe:writer {writer}"]), writer)[0]
+        last = commit.last_commits(self.backend.snapshot([f"tiltframe:writer {writer}"]), writer)[0]
         return None if last < 0 else last
 
 
@@ -477,7 +478,7 @@ class World:
 
     def append(self, actor, writer, number, tokens, recorded=None):
         def work(manifest):
-            made = append.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
+            made = commit.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
             rows = rows_of(tokens, manifest.measures)
             receipt = made.write_checked((level, merge_level(rows, None, level)) for level in manifest.frame.levels)
             self.backend.meant[actor] = Meant(added=frozenset(tokens))
@@ -555,7 +556,7 @@ class World:
         """Take tokens out again, which may have been replaced since: then nothing changes."""
 
         def work(manifest):
-            made = append.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
+            made = commit.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
             rows = rows_of(tokens, manifest.measures)
             levels = [(level.name, merge_level(rows, None, level)) for level in manifest.frame.levels]
             tables = [table.append_column("level", pa.array([name] * len(table))) for name, table in levels]
