@@ -25,6 +25,7 @@ from aggr.sql.function_table import (
     written,
     written_text,
 )
+from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
@@ -66,6 +67,7 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
     inner = parts[any_before : len(parts) - any_after]
     if ignore_case or _ANY in inner or _ONE in inner:
         regex = "".join({_ANY: ".*", _ONE: "."}.get(part) or _quoted(part) for part in parts)
+        check_size(regex)
         met = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
     elif any_before or any_after:
         find = pc.match_substring if any_before and any_after else pc.ends_with if any_before else pc.starts_with
@@ -113,6 +115,8 @@ for _kind in (exp.Like, exp.ILike):
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
     """Read a regular expression of RE2 that is written out; raises ``ValueError`` if it is none."""
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
+    if regex is not None:
+        check_size(regex)
     try:
         if regex is not None:
             pc.match_substring_regex(pa.array([""]), pattern=regex)

@@ -24,6 +24,7 @@ from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.signed_sketch import SignedSketch
+from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import made_here
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.errors import BadData
@@ -66,12 +67,17 @@ class Matcher:
         texts = pc.fill_null(texts, "")
         if not self.regex:
             found = pc.equal(texts, self.text)
+        elif (choices := plain_texts(self.text)) is not None:
+            found = pc.is_in(texts, pa.array(choices, pa.string()))
         else:
             try:
+                check_size(self.text)
                 found = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:
+            except pa.ArrowInvalid as error:  # a ValueError as well
                 said = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {said}") from None
+            except ValueError as error:
+                raise BadData(str(error)) from None
         mask: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False) ^ self.negated
         return mask
 

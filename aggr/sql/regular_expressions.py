@@ -1,0 +1,86 @@
+r"""Regular expressions of RE2: plain texts among them, and a bound on their size.
+
+RE2 takes time linear in the text for any expression, but its factor is the size of the compiled program. An
+expression of some kilobytes can keep a thread busy for seconds, so that larger ones are refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aggr.arguments import shown
+
+MOST_STEPS = 3_000  # of a compiled program: some milliseconds for a thousand short texts
+_REPEATED = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
+_GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
+_ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
+_UNICODE_STEPS = 20  # of a class of Unicode, such as \pL, at least
+_PLAIN_TEXT = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-`{-~])*", re.DOTALL)
+_BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def plain_texts(regex: str) -> list[str] | None:
+    r"""Return the texts of an expression that is a choice of plain texts, or None for any other.
+
+    >>> plain_texts(r"(a\.example|b)"), plain_texts("a.*|b")
+    (['a.example', 'b'], None)
+    """
+    choice = regex[1:-1] if regex.startswith("(") and regex.endswith(")") and not regex.startswith("(?") else regex
+    texts = choice.split("|")
+    if not all(_PLAIN_TEXT.fullmatch(text) for text in texts):
+        return None
+    return [_BACKSLASHED.sub(r"\1", text) for text in texts]
+
+
+def check_size(regex: str) -> None:
+    """Raise ``ValueError`` for an expression that would compile to too large a program.
+
+    The size of the program is estimated: a step for each character or class, times the counts that repeat it.
+
+    >>> check_size("(ab){0,2000}")
+    Traceback (most recent call last):
+    ValueError: the regular expression '(ab){0,2000}' has about 4,000 steps; at most 3,000 are allowed: ...
+    """
+    steps = _count_steps(regex)
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"the regular expression {shown(regex)} has about {steps:,} steps; at most {MOST_STEPS:,} are allowed: "
+            "shorten it, repeat less, or list plain texts, a|b|c"
+        )
+
+
+def _count_steps(regex: str) -> int:
+    open_groups = [0]
+    last = 0  # steps of the last atom, which a count repeats
+    position = 0
+    while position < len(regex):
+        character = regex[position]
+        end = position + 1
+        if character == "(":
+            flags = _GROUP_FLAGS.match(regex, end)
+            end = end if flags is None else flags.end()
+            open_groups.append(0)
+            last = 0
+        elif character == ")" and len(open_groups) > 1:
+            last = open_groups.pop()
+            open_groups[-1] += last
+        elif character == "{" and (repeated := _REPEATED.match(regex, position)):
+            end = repeated.end()
+            times = max(int(repeated[1]), int(repeated[2] or 0))
+            open_groups[-1] += last * max(times - 1, 0)
+            last *= max(times, 1)
+        else:
+            end, last = _atom(regex, position)
+            open_groups[-1] += last
+        position = end
+    return sum(open_groups)
+
+
+def _atom(regex: str, position: int) -> tuple[int, int]:
+    """Return the end of the atom at a position, and how many steps it has."""
+    if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
+        return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
+    if regex[position] == "[" and (characters := _CLASS.match(regex, position)):
+        return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
+    return position + 1, 1
