@@ -18,6 +18,7 @@ from tiltframe.level_chain import from_rows, labelled
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
+from tiltframe.store.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.changes.backfill import follow, plan_backfill
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level, check_unchanged, check_writer, last_commits
 from tiltframe.store.changes.compaction import Progress
@@ -792,10 +793,18 @@ class FrameStore(Maintenance):
 
     def __reduce__(self) -> tuple[Any, ...]:
         uri = absolute_uri(self.uri) if self._given is None else self._given
-        return _opened, (uri, None if self._manifest else self.frame, self.name, self._options, self._durable)
+        carried = carried_functions(self.frame)
+        return _opened, (carried, uri, None if self._manifest else self.frame, self.name, self._options, self._durable)
 
 
 def _opened(
-    uri: str | Backend, frame: TiltFrame | None, name: str, options: Mapping[str, str], durable: bool
+    carried: Carried,
+    uri: str | Backend,
+    frame: TiltFrame | None,
+    name: str,
+    options: Mapping[str, str],
+    durable: bool,
 ) -> FrameStore:
+    """Open a store that has travelled; its manifest names functions that this process may lack."""
+    register_carried(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

@@ -1,0 +1,39 @@
+"""Functions that a store's frame has and another process may lack: they travel with the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+
+from aggr import registry
+from aggr.function import Function
+from aggr.measure import Measure
+from tiltframe.frame import TiltFrame
+
+Carried = tuple[type[Function], ...]
+
+
+def carried_functions(frame: TiltFrame) -> Carried:
+    """Return the classes of a frame's functions that ``aggr`` does not bring, those inside other functions as well."""
+    classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
+    foreign = [each for each in classes if each.__module__.partition(".")[0] != registry.__name__.partition(".")[0]]
+    return tuple(sorted(foreign, key=lambda each: each.name))
+
+
+def register_carried(functions: Sequence[type[Function]]) -> None:
+    """Register the functions that are not known here; a function of the same name that is known stays."""
+    for function in functions:
+        try:
+            registry.get(function.name)
+        except registry.UnknownFunction:
+            registry.register(function)
+
+
+def _functions_in(measure: Measure) -> Iterator[Function]:
+    yield measure.function
+    for field in fields(measure.function):
+        value = getattr(measure.function, field.name)
+        if isinstance(value, Mapping):
+            for inner in value.values():
+                if isinstance(inner, Measure):
+                    yield from _functions_in(inner)
