@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
+from spark_udaf.late_rows import LateRows
 from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
 from spark_udaf.streaming.progress import kept_partitions
 from spark_udaf.streaming.stream import stream
@@ -99,7 +100,8 @@ def run(
             )
         left = "open windows were not emitted: --state FOLDER keeps them"
         from_now(f"stopped; {left if state is None else 'it goes on from its checkpoint when it is run again'}")
-        query.awaitTermination()  # after Ctrl-C Spark ends with this process: the batch is run again, and counts once
+        # after Ctrl-C Spark ends with this process: the batch is run again, and counts once
+        LateRows(query, has_disorder=delay > 0).await_end()
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:

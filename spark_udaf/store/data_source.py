@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_udaf.store.options import from_options
+from spark_udaf.store.options import from_options, warns
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
 from tiltframe.ranges import Range
@@ -39,6 +39,8 @@ class TiltframeSource(DataSource):
     def reader(self, schema: StructType) -> TiltframeReader:
         """Plan the query of the options; raises ``ValueError`` for a schema that the results do not have."""
         query, rows_per_task = from_options(self.options)
+        if warns(self.options):
+            query.warn_of_missing()  # on standard error: Spark plans in a process of its own
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():

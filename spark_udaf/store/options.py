@@ -19,7 +19,8 @@ STORAGE = "storage."
 _TRUTHS = ("flat", "latest")
 _ASKED = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", *_TRUTHS)
 _OF_STATES = ("per", "within", "where", "now")  # what may be asked of states
-KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task")
+WARN = "warn"
+KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task", WARN)
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}  # options of a CREATE TABLE, with which Spark tells whose the table is
 
@@ -74,8 +75,14 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
         if beside:
             raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
         store.frame.level(query.sizes[0])
+    warns(options)
     rows = _whole("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
     return store.plan(query, as_states=states), rows
+
+
+def warns(options: Mapping[str, str]) -> bool:
+    """Return whether the reader warns of windows that have expired, and of measures that were added later."""
+    return _truth(WARN, options.get(WARN, "true"))
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:

@@ -140,7 +140,7 @@ def read(
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
     query = Query(per, within, where, measures, keys, **members)
-    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task)
+    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, warn=False)
     return _warned(_load(spark, options), options)
 
 
@@ -190,7 +190,7 @@ def read_states(
         old = su.read_states(spark, store.uri, per="1h", within="-7d")
     """
     query = Query(per, within, where, now=now)
-    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True)
+    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True, warn=False)
     return _warned(_load(spark, options), options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 
 from aggr import registry
 from aggr.function import Function
@@ -16,8 +17,8 @@ Carried = tuple[type[Function], ...]
 def carried_functions(frame: TiltFrame) -> Carried:
     """Return the classes of a frame's functions that ``aggr`` does not bring, those inside other functions as well."""
     classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
-    foreign = [each for each in classes if each.__module__.partition(".")[0] != registry.__name__.partition(".")[0]]
-    return tuple(sorted(foreign, key=lambda each: each.name))
+    foreign = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
+    return tuple(sorted(foreign, key=attrgetter("name")))
 
 
 def register_carried(functions: Sequence[type[Function]]) -> None:

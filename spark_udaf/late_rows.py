@@ -1,0 +1,58 @@
+"""Late rows of `tiltframe stream --spark`, on standard error: the first, the count once a minute, and at the end."""
+
+from __future__ import annotations
+
+import time as clock
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from spark_udaf.streaming.progress import IntoProgress, progress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_EVERY = 1  # seconds
+_REPORT_EVERY = 60.0  # seconds
+
+
+@dataclass
+class LateRows:
+    """Reports the rows that a query over `spark_udaf.stream` has dropped as late.
+
+    Counts are those of the checkpoint: rows that were dropped before a restart are included.
+    """
+
+    query: StreamingQuery
+    has_disorder: bool  # whether the watermark stays behind the events
+    _reported: int = 0
+    _last: float = field(default_factory=clock.monotonic)
+
+    def await_end(self) -> None:
+        """Wait until the query ends; raises its error."""
+        try:
+            while not self.query.awaitTermination(_LOOK_EVERY):
+                self._report()
+        finally:
+            with suppress(Exception):  # the error of the query counts, and a stopped session has no numbers
+                self._report(is_end=True)
+
+    def _report(self, is_end: bool = False) -> None:
+        numbers = progress(self.query)
+        count = 0 if isinstance(numbers, IntoProgress) else numbers.late_rows
+        is_due = is_end or clock.monotonic() - self._last >= _REPORT_EVERY
+        if count and not self._reported:
+            longer = "a longer --disorder" if self.has_disorder else "--disorder TIME"
+            click.echo(
+                f"tiltframe: warning: rows came late, behind the watermark, and are dropped; {longer} waits for such "
+                "rows, --late 'drop(TIME)' keeps closed windows for them",
+                err=True,
+            )
+            self._reported = 1
+        if is_due and count and (is_end or count != self._reported):
+            click.echo(f"tiltframe: {count:,} late rows were dropped since the stream began", err=True)
+            self._reported = count
+        if is_due:
+            self._last = clock.monotonic()
