@@ -69,6 +69,16 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
 
 
 @pytest.mark.long
+def test_the_command_reports_late_rows(spark, arrived, tmp_path, capfd):
+    """The event that is an hour late belongs to no open window of a minute, and there are no coarser levels."""
+    minutes = [{"1m,1h": "1m"}.get(word, word) for word in OF_COMMAND]
+    cli.main(["stream", str(arrived), *SOURCE, *minutes, "--state", str(tmp_path / "checkpoint")])
+    err = " ".join(capfd.readouterr().err.split())
+    assert "tiltframe: warning: rows came late, behind the watermark, and are dropped; --disorder TIME waits" in err
+    assert "tiltframe: 1 late rows were dropped since the stream began" in err
+
+
+@pytest.mark.long
 def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
     cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--emit", "on_update", "--where", "host = 'b'"])
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]

@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import aggr
 import tiltframe.cli as cli
 from spark_udaf.streaming.progress import recorded_ids
 from tests import engines
 from tests.engines import KEPT, kept
-from tiltframe import FrameStore, StoreError, rollup
+from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +93,31 @@ def stream(spark, tmp_path):
     for at in range(FILES):
         given.arrive(str(at), engines.rows(FILES * ROWS).slice(at * ROWS, ROWS))
     return given
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_registered_function_is_known_in_the_tasks_of_a_stream(spark, tmp_path):
+    """The function is of this module's body, so that workers cannot import it by name."""
+    import spark_udaf as su
+
+    @dataclass(frozen=True)
+    class LeastOfMine(aggr.Min):
+        name = "least_of_mine"
+
+    aggr.register(LeastOfMine)
+    try:
+        frame = TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")})
+        (tmp_path / "rows").mkdir()
+        times = pa.array([1_714_543_200_000_000, 1_714_543_201_000_000], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"ts": times, "x": [5, 3]}), tmp_path / "rows" / "a.parquet")
+        store = FrameStore(tmp_path / "store", frame)
+        stream = spark.readStream.schema("ts timestamp, x bigint").parquet(str(tmp_path / "rows"))
+        query = su.stream_into(stream, store, name="s", checkpoint=tmp_path / "checkpoint", trigger="available_now")
+        query.awaitTermination()
+        assert store.query("1m").column("low").to_pylist() == [3]
+    finally:
+        aggr.unregister("least_of_mine")
 
 
 @dataclass
