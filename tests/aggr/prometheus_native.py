@@ -68,15 +68,15 @@ def family_of(messages: list[bytes]) -> bytes:
 
 def histograms_of(body: bytes) -> dict[int, bytes]:
     """Take the histograms out of a delimited answer, by their case."""
-    found, at = {}, 0
+    histograms, at = {}, 0
     while at < len(body):
         size, at = _DecodeVarint32(body, at)
         family = prometheus_message("MetricFamily").FromString(body[at : at + size])
         at += size
         for metric in family.metric:
             labels = {label.name: label.value for label in metric.label}
-            found[int(labels["case"])] = metric.histogram.SerializeToString()
-    return found
+            histograms[int(labels["case"])] = metric.histogram.SerializeToString()
+    return histograms
 
 
 def main() -> None:
@@ -110,10 +110,10 @@ def main() -> None:
         with subprocess.Popen(["prometheus", *words], stderr=subprocess.DEVNULL) as prometheus:
             try:
                 answers = _answers()
-                asked = Request(
+                request = Request(
                     f"http://{HOST}:{PORT}/federate?" + urlencode({"match[]": "ours"}), headers={"Accept": FORMAT}
                 )
-                with urlopen(asked) as federated:
+                with urlopen(request) as federated:
                     handed_on = histograms_of(federated.read())
             finally:
                 prometheus.terminate()
@@ -126,7 +126,7 @@ def main() -> None:
         }
         for i, message in enumerate(messages)
     ]
-    ANSWERS.write_text("[\n" + ",\n".join(json.dumps(one) for one in written) + "\n]\n")
+    ANSWERS.write_text("[\n" + ",\n".join(json.dumps(answer) for answer in written) + "\n]\n")
     print(f"Prometheus' answers about {len(messages)} histograms are in {ANSWERS.name}")
 
 
@@ -134,7 +134,7 @@ def _answers() -> dict[str, dict[int, str]]:
     """Wait for the first scrape, and ask everything about its moment."""
     for _ in range(300):
         try:
-            if _asked("ours", time.time()):
+            if _query("ours", time.time()):
                 break
         except OSError:
             pass
@@ -142,13 +142,13 @@ def _answers() -> dict[str, dict[int, str]]:
     else:
         raise SystemExit("Prometheus has not scraped the histograms")
     moment = time.time()
-    return {name: _asked(query, moment) for name, query in QUERIES.items()}
+    return {name: _query(query, moment) for name, query in QUERIES.items()}
 
 
-def _asked(query: str, moment: float) -> dict[int, str]:
+def _query(query: str, moment: float) -> dict[int, str]:
     with urlopen(f"http://{HOST}:{PORT}/api/v1/query?" + urlencode({"query": query, "time": moment})) as answer:
         series = json.load(answer)["data"]["result"]
-    return {int(one["metric"]["case"]): one["value"][1] if "value" in one else "" for one in series}
+    return {int(sample["metric"]["case"]): sample["value"][1] if "value" in sample else "" for sample in series}
 
 
 if __name__ == "__main__":

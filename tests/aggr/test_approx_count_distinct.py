@@ -29,7 +29,7 @@ SPARK = (  # by Spark 4.3: SELECT hex(theta_sketch_agg(id, 4)) FROM range(100)
 )
 
 
-def theirs(values, lg_k: int = 5):
+def theta_sketch(values, lg_k: int = 5):
     sketch = datasketches.update_theta_sketch(lg_k)
     for value in values:
         sketch.update(value)
@@ -45,7 +45,7 @@ def written(states: pa.StructArray, k: int = 32) -> bytes:
     return to_theta_sketch(states, ApproxCountDistinct(k))[0].as_py()
 
 
-def whole(size: int, rng: np.random.Generator) -> pa.Array:
+def random_integers(size: int, rng: np.random.Generator) -> pa.Array:
     return pa.array(rng.integers(-(2**63), 2**63 - 1, size, endpoint=True))
 
 
@@ -60,14 +60,14 @@ def texts(size: int, rng: np.random.Generator) -> pa.Array:
     return pa.array(["".join(rng.choice(letters, 1 + at % 40)) for at in range(size)], pa.string())
 
 
-@pytest.mark.parametrize("kind", [whole, floats, texts])
+@pytest.mark.parametrize("kind", [random_integers, floats, texts])
 @pytest.mark.parametrize("size", SIZES)
 def test_bytes_are_those_of_a_trimmed_sketch(kind, size):
     values = kind(size, np.random.default_rng(size))
-    assert written(ours(values)) == theirs(values.to_pylist()).serialize()
+    assert written(ours(values)) == theta_sketch(values.to_pylist()).serialize()
     if kind is texts:
         assert ours(values.cast(pa.binary())).equals(ours(values))
-    if kind is whole:
+    if kind is random_integers:
         fixed = pa.array([struct.pack("<q", value) for value in values.to_pylist()], pa.binary(8))
         assert ours(fixed).equals(ours(values))  # a number is hashed as its bytes
 
@@ -86,7 +86,7 @@ def test_groups_keep_the_smallest_hashes_and_the_next(k):
     ids[: 10 * k] = 6
     sketches = ApproxCountDistinct(k).reduce(pa.array(values), Groups.of(ids, 7)).field("sketch").to_pylist()
     for group, sketch in enumerate(sketches):
-        hashes = sorted({hash_of for v in set(values[ids == group].tolist()) for hash_of in theirs([v])})
+        hashes = sorted({hash_of for v in set(values[ids == group].tolist()) for hash_of in theta_sketch([v])})
         assert np.frombuffer(sketch["hashes"], "<i8").tolist() == hashes[:k]
         assert sketch["theta"] == (hashes[k] if len(hashes) > k else 2**63 - 1)
 
@@ -95,7 +95,7 @@ def test_empty_text_is_a_value():
     """DataSketches passes it over, and DuckDB, Spark's count(DISTINCT) and count_distinct do not."""
     values = pa.array(["", "a", None, ""])
     assert ApproxCountDistinct().finish(ours(values, 4096)).to_pylist() == [2]
-    assert theirs(["", "a"]).get_estimate() == 1
+    assert theta_sketch(["", "a"]).get_estimate() == 1
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_up_to_k_values_are_counted_exactly():
 def test_counts_lie_within_three_standard_errors():
     """Of a thousand that are right, three lie without; ``TRIALS=1000`` draws so many, up to 10^8 values."""
     print("seed", SEED)
-    rng, most, errors = np.random.default_rng(SEED), 8 if TRIALS >= 1000 else 6, []
+    rng, largest_exponent, errors = np.random.default_rng(SEED), 8 if TRIALS >= 1000 else 6, []
     for trial in range(TRIALS):
-        number = int(10 ** rng.uniform(3, most if trial % 50 == 0 else 6))
+        number = int(10 ** rng.uniform(3, largest_exponent if trial % 50 == 0 else 6))
         values = pa.array(np.arange(number) * int(rng.integers(1, 1000)) + int(rng.integers(-(2**40), 2**40)))
         state = ours(values, 4096)
-        told = bounds(state, 3)[0].as_py()
-        assert (told["lower"] <= number <= told["upper"]) == (
-            abs(told["estimate"] / number - 1) <= 3 / 64
+        high_low = bounds(state, 3)[0].as_py()
+        assert (high_low["lower"] <= number <= high_low["upper"]) == (
+            abs(high_low["estimate"] / number - 1) <= 3 / 64
         ) or number < 10**5
-        errors.append(abs(told["estimate"] / number - 1) * 64)
+        errors.append(abs(high_low["estimate"] / number - 1) * 64)
         if number <= 4096:
-            assert told["estimate"] == told["lower"] == told["upper"] == number
+            assert high_low["estimate"] == high_low["lower"] == high_low["upper"] == number
     assert sum(error > 3 for error in errors) <= 1 + TRIALS // 100
     assert max(errors) < 4.5
 
@@ -135,13 +135,13 @@ def test_counts_lie_within_three_standard_errors():
 @pytest.mark.parametrize("size", [0, 10, 4096, 4097, 20_000, 400_000])
 def test_bounds(size):
     values = np.random.default_rng(size).integers(0, 2**62, size)
-    state, sketch = ours(pa.array(values), 4096), theirs(values.tolist(), 12)
+    state, sketch = ours(pa.array(values), 4096), theta_sketch(values.tolist(), 12)
     for sigmas in (1, 2, 3):
-        told = bounds(state, sigmas)[0].as_py()
-        assert told["estimate"] == pytest.approx(sketch.get_estimate(), rel=1e-14)
-        assert told["lower"] == pytest.approx(sketch.get_lower_bound(sigmas), rel=1e-14)
-        assert told["upper"] == pytest.approx(sketch.get_upper_bound(sigmas), rel=1e-14)
-        assert (told["theta"], told["retained"]) == (sketch.theta, sketch.num_retained)
+        interval = bounds(state, sigmas)[0].as_py()
+        assert interval["estimate"] == pytest.approx(sketch.get_estimate(), rel=1e-14)
+        assert interval["lower"] == pytest.approx(sketch.get_lower_bound(sigmas), rel=1e-14)
+        assert interval["upper"] == pytest.approx(sketch.get_upper_bound(sigmas), rel=1e-14)
+        assert (interval["theta"], interval["retained"]) == (sketch.theta, sketch.num_retained)
     with pytest.raises(ValueError, match="a number of standard errors above 0 away; got 0"):
         bounds(state, 0)
     with pytest.raises(TypeError, match="states of count have no bounds; they have count"):
@@ -155,11 +155,11 @@ OVERLAPS = [(0, 0, 0), (5, 0, 0), (2000, 0, 0), (0, 2000, 0), (9, 9, 9), (20, 24
 
 @pytest.mark.parametrize("overlap", OVERLAPS, ids=str)
 def test_set_operations_are_theirs(overlap):
-    one, other, both = overlap
-    values = np.random.default_rng(one).permutation(10**6)[: one + other - both]
-    left, right = values[:one], values[one - both :]
+    first, other, both = overlap
+    values = np.random.default_rng(first).permutation(10**6)[: first + other - both]
+    left, right = values[:first], values[first - both :]
     states = [ours(pa.array(side)) for side in (left, right)]
-    sketches = [theirs(side.tolist()) for side in (left, right)]
+    sketches = [theta_sketch(side.tolist()) for side in (left, right)]
     union, intersection = datasketches.theta_union(5), datasketches.theta_intersection()
     for sketch in sketches:
         union.update(sketch)
@@ -169,7 +169,7 @@ def test_set_operations_are_theirs(overlap):
     assert written(set_operations.intersection(*states)) == intersection.get_result().serialize()
     assert written(set_operations.difference(*states)) == datasketches.theta_a_not_b().compute(*sketches).serialize()
     (share,) = set_operations.jaccard(*states).to_pylist()
-    assert share == (None if one + other == 0 else datasketches.theta_jaccard_similarity.jaccard(*sketches)[1])
+    assert share == (None if first + other == 0 else datasketches.theta_jaccard_similarity.jaccard(*sketches)[1])
 
 
 def test_set_operations_row_by_row():
@@ -207,7 +207,7 @@ def test_what_set_operations_refuse():
 
 @pytest.mark.parametrize("size", SIZES)
 def test_bytes_there_and_back(size):
-    states = ours(whole(size, np.random.default_rng(size)))
+    states = ours(random_integers(size, np.random.default_rng(size)))
     assert from_theta_sketch(to_theta_sketch(states, ApproxCountDistinct(32)), ApproxCountDistinct(32)).equals(states)
 
 
@@ -230,7 +230,7 @@ def test_their_sketches_are_read():
     for sketch in (update.compact(), update.compact(False)):  # in no order, and not trimmed
         read = from_theta_sketch(pa.array([sketch.serialize()]), ApproxCountDistinct(32))
         assert read.equals(ours(pa.array(values)))
-    few = theirs(values.tolist(), 6)
+    few = theta_sketch(values.tolist(), 6)
     read = from_theta_sketch(pa.array([few.serialize()]), ApproxCountDistinct(4096))
     assert read.field("sketch")[0]["theta"].as_py() == few.theta64
     merged = ApproxCountDistinct().merge(pa.concat_arrays([read, ours(pa.array(values), 4096)]), Groups.single(2))
@@ -253,15 +253,18 @@ def changed(data: bytes, **bytes_at: int) -> pa.Array:
     ("sketch", "message"),
     [
         (pa.array([None, b"1234567"]), "sketch 1 is not a compact Theta sketch: it has less than 8 bytes"),
-        (changed(theirs([1, 2]).serialize(), at2=2), r"not a compact Theta sketch; call compact\(\)"),
-        (changed(theirs([1, 2]).serialize(), at1=2), "not of version 3 or 4"),
-        (changed(theirs([1, 2]).serialize(), at5=0x1B), "big-endian"),
-        (changed(theirs([1, 2]).serialize(), at6=0), "another seed than 9001"),
-        (changed(theirs([1, 2]).serialize(), at8=3), "breaks off, or has bytes left over"),
-        (changed(theirs([1, 2]).serialize(), at11=255), "breaks off, or has bytes left over"),
-        (changed(theirs([1, 2]).serialize(), at0=4), "breaks off, or has bytes left over"),
-        (pa.array([None, theirs([1]).serialize() + b"\0"]), "breaks off, or has bytes left over"),
-        (pa.array([None, theirs([1, 2]).serialize()[:24] * 1 + theirs([1]).serialize()[8:]]), "not distinct"),
+        (changed(theta_sketch([1, 2]).serialize(), at2=2), r"not a compact Theta sketch; call compact\(\)"),
+        (changed(theta_sketch([1, 2]).serialize(), at1=2), "not of version 3 or 4"),
+        (changed(theta_sketch([1, 2]).serialize(), at5=0x1B), "big-endian"),
+        (changed(theta_sketch([1, 2]).serialize(), at6=0), "another seed than 9001"),
+        (changed(theta_sketch([1, 2]).serialize(), at8=3), "breaks off, or has bytes left over"),
+        (changed(theta_sketch([1, 2]).serialize(), at11=255), "breaks off, or has bytes left over"),
+        (changed(theta_sketch([1, 2]).serialize(), at0=4), "breaks off, or has bytes left over"),
+        (pa.array([None, theta_sketch([1]).serialize() + b"\0"]), "breaks off, or has bytes left over"),
+        (
+            pa.array([None, theta_sketch([1, 2]).serialize()[:24] * 1 + theta_sketch([1]).serialize()[8:]]),
+            "not distinct",
+        ),
         (changed(bytes.fromhex(SPARK), at4=9), "breaks off, or has bytes left over"),
         (changed(bytes.fromhex(SPARK), at3=255), "breaks off, or has bytes left over"),
         (

@@ -20,7 +20,7 @@ from windows import check_timezone
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (5, "5"),
         ("a\nb", r"'a\nb'"),
@@ -33,8 +33,8 @@ from windows import check_timezone
         ("\udcff", r"'\udcff'"),
     ],
 )
-def test_what_was_given_is_shown_in_one_short_line(given, text):
-    assert shown(given) == text
+def test_what_was_given_is_shown_in_one_short_line(value, text):
+    assert shown(value) == text
 
 
 @pytest.mark.parametrize(

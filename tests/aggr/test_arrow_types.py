@@ -17,14 +17,14 @@ from aggr.sql.number_columns import Use
 from tiltframe import TiltFrame, finish, rollup
 
 INTEGERS = [3, 1, None, 2, 3]
-WHOLE = pa.array(INTEGERS, pa.int64())
+INT64_VALUES = pa.array(INTEGERS, pa.int64())
 WORDS = pa.array(["c", "a", None, "b", "c"])
 BYTES = [None if word is None else word.encode() for word in WORDS.to_pylist()]
 TIMES = pa.array([1, 2, 3, 4, 5], pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
-def of(dtype: pa.DataType, made) -> pa.Array:
-    return pa.array([None if x is None else made(x) for x in INTEGERS], dtype)
+def convert_integers(dtype: pa.DataType, convert) -> pa.Array:
+    return pa.array([None if x is None else convert(x) for x in INTEGERS], dtype)
 
 
 def in_steps(dtype: pa.DataType) -> pa.Array:
@@ -39,20 +39,23 @@ def json_text(x: int) -> str:
 UNITS = ("s", "ms", "us", "ns")
 # a type by its name -> values of it, and the same values of a plain type (None: the type is plain itself)
 TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
-    **{str(t): (WHOLE.cast(t), None) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16())},
-    **{str(t): (WHOLE.cast(t), None) for t in (pa.uint32(), pa.uint64(), pa.float32(), pa.float64())},
-    "halffloat": (of(pa.float16(), float), WHOLE.cast(pa.float32())),
     **{
-        str(t): (of(t, Decimal), of(pa.decimal128(t.precision, t.scale), Decimal))
+        str(t): (INT64_VALUES.cast(t), None)
+        for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16())
+    },
+    **{str(t): (INT64_VALUES.cast(t), None) for t in (pa.uint32(), pa.uint64(), pa.float32(), pa.float64())},
+    "halffloat": (convert_integers(pa.float16(), float), INT64_VALUES.cast(pa.float32())),
+    **{
+        str(t): (convert_integers(t, Decimal), convert_integers(pa.decimal128(t.precision, t.scale), Decimal))
         for t in (pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal128(20, 2))
     },
-    "decimal256": (of(pa.decimal256(40, 2), Decimal), None),
+    "decimal256": (convert_integers(pa.decimal256(40, 2), Decimal), None),
     **{str(t): (WORDS.cast(t), WORDS) for t in (pa.string(), pa.large_string(), pa.string_view())},
     **{str(t): (pa.array(BYTES, t), pa.array(BYTES)) for t in (pa.binary(), pa.large_binary(), pa.binary_view())},
     "fixed_size_binary": (pa.array(BYTES, pa.binary(1)), None),
-    "bool": (of(pa.bool_(), lambda x: x > 1), None),
+    "bool": (convert_integers(pa.bool_(), lambda x: x > 1), None),
     "date32": (in_steps(pa.date32()), None),
-    "date64": (of(pa.date64(), lambda x: dt.date(1970, 1, 1 + x)), in_steps(pa.date32())),
+    "date64": (convert_integers(pa.date64(), lambda x: dt.date(1970, 1, 1 + x)), in_steps(pa.date32())),
     "time32[s]": (in_steps(pa.time32("s")), in_steps(pa.time32("s")).cast(pa.time32("ms"))),
     **{str(t): (in_steps(t), None) for t in (pa.time32("ms"), pa.time64("us"), pa.time64("ns"))},
     **{str(pa.timestamp(unit)): (in_steps(pa.timestamp(unit)), None) for unit in UNITS},
@@ -60,24 +63,27 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
     **{str(pa.duration(unit)): (in_steps(pa.duration(unit)), None) for unit in UNITS},
     "null": (pa.nulls(5), pa.nulls(5, pa.float64())),
     "dictionary of text": (WORDS.dictionary_encode(), WORDS),
-    "dictionary of int64": (WHOLE.dictionary_encode(), WHOLE),
-    "runs of int64": (pc.run_end_encode(WHOLE), WHOLE),
+    "dictionary of int64": (INT64_VALUES.dictionary_encode(), INT64_VALUES),
+    "runs of int64": (pc.run_end_encode(INT64_VALUES), INT64_VALUES),
     "runs of text": (pc.run_end_encode(WORDS), WORDS),
-    "runs of double": (pc.run_end_encode(WHOLE.cast(pa.float64())), WHOLE.cast(pa.float64())),
+    "runs of double": (pc.run_end_encode(INT64_VALUES.cast(pa.float64())), INT64_VALUES.cast(pa.float64())),
     "uuid": (
-        of(pa.uuid(), lambda x: uuid.UUID(int=x).bytes),
-        of(pa.binary(16), lambda x: uuid.UUID(int=x).bytes),
+        convert_integers(pa.uuid(), lambda x: uuid.UUID(int=x).bytes),
+        convert_integers(pa.binary(16), lambda x: uuid.UUID(int=x).bytes),
     ),
-    "json": (of(pa.json_(), json_text), of(pa.string(), json_text)),
-    "month_day_nano_interval": (of(pa.month_day_nano_interval(), lambda x: pa.MonthDayNano([x, x, x])), None),
-    "list": (of(pa.list_(pa.int64()), lambda x: [x]), None),
-    "large_list": (of(pa.large_list(pa.int64()), lambda x: [x]), None),
-    "fixed_size_list": (of(pa.list_(pa.int64(), 1), lambda x: [x]), None),
-    "list_view": (of(pa.list_view(pa.int64()), lambda x: [x]), None),
-    "struct": (of(pa.struct([("a", pa.int64())]), lambda x: {"a": x}), None),
-    "map": (of(pa.map_(pa.string(), pa.int64()), lambda x: [("a", x)]), None),
+    "json": (convert_integers(pa.json_(), json_text), convert_integers(pa.string(), json_text)),
+    "month_day_nano_interval": (
+        convert_integers(pa.month_day_nano_interval(), lambda x: pa.MonthDayNano([x, x, x])),
+        None,
+    ),
+    "list": (convert_integers(pa.list_(pa.int64()), lambda x: [x]), None),
+    "large_list": (convert_integers(pa.large_list(pa.int64()), lambda x: [x]), None),
+    "fixed_size_list": (convert_integers(pa.list_(pa.int64(), 1), lambda x: [x]), None),
+    "list_view": (convert_integers(pa.list_view(pa.int64()), lambda x: [x]), None),
+    "struct": (convert_integers(pa.struct([("a", pa.int64())]), lambda x: {"a": x}), None),
+    "map": (convert_integers(pa.map_(pa.string(), pa.int64()), lambda x: [("a", x)]), None),
     "dense_union": (
-        pa.UnionArray.from_dense(pa.array([0] * 5, pa.int8()), pa.array(range(5), pa.int32()), [WHOLE]),
+        pa.UnionArray.from_dense(pa.array([0] * 5, pa.int8()), pa.array(range(5), pa.int32()), [INT64_VALUES]),
         None,
     ),
 }
@@ -105,10 +111,10 @@ def measure_of_x(function: aggr.Function) -> aggr.Measure:
     return aggr.caller(function.name)("x", **further)
 
 
-def outcome(compute, *given):
+def outcome(compute, *arguments):
     """Give the answer, or the one sentence that refuses; anything else is an error of the test."""
     try:
-        return repr(compute(*given))
+        return repr(compute(*arguments))
     except (TypeError, ValueError) as error:
         refusal = error
     assert type(refusal) in (TypeError, ValueError), refusal  # none of Arrow's own
@@ -122,18 +128,18 @@ def outcome(compute, *given):
 def test_every_function_takes_or_refuses_every_type(name, dtype):
     values, plain = TYPES[dtype]
     function = aggr.get(name)()
-    found = outcome(answer, function, values)
+    result = outcome(answer, function, values)
     if name == "count" and dtype not in ("dense_union", "null"):
-        assert found == repr([NOT_NULL])
+        assert result == repr([NOT_NULL])
     if plain is not None:
-        assert found == outcome(answer, function, plain)
-    assert outcome(answer_of_frame, measure_of_x(function), values, []) == found
+        assert result == outcome(answer, function, plain)
+    assert outcome(answer_of_frame, measure_of_x(function), values, []) == result
 
 
-DIGITS = of(pa.string(), json.dumps)
+DIGITS = convert_integers(pa.string(), json.dumps)
 ENCODED_DIGITS = {
     **{str(t): DIGITS.cast(t) for t in (pa.large_string(), pa.string_view())},
-    "json": of(pa.json_(), json.dumps),
+    "json": convert_integers(pa.json_(), json.dumps),
     "dictionary": DIGITS.dictionary_encode(),
     "runs": pc.run_end_encode(DIGITS),
 }
@@ -147,7 +153,7 @@ def test_frames_read_texts_of_numbers_alike_in_every_type_of_text(name):
     for dtype, values in ENCODED_DIGITS.items():
         assert outcome(answer_of_frame, measure, values, []) == expected, dtype
     if expected != "refused" and function.input_use(function.inputs[0]) is Use.NUMBER:
-        assert expected == outcome(answer_of_frame, measure, WHOLE, [])
+        assert expected == outcome(answer_of_frame, measure, INT64_VALUES, [])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -158,8 +164,8 @@ def test_every_type_as_a_key_and_in_a_condition(dtype):
         (aggr.count(where="x IS NOT NULL"), []),
         (aggr.count("coalesce(x, x)"), []),
     ]:
-        found = outcome(answer_of_frame, measure, values, keys)
+        result = outcome(answer_of_frame, measure, values, keys)
         if plain is not None:
-            assert found == outcome(answer_of_frame, measure, plain, keys)
-        if not keys and found != "refused":
-            assert found == repr([0 if dtype == "null" else NOT_NULL])
+            assert result == outcome(answer_of_frame, measure, plain, keys)
+        if not keys and result != "refused":
+            assert result == repr([0 if dtype == "null" else NOT_NULL])

@@ -28,9 +28,9 @@ STATES = aggr.Sum().reduce(pa.array([1, 2]), Groups.each(2))
 BAD: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = {}
 
 
-def bad(says: str, call: Callable[..., Any], *given: Any, **named: Any) -> None:
-    text = re.sub(r" object at 0x[0-9a-f]+", "", f"{given!r} {named!r}")
-    BAD[f"{len(BAD)} {getattr(call, '__qualname__', call)} {text}"[:90]] = (call, given, named, says)
+def bad(says: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    text = re.sub(r" object at 0x[0-9a-f]+", "", f"{arguments!r} {named!r}")
+    BAD[f"{len(BAD)} {getattr(call, '__qualname__', call)} {text}"[:90]] = (call, arguments, named, says)
 
 
 for name in CALLS:
@@ -82,10 +82,10 @@ for read, write, function in ((from_hdr_v2, to_hdr_v2, aggr.Hdr()), (from_dds_pr
 bad("keys must be 'upper'", from_dds_proto, pa.array([b""]), aggr.Dds(), keys="x")
 
 
-@pytest.mark.parametrize(("call", "given", "named", "says"), BAD.values(), ids=BAD)
-def test_a_clear_sentence(call, given, named, says):
+@pytest.mark.parametrize(("call", "arguments", "named", "says"), BAD.values(), ids=BAD)
+def test_a_clear_sentence(call, arguments, named, says):
     with pytest.raises((TypeError, ValueError), match=f"^({says})") as caught:
-        call(*given, **named)
+        call(*arguments, **named)
     assert not [word for word in INTERNALS if word in str(caught.value)], str(caught.value)
 
 

@@ -23,15 +23,15 @@ NEAR, APART, FAR = st.integers(-300, 300), st.integers(-5000, 5000), st.integers
 WIDE = st.integers(0, 60_000)  # many empty cells to each key
 HOLES = st.integers(0, 30) | st.just(9_000)  # one empty cell here and there, and many
 KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60) | st.lists(WIDE, min_size=20, max_size=60)
-MOST = st.sampled_from([None, 1, 3, 200, 2**31 - 1])
+MAX_BUCKETS = st.sampled_from([None, 1, 3, 200, 2**31 - 1])
 
 
-def folded(counts: Counter[int], most: int | None) -> dict[int, int]:
-    lowest = max(counts, default=0) - (most or 2**40) + 1
-    kept: Counter[int] = Counter()
+def folded(counts: Counter[int], max_buckets: int | None) -> dict[int, int]:
+    lowest = max(counts, default=0) - (max_buckets or 2**40) + 1
+    collapsed: Counter[int] = Counter()
     for key, count in counts.items():
-        kept[max(key, lowest)] += count
-    return dict(sorted(kept.items()))
+        collapsed[max(key, lowest)] += count
+    return dict(sorted(collapsed.items()))
 
 
 def read(column: pa.StructArray) -> list[dict[int, int]]:
@@ -46,25 +46,25 @@ def written(rows: list[dict[int, int]]) -> pa.StructArray:
     return Histograms(np.array([len(row) for row in rows], np.int64), keys, counts).to_arrow()
 
 
-def counted(keys: list[int], ids: list[int], n: int, most: int | None) -> pa.StructArray:
+def counted(keys: list[int], ids: list[int], n: int, max_buckets: int | None) -> pa.StructArray:
     groups = Groups.of(ids, n)
-    return Buckets(most).count(Numbers(np.array(keys, np.int64), groups).sorted_by_group, groups)
+    return Buckets(max_buckets).count(Numbers(np.array(keys, np.int64), groups).sorted_by_group, groups)
 
 
 @pytest.mark.slow
-@given(KEYS, st.integers(1, 4), MOST, st.randoms())
-def test_keys_are_counted_group_by_group(keys, n, most, random):
+@given(KEYS, st.integers(1, 4), MAX_BUCKETS, st.randoms())
+def test_keys_are_counted_group_by_group(keys, n, max_buckets, random):
     ids = [random.randrange(n) for _ in keys]
-    state = counted(keys, ids, n, most)
+    state = counted(keys, ids, n, max_buckets)
     naive = [Counter(key for key, group in zip(keys, ids, strict=True) if group == g) for g in range(n)]
-    assert read(state) == [folded(counts, most) for counts in naive]
+    assert read(state) == [folded(counts, max_buckets) for counts in naive]
     assert state.field("total").to_pylist() == [counts.total() for counts in naive]
     for end, choose in (("low", min), ("high", max)):
-        assert state.field(end).to_pylist() == [choose(folded(counts, most), default=0) for counts in naive]
+        assert state.field(end).to_pylist() == [choose(folded(counts, max_buckets), default=0) for counts in naive]
     # the same from any parts, to the bit
     parts = [slice(0, len(keys) // 3), slice(len(keys) // 3, None)]
-    states = [counted(keys[p], ids[p], n, most) for p in parts]
-    assert same_bits(Buckets(most).merge(pa.concat_arrays(states), Groups.of([*range(n)] * 2, n)), state)
+    states = [counted(keys[p], ids[p], n, max_buckets) for p in parts]
+    assert same_bits(Buckets(max_buckets).merge(pa.concat_arrays(states), Groups.of([*range(n)] * 2, n)), state)
 
 
 @pytest.mark.slow
@@ -74,17 +74,17 @@ def test_keys_are_counted_group_by_group(keys, n, most, random):
     | st.lists(st.dictionaries(HOLES, st.integers(1, 60), min_size=12, max_size=31), min_size=3, max_size=6)
     | st.lists(st.dictionaries(FAR, st.integers(1, 2**55), max_size=8), max_size=8),
     st.integers(1, 3),
-    MOST,
+    MAX_BUCKETS,
     st.randoms(),
 )
-def test_histograms_are_added_group_by_group(rows, n, most, random):
-    rows = [folded(Counter(row), most) for row in rows]
+def test_histograms_are_added_group_by_group(rows, n, max_buckets, random):
+    rows = [folded(Counter(row), max_buckets) for row in rows]
     ids = [random.randrange(n) for _ in rows]
     naive = [Counter() for _ in range(n)]
     for group, row in zip(ids, rows, strict=True):
         naive[group].update(row)
-    expected = written([folded(counts, most) for counts in naive])
-    for merge in (Buckets(most).merge, Buckets(most).merge_checked):
+    expected = written([folded(counts, max_buckets) for counts in naive])
+    for merge in (Buckets(max_buckets).merge, Buckets(max_buckets).merge_checked):
         assert same_bits(merge(written(rows), Groups.of(ids, n)), expected)
 
 
@@ -120,14 +120,16 @@ def test_totals_beyond_int64_are_the_greatest_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reach", [400, 40_000])
-def test_damaged_states_are_refused_and_never_read_beyond(reach):
+@pytest.mark.parametrize("key_limit", [400, 40_000])
+def test_damaged_states_are_refused_and_never_read_beyond(key_limit):
     rng = np.random.default_rng(1)
-    whole = written([{key: int(rng.integers(1, 300)) for key in rng.integers(0, reach, 60).tolist()} for _ in range(4)])
+    intact = written(
+        [{key: int(rng.integers(1, 300)) for key in rng.integers(0, key_limit, 60).tolist()} for _ in range(4)]
+    )
     refused = 0
     for _ in inputs("merged histograms", 3000):
-        low, high = (whole.field(end).to_numpy().copy() for end in ("low", "high"))
-        counts = [bytearray(row) for row in whole.field("counts").to_pylist()]
+        low, high = (intact.field(end).to_numpy().copy() for end in ("low", "high"))
+        counts = [bytearray(row) for row in intact.field("counts").to_pylist()]
         for row in rng.integers(0, 4, 2).tolist():
             damage = rng.integers(0, 4)
             if damage == 0 and counts[row]:
@@ -138,7 +140,7 @@ def test_damaged_states_are_refused_and_never_read_beyond(reach):
                 low[row] = rng.integers(-(2**31), 2**31)
             else:
                 high[row] = rng.integers(-(2**31), 2**31)
-        columns = [pa.array(low), pa.array(high), whole.field("total"), pa.array([bytes(row) for row in counts])]
+        columns = [pa.array(low), pa.array(high), intact.field("total"), pa.array([bytes(row) for row in counts])]
         damaged = pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
         for groups in (Groups.single(4), Groups.of([0, 1, 1, 0], 2)):
             try:
@@ -162,10 +164,10 @@ def test_counts_that_do_not_add_up_are_refused(keys, row):
 
 
 def test_a_damaged_state_is_refused_when_read():
-    whole = written([{7: 5, 8: 1, 9: 2, 40: 3}])
-    ends, cut = [("low", 8), ("high", 41)], [b"\x0a\x02\x04\x3b", b"\x0a\x02\x04\x3b\x86"]
-    for field, value in [*ends, *(("counts", data) for data in cut)]:
-        columns = {f.name: whole.field(f.name) for f in HISTOGRAM_TYPE}
+    intact = written([{7: 5, 8: 1, 9: 2, 40: 3}])
+    keys_by_field, cut = [("low", 8), ("high", 41)], [b"\x0a\x02\x04\x3b", b"\x0a\x02\x04\x3b\x86"]
+    for field, value in [*keys_by_field, *(("counts", data) for data in cut)]:
+        columns = {f.name: intact.field(f.name) for f in HISTOGRAM_TYPE}
         columns[field] = pa.array([value], columns[field].type)
         with pytest.raises(ValueError, match="holds buckets that break off"):
             Histograms.of(pa.StructArray.from_arrays(list(columns.values()), fields=list(HISTOGRAM_TYPE)))
@@ -175,14 +177,14 @@ def test_a_damaged_state_is_refused_when_read():
 def test_rows_of_groups(ids):
     rows, until = Groups.of(ids, 5).rows_by_group, Groups.of(ids, 5).offsets
     for group in range(5):
-        mine = rows[until[group] : until[group + 1]].tolist()
-        assert mine == [i for i, id_ in enumerate(ids) if id_ == group]
+        rows_of_group = rows[until[group] : until[group + 1]].tolist()
+        assert rows_of_group == [i for i, id_ in enumerate(ids) if id_ == group]
 
 
 def test_bytes_of_any_width_are_read():
-    whole = written([{7: 5, 8: 1}, {}, {9: 2, 40: 3}])
+    intact = written([{7: 5, 8: 1}, {}, {9: 2, 40: 3}])
     for kind in (pa.large_binary(), pa.binary_view()):
-        columns = [whole.field(f.name).cast(kind if f.name == "counts" else f.type) for f in HISTOGRAM_TYPE]
+        columns = [intact.field(f.name).cast(kind if f.name == "counts" else f.type) for f in HISTOGRAM_TYPE]
         other = pa.StructArray.from_arrays(columns, names=HISTOGRAM_TYPE.names)
         assert same_bits(Buckets().merge(other, Groups.of([0, 1, 0], 2)), written([{7: 5, 8: 1, 9: 2, 40: 3}, {}]))
         assert read(other.slice(1)) == [{}, {9: 2, 40: 3}]

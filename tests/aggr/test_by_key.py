@@ -15,16 +15,16 @@ from aggr.tables.by_key import finish_by, merge_by, subtract_by
 def test_states_are_merged_if_they_have_few_enough_keys(max_ratio, merged):
     count, key = aggr.Count(), pa.array(["a", "b", "a", "c"])  # three of four
     states = pa.table({"k": key, "n": count.reduce(pa.array([1, 1, 1, None]), Groups.of([0, 1, 2, 3], 4))})
-    found = merge_by(states, {"k": key}, {"n": count}, max_ratio)
-    assert (found is not states) == merged
+    result = merge_by(states, {"k": key}, {"n": count}, max_ratio)
+    assert (result is not states) == merged
     if merged:
-        assert found["k"].to_pylist() == ["a", "b", "c"]
-        assert count.finish(found["n"].combine_chunks()).to_pylist() == [2, 1, 0]
+        assert result["k"].to_pylist() == ["a", "b", "c"]
+        assert count.finish(result["n"].combine_chunks()).to_pylist() == [2, 1, 0]
 
 
 def test_errors_name_the_key():
-    count, one = aggr.Count(), Groups.single(1)
-    of_a, of_b = (pa.table({"k": [key], "n": count.reduce(pa.array([1]), one)}) for key in "ab")
+    count, single = aggr.Count(), Groups.single(1)
+    of_a, of_b = (pa.table({"k": [key], "n": count.reduce(pa.array([1]), single)}) for key in "ab")
     with pytest.raises(CannotSubtract, match="k='b'"):
         subtract_by(of_a, of_b, ["k"], {"n": count})
     total = aggr.sum("x")

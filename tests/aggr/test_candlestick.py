@@ -50,9 +50,9 @@ def grouped(*columns: pa.Array) -> list[list[tuple]]:
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int8(), pa.string(), pa.decimal128(38, 20), pa.bool_()], ids=str)
 def test_m4_is_the_four_points_of_a_naive_evaluation(kind):
     values, function = edge_cases(kind, 300, 2), aggr.M4()
-    found = function.finish(function.reduce([values, TIMES], IDS)).to_pylist()
+    result = function.finish(function.reduce([values, TIMES], IDS)).to_pylist()
     names = [f"{name}{suffix}" for name in ("first", "min", "max", "last") for suffix in ("", "_time")]
-    for record, rows in zip(found, grouped(values, TIMES), strict=True):
+    for record, rows in zip(result, grouped(values, TIMES), strict=True):
         if rows:
             assert repr(list(record.items())) == repr(list(zip(names, sum(corners(rows), ()), strict=True)))
         else:
@@ -71,8 +71,8 @@ def rounded(number: Fraction) -> float:
 def test_candlesticks_are_exact(price, volume):
     prices, volumes = edge_cases(price, 300, 3, special=False), edge_cases(volume, 300, 4, special=False)
     function = aggr.Candlestick()
-    found = function.finish(function.reduce([prices, volumes, TIMES], IDS)).to_pylist()
-    for record, rows in zip(found, grouped(prices, volumes, TIMES), strict=True):
+    result = function.finish(function.reduce([prices, volumes, TIMES], IDS)).to_pylist()
+    for record, rows in zip(result, grouped(prices, volumes, TIMES), strict=True):
         if not rows:
             assert record is None
             continue
@@ -131,14 +131,14 @@ def test_columns_of_other_types_are_refused(types, message):
         aggr.Candlestick().zero(1, pa.struct(list(zip(aggr.Candlestick.inputs, types, strict=True))))
 
 
-@pytest.mark.parametrize(("one", "other"), [("lowest", "highest"), ("earliest", "latest")])
-def test_points_that_contradict_each_other_are_damaged(one, other):
+@pytest.mark.parametrize(("first", "other"), [("lowest", "highest"), ("earliest", "latest")])
+def test_points_that_contradict_each_other_are_damaged(first, other):
     function = aggr.M4()
     states = function.reduce([pa.array([1.0, 2.0, 0.5]), pa.array([1, 2, 3])], Groups.single(3))
     fields = {field.name: states.field(field.name) for field in states.type}
-    fields[one], fields[other] = fields[other], fields[one]
+    fields[first], fields[other] = fields[other], fields[first]
     with pytest.raises(DamagedState, match=r"is not between those of its (lowest|earliest) and its (highest|latest)"):
         function.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
-    fields[one] = pa.nulls(1, fields[one].type)
+    fields[first] = pa.nulls(1, fields[first].type)
     with pytest.raises(DamagedState, match="are not of the same rows"):
         function.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))

@@ -30,11 +30,11 @@ ROWS = pa.table(
 IDS = Groups.of(ROWS["g"].to_numpy(), GROUPS)
 
 
-def asked(sql: str) -> list:
+def by_duckdb(sql: str) -> list:
     """Ask DuckDB, group by group; it says null of an empty list."""
     rows = ROWS  # noqa: F841  DuckDB finds it by its name
-    found = dict(duckdb.sql(f"SELECT g, {sql} FROM rows GROUP BY g").fetchall())
-    return [found.get(g) or type(next(iter(found.values())))() for g in range(GROUPS)]
+    values_by_group = dict(duckdb.sql(f"SELECT g, {sql} FROM rows GROUP BY g").fetchall())
+    return [values_by_group.get(g) or type(next(iter(values_by_group.values())))() for g in range(GROUPS)]
 
 
 def parts_merged(function, columns, parts=5):
@@ -49,12 +49,12 @@ def parts_merged(function, columns, parts=5):
 @pytest.mark.parametrize("column", ["v", "x"])
 def test_collect_is_duckdbs_ordered_list(column):
     columns = [ROWS[name].combine_chunks() for name in (column, "t")]
-    known = f"FILTER (WHERE {column} IS NOT NULL AND t IS NOT NULL)"
-    whole = asked(f"list({column} ORDER BY t, {column}) {known}")
+    without_nulls = f"FILTER (WHERE {column} IS NOT NULL AND t IS NOT NULL)"
+    ordered_lists = by_duckdb(f"list({column} ORDER BY t, {column}) {without_nulls}")
     for function, expected in (
-        (aggr.Collect(), whole),
-        (aggr.Collect(7, "earliest"), [values[:7] for values in whole]),
-        (aggr.Collect(7, "latest"), [values[-7:] for values in whole]),
+        (aggr.Collect(), ordered_lists),
+        (aggr.Collect(7, "earliest"), [values[:7] for values in ordered_lists]),
+        (aggr.Collect(7, "latest"), [values[-7:] for values in ordered_lists]),
     ):
         assert function.finish(function.reduce(columns, IDS)).to_pylist() == expected
         assert function.finish(parts_merged(function, columns)).to_pylist() == expected
@@ -64,7 +64,7 @@ def naively_nested(events, sizes):
     """Nest (time, value) pairs, in their order, by windows of sizes from the coarsest."""
     if not sizes:
         return [value for _, value in events]
-    return [naively_nested(list(some), sizes[1:]) for _, some in groupby(events, key=lambda e: e[0] // sizes[0])]
+    return [naively_nested(list(group), sizes[1:]) for _, group in groupby(events, key=lambda e: e[0] // sizes[0])]
 
 
 @pytest.mark.parametrize(("sizes", "unit"), [([7], "s"), ([3, 9], "ns"), ([2, 10, 20], "us")])
@@ -73,9 +73,9 @@ def test_lists_are_nested_by_event_time(sizes, unit):
     seconds = pa.array([None if t is None else t - 40 for t in ROWS["t"].to_pylist()], pa.int64())
     columns = [ROWS["v"].combine_chunks(), seconds.cast(pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))]
     function = aggr.Collect(nested=tuple(f"{size}s" for size in sizes))
-    given = zip(ROWS["g"].to_pylist(), seconds.to_pylist(), ROWS["v"].to_pylist(), strict=True)
-    known = sorted(row for row in given if None not in row)
-    expected = [naively_nested([row[1:] for row in known if row[0] == g], sizes[::-1]) for g in range(GROUPS)]
+    rows = zip(ROWS["g"].to_pylist(), seconds.to_pylist(), ROWS["v"].to_pylist(), strict=True)
+    complete_rows = sorted(row for row in rows if None not in row)
+    expected = [naively_nested([row[1:] for row in complete_rows if row[0] == g], sizes[::-1]) for g in range(GROUPS)]
     states = function.reduce(columns, IDS)
     assert function.finish(states).to_pylist() == expected
     assert function.finish(parts_merged(function, columns)).to_pylist() == expected
@@ -95,9 +95,11 @@ def test_what_cannot_nest_is_refused():
 def test_sets_are_duckdbs(column):
     values = ROWS[column].combine_chunks()
     states = aggr.CollectSet().reduce(values, IDS)
-    known = f"FILTER (WHERE {column} IS NOT NULL)"
-    assert aggr.CollectSet().finish(states).to_pylist() == asked(f"list(DISTINCT {column} ORDER BY {column}) {known}")
-    assert aggr.CountDistinct().finish(states).to_pylist() == asked(f"count(DISTINCT {column})")
+    without_nulls = f"FILTER (WHERE {column} IS NOT NULL)"
+    assert aggr.CollectSet().finish(states).to_pylist() == by_duckdb(
+        f"list(DISTINCT {column} ORDER BY {column}) {without_nulls}"
+    )
+    assert aggr.CountDistinct().finish(states).to_pylist() == by_duckdb(f"count(DISTINCT {column})")
 
 
 def test_zeros_are_one_value_and_so_are_nan():
@@ -154,8 +156,8 @@ def test_in_frames_and_calls():
         "n": aggr.count_distinct("host", where="ms > 1"),
     }
     frame = TiltFrame(["1m", "1h"], "ts", measures)
-    found = finish(rollup(rows, frame), frame).select(list(measures)).to_pylist()
-    assert found[2] == {
+    result = finish(rollup(rows, frame), frame).select(list(measures)).to_pylist()
+    assert result[2] == {
         "all": ["a", "b", "b", "c"],
         "slowest_first": ["b", "c", "a", "b"],
         "newest": ["c"],

@@ -18,20 +18,20 @@ from tiltframe.text.measures import measure_from
 
 RNG = np.random.default_rng(23)
 IDS = Groups.of(RNG.integers(0, 5, 400), 6)
-WHOLE = RNG.integers(-9, 9, 400)
+INTEGERS = RNG.integers(-9, 9, 400)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.decimal128(12, 2)], ids=str)
 @pytest.mark.parametrize("name", ["sum", "avg", "count"])
 def test_duckdb_agrees_on_distinct_values(name, kind):
-    values = pa.array([None if v == 3 else Decimal(int(v)) / 4 for v in WHOLE]).cast(pa.decimal128(12, 2))
-    values = pa.array(WHOLE, mask=WHOLE == 3) if kind == pa.int64() else values.cast(kind)
+    values = pa.array([None if v == 3 else Decimal(int(v)) / 4 for v in INTEGERS]).cast(pa.decimal128(12, 2))
+    values = pa.array(INTEGERS, mask=INTEGERS == 3) if kind == pa.int64() else values.cast(kind)
     function = getattr(aggr, name)("x", distinct=True).function
     parts = function.reduce(values, Groups.each(400))
     rows = pa.table({"g": IDS.ids, "x": values})  # noqa: F841 DuckDB finds it by its name
-    wanted = duckdb.sql(f"SELECT g, {name}(DISTINCT x) FROM rows GROUP BY g ORDER BY g").fetchall()
-    found = function.finish(function.merge(parts, IDS)).to_pylist()
-    assert found == [*(of for _, of in wanted), 0 if name == "count" else None]
+    expected = duckdb.sql(f"SELECT g, {name}(DISTINCT x) FROM rows GROUP BY g ORDER BY g").fetchall()
+    result = function.finish(function.merge(parts, IDS)).to_pylist()
+    assert result == [*(value for _, value in expected), 0 if name == "count" else None]
 
 
 def test_special_values_are_one_each():
@@ -51,8 +51,8 @@ def test_calls_of_distinct_values_share_a_set_and_travel():
 
 
 def test_distinct_counts_go_over_to_the_estimate():
-    asked = aggr.count_distinct("x", beyond="estimate", where="y > 1")
-    assert asked == aggr.approx_count_distinct("x", where="y > 1")
+    measure = aggr.count_distinct("x", beyond="estimate", where="y > 1")
+    assert measure == aggr.approx_count_distinct("x", where="y > 1")
     assert measure_from("count_distinct(x, max=100, beyond='estimate')") == aggr.approx_count_distinct("x", k=100)
     assert aggr.count_distinct("x", 100, beyond="error") == aggr.count_distinct("x", 100)
     function, values = aggr.count_distinct("x", 100, beyond="estimate").function, pa.array(range(1000))

@@ -115,16 +115,16 @@ def test_arrays_of_all_kinds_share_one_compilation():
     from aggr.compiling.jit import _machine_code
 
     numbers = np.arange(6)
-    for given in (numbers, pa.array(numbers).to_numpy(), numbers[::2], numbers[1:3], np.zeros(0, np.int64)):
-        assert doubled(given).tolist() == [2 * value for value in given.tolist()]
+    for array in (numbers, pa.array(numbers).to_numpy(), numbers[::2], numbers[1:3], np.zeros(0, np.int64)):
+        assert doubled(array).tolist() == [2 * value for value in array.tolist()]
     assert len(_machine_code(doubled.__wrapped__).signatures) == 1
     assert numbers.flags.writeable
 
 
 def test_where_nothing_can_be_written_each_process_compiles():
-    made = {}
-    exec("def thrice(x):\n    return 3 * x\n", made)  # no file to keep its code next to
-    assert compiled(made["thrice"])(14) == 42
+    namespace = {}
+    exec("def thrice(x):\n    return 3 * x\n", namespace)  # no file to keep its code next to
+    assert compiled(namespace["thrice"])(14) == 42
 
 
 @pytest.mark.slow
@@ -185,15 +185,15 @@ _interpreter.left = 0.0
 print(_interpreter.takes(other, [x]))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    sums, first, loaded, at_once, kept, spent = said.splitlines()
+    sums, first, loaded, at_once, is_cached, spent = output.splitlines()
     assert sums == "True False"
     assert first == "True False False"
     assert loaded == "True", "numba is not loaded for it"
     assert at_once == "False"
-    assert kept == "False True", "code that is on disk is loaded, and none is made"
+    assert is_cached == "False True", "code that is on disk is loaded, and none is made"
     assert spent == "False"
 
 
@@ -203,8 +203,8 @@ def test_what_is_kept_on_disk_knows_what_it_calls():
     def outer(x):
         return inner(x) + 1  # noqa: F821
 
-    made = [dict(outer.__globals__, inner=compiled(loop)) for loop in (lambda x: x, lambda x: 2 * x)]
-    loops = [type(outer)(outer.__code__, known) for known in made]
+    namespaces = [dict(outer.__globals__, inner=compiled(loop)) for loop in (lambda x: x, lambda x: 2 * x)]
+    loops = [type(outer)(outer.__code__, namespace) for namespace in namespaces]
     assert _fingerprint(loops[0]) != _fingerprint(loops[1])
-    assert _fingerprint(loops[0]) == _fingerprint(type(outer)(outer.__code__, dict(made[0])))
+    assert _fingerprint(loops[0]) == _fingerprint(type(outer)(outer.__code__, dict(namespaces[0])))
     assert [compiled(loop)(20) for loop in loops] == [21, 41]

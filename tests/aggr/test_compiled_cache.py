@@ -53,13 +53,13 @@ def ask(folder: Path, **more: str) -> list[int]:
 def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_path):
     """The outer file stays as it is, its time of change and all; numba alone would keep on using its old code."""
     (tmp_path / "loops_outer.py").write_text(OUTER)
-    for step, sign, wanted in (
+    for step, sign, expected in (
         (2, "+", [14, 80, 81]), (2, "+", [14, 80, 81]), (3, "+", [21, 80, 81]), (3, "-", [21, 60, 61]),
     ):  # fmt: skip
         (tmp_path / "loops_inner.py").write_text(INNER.format(step=step, sign=sign))
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
         *answers, hits = ask(tmp_path)
-        assert answers == wanted
+        assert answers == expected
     assert hits == 1  # of the three, only the constant's loop was there as it is
     assert ask(tmp_path) == [21, 60, 61, 3]
 
@@ -82,14 +82,14 @@ from spark_udaf.plan.worker import tune_worker
 tune_worker()
 print(pa.cpu_count(), gc.get_freeze_count() > 0)
 """
-    said = [
+    output = [
         subprocess.run(
             [sys.executable, "-c", script],
             env=os.environ | {"TILTFRAME_TUNE_WORKERS": tuned}, capture_output=True, text=True, check=True, cwd=ROOT,
         ).stdout.split()
         for tuned in ("1", "0")
     ]  # fmt: skip
-    assert said == [["1", "True"], ["3", "False"]]
+    assert output == [["1", "True"], ["3", "False"]]
 
 
 @pytest.mark.slow
@@ -147,9 +147,9 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
         together[0].wait(3)
     dead.kill()
     dead.communicate()
-    said = [other.communicate(timeout=120)[0].split() for other in together]
-    assert [answer for answer, _ in said] == ["81"] * 3
-    assert sum(int(count) for _, count in said) == 3  # each of the three loops once, in whichever process
+    outputs = [other.communicate(timeout=120)[0].split() for other in together]
+    assert [answer for answer, _ in outputs] == ["81"] * 3
+    assert sum(int(count) for _, count in outputs) == 3  # each of the three loops once, in whichever process
     assert start().communicate(timeout=120)[0].split() == ["81", "0"]
 
 

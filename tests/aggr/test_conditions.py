@@ -273,10 +273,10 @@ def test_what_is_not_read_is_refused_by_a_sentence(condition, caplog, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("given", [None, 5, b"p", ["p"]])
-def test_a_condition_is_text(given):
+@pytest.mark.parametrize("condition", [None, 5, b"p", ["p"]])
+def test_a_condition_is_text(condition):
     with pytest.raises(ValueError, match="a condition must be text"):
-        rows_where(given, TABLE)
+        rows_where(condition, TABLE)
 
 
 @pytest.mark.parametrize("terms", [500, pytest.param(5000, marks=pytest.mark.slow)])
@@ -351,7 +351,7 @@ def test_a_text_that_is_written_out_is_cast_as_one_in_a_column():
 
 def test_values_and_their_types():
     rows = pa.table({"price": [1.5, None], "quantity": pa.array([2, 3], pa.int32()), "route": ["A-B", "c"]})
-    for text, kind, wanted in [
+    for text, kind, expected in [
         ("price * quantity", pa.float64(), [3.0, None]),
         ("lower(route)", pa.string(), ["a-b", "c"]),
         ("quantity", pa.int32(), [2, 3]),
@@ -359,8 +359,8 @@ def test_values_and_their_types():
         ("quantity * 1.50", pa.decimal128(14, 2), [Decimal("3.00"), Decimal("4.50")]),
         ("'all'", pa.string(), ["all", "all"]),
     ]:
-        found = evaluate(text, rows)
-        assert (found.type, found.to_pylist()) == (kind, wanted), text
+        result = evaluate(text, rows)
+        assert (result.type, result.to_pylist()) == (kind, expected), text
         assert value_type(text, rows.schema) == kind
     assert columns_of("price * quantity + length(route) * price") == ("price", "quantity", "route")
 
@@ -381,9 +381,9 @@ def test_files_are_left_out_by_an_expression(tmp_path):
     data = ds.dataset(files, format="parquet")
     for fragment in data.get_fragments():
         fragment.ensure_complete_metadata()
-    for condition, wanted in [("n = 2", 1), ("n >= 2.0 AND n < 3", 1), ("n IN (1, 2)", 2), ("f < 0.75e0", 2)]:
-        kept = 0
+    for condition, expected in [("n = 2", 1), ("n >= 2.0 AND n < 3", 1), ("n IN (1, 2)", 2), ("f < 0.75e0", 2)]:
+        row_groups = 0
         for fragment in data.get_fragments():
             fragment.ensure_complete_metadata()
-            kept += len(fragment.split_by_row_group(to_expression(condition, data.schema)))
-        assert kept == wanted, condition
+            row_groups += len(fragment.split_by_row_group(to_expression(condition, data.schema)))
+        assert row_groups == expected, condition

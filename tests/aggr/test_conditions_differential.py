@@ -43,13 +43,13 @@ def chosen_by_duckdb(connection, conditions):
     """Evaluate conditions together; None for each that DuckDB refuses or fails at."""
     columns = ", ".join(f"coalesce(({for_duckdb(text)}), false)" for text in conditions)
     try:
-        found = connection.sql(f"SELECT {columns} FROM t").to_arrow_table()
+        chosen = connection.sql(f"SELECT {columns} FROM t").to_arrow_table()
     except duckdb.Error:
         if len(conditions) == 1:
             return [None]
         half = len(conditions) // 2
         return chosen_by_duckdb(connection, conditions[:half]) + chosen_by_duckdb(connection, conditions[half:])
-    return [column.to_numpy() for column in found.columns]
+    return [column.to_numpy() for column in chosen.columns]
 
 
 def chosen_pairwise(connection, text):
@@ -87,14 +87,16 @@ def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
     batches = [[make.condition(depth=1 + i % 3) for i in range(BATCH)] for _ in range(0, count, BATCH)]
     with ThreadPoolExecutor(1) as beside:
         answers = beside.map(lambda batch: chosen_by_duckdb(duck, batch), batches)
-        for text, wanted in (pair for batch in zip(batches, answers, strict=True) for pair in zip(*batch, strict=True)):
-            if wanted is None:
+        for text, expected in (
+            pair for batch in zip(batches, answers, strict=True) for pair in zip(*batch, strict=True)
+        ):
+            if expected is None:
                 continue
             compared += 1
-            found = chosen_by_us(text, rows)
-            if isinstance(found, str):
-                refused[found[-100:]] += 1
-            elif not np.array_equal(found, wanted):
+            chosen = chosen_by_us(text, rows)
+            if isinstance(chosen, str):
+                refused[chosen[-100:]] += 1
+            elif not np.array_equal(chosen, expected):
                 different.append(text)
     different = [
         text for text in different if not np.array_equal(chosen_by_us(text, rows), chosen_pairwise(duck, text))
@@ -111,10 +113,10 @@ def test_an_expression_of_arrow_chooses_the_same_rows():
     data = ds.dataset(rows)
     for _ in range(300):
         text = make.condition()
-        found = chosen_by_us(text, rows)
-        if not isinstance(found, str):
+        chosen = chosen_by_us(text, rows)
+        if not isinstance(chosen, str):
             filtered = data.to_table(columns=["row"], filter=to_expression(text, rows.schema))
-            assert filtered.column("row").to_pylist() == np.flatnonzero(found).tolist(), text
+            assert filtered.column("row").to_pylist() == np.flatnonzero(chosen).tolist(), text
 
 
 def test_null_beside_a_number_beyond_bigint_is_null(duck):
@@ -122,8 +124,8 @@ def test_null_beside_a_number_beyond_bigint_is_null(duck):
     for sign in ("<", "<=", ">", ">=", "=", "<>"):
         for number in (2**63, -(2**63) - 1, 2**64):
             for text in (f"i32 {sign} {number}", f"NOT (i64 {sign} {number})"):
-                (wanted,) = chosen_by_duckdb(duck, [text])
-                assert np.array_equal(chosen_by_us(text, table(SEED)), wanted), text
+                (expected,) = chosen_by_duckdb(duck, [text])
+                assert np.array_equal(chosen_by_us(text, table(SEED)), expected), text
 
 
 def test_constants_of_a_type_among_others(duck):
@@ -144,8 +146,8 @@ def test_constants_of_a_type_among_others(duck):
         "i64 IN (d1, 9007199254740992, f)",
         "i64 NOT IN (9007199254740993, 1.5e0)",
     ):
-        (wanted,) = chosen_by_duckdb(duck, [text])
-        assert np.array_equal(chosen_by_us(text, table(SEED)), wanted), text
+        (expected,) = chosen_by_duckdb(duck, [text])
+        assert np.array_equal(chosen_by_us(text, table(SEED)), expected), text
 
 
 def values_of(make, count):
@@ -184,18 +186,18 @@ def results_of(rows, texts):
         return None
 
 
-def asked(texts):
+def select_list(texts):
     """Write the same as columns of SQL."""
     return ", ".join(
         f"count({t}) n{i}, min({t}) low{i}, max({t}) high{i}" for i, t in enumerate(f"({t})" for t in texts)
     )
 
 
-def same(found, wanted):
+def same(actual, expected):
     """Say whether rows by q have equal values."""
-    wanted = {row["q"]: row for row in wanted}
-    return wanted.keys() == found.keys() and all(
-        plain(value) == plain(found[q][name]) for q, row in wanted.items() for name, value in row.items()
+    expected = {row["q"]: row for row in expected}
+    return expected.keys() == actual.keys() and all(
+        plain(value) == plain(actual[q][name]) for q, row in expected.items() for name, value in row.items()
     )
 
 
@@ -205,22 +207,22 @@ def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
     rows, texts = table(SEED).append_column("ts0", pa.array([0] * table().num_rows)), values_of(make, count)
     compared, refused = 0, 0
 
-    def compare(some):
+    def compare(texts):
         nonlocal compared, refused
-        wanted = by_duckdb(duck, lambda t: f"SELECT q, {for_duckdb(asked(t))} FROM t GROUP BY q", some)
-        found = None if wanted is None else results_of(rows, some)
-        if found is not None and wanted is not None:
-            compared += len(some)
-            if not same(found, wanted):
-                each = [[text] for text in some] if len(some) > 1 else []
-                assert each, some
-                for one in each:
-                    compare(one)
-        elif len(some) > 1:
-            for half in (some[: len(some) // 2], some[len(some) // 2 :]):
+        expected = by_duckdb(duck, lambda t: f"SELECT q, {for_duckdb(select_list(t))} FROM t GROUP BY q", texts)
+        result = None if expected is None else results_of(rows, texts)
+        if result is not None and expected is not None:
+            compared += len(texts)
+            if not same(result, expected):
+                single_texts = [[text] for text in texts] if len(texts) > 1 else []
+                assert single_texts, texts
+                for single_text in single_texts:
+                    compare(single_text)
+        elif len(texts) > 1:
+            for half in (texts[: len(texts) // 2], texts[len(texts) // 2 :]):
                 compare(half)
         else:
-            refused += wanted is not None
+            refused += expected is not None
 
     for at in range(0, count, BATCH):
         compare(texts[at : at + BATCH])
@@ -240,14 +242,14 @@ def test_random_expressions_as_keys_make_the_groups_of_duckdb(duck):
     reading_columns = [text for text in texts if text not in constants]
     compared = 0
     for text in reading_columns:
-        wanted = by_duckdb(duck, lambda t: f"SELECT {for_duckdb(t)} k, count(*) n FROM t GROUP BY 1", text)
+        expected = by_duckdb(duck, lambda t: f"SELECT {for_duckdb(t)} k, count(*) n FROM t GROUP BY 1", text)
         frame = TiltFrame(["all"], "ts0", {"n": aggr.count()}, {"k": text})
         try:
-            found = finish(rollup(rows, frame), frame).to_pylist()
+            result = finish(rollup(rows, frame), frame).to_pylist()
         except (ValueError, TypeError):
             continue
-        if wanted is not None:
-            assert {plain(r["k"]): r["n"] for r in found} == {plain(r["k"]): r["n"] for r in wanted}, text
+        if expected is not None:
+            assert {plain(r["k"]): r["n"] for r in result} == {plain(r["k"]): r["n"] for r in expected}, text
             compared += 1
     assert compared >= 0.9 * len(reading_columns)
     assert len(reading_columns) >= 250
@@ -279,13 +281,13 @@ def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view)
     for _ in range(10):
         conditions = [make.condition() for _ in range(100)]
         columns = ", ".join(f"coalesce(({text}), false) c{i}" for i, text in enumerate(conditions))
-        found = spark.sql(f"SELECT row, {columns} FROM conditions_rows").toArrow().sort_by("row")
+        result = spark.sql(f"SELECT row, {columns} FROM conditions_rows").toArrow().sort_by("row")
         for i, text in enumerate(conditions):
             ours = chosen_by_us(text, spark_view)
             if isinstance(ours, str):
                 refused += 1
             else:
-                assert np.array_equal(ours, found.column(f"c{i}").to_numpy()), text
+                assert np.array_equal(ours, result.column(f"c{i}").to_numpy()), text
     assert refused <= MOST_REFUSED * 1000
 
 
@@ -298,10 +300,10 @@ def test_random_expressions_have_the_values_of_spark(spark, spark_view):
     for _ in range(15):
         texts = values_of(make, 20)
         texts = [text for text in texts if results_of(rows, [text]) is not None]
-        wanted = spark.sql(f"SELECT q, {asked(texts)} FROM conditions_rows GROUP BY q").toArrow().to_pylist()
-        found = results_of(rows, texts)
+        expected = spark.sql(f"SELECT q, {select_list(texts)} FROM conditions_rows GROUP BY q").toArrow().to_pylist()
+        result = results_of(rows, texts)
         for i, text in enumerate(texts):
             names = ["q", f"n{i}", f"low{i}", f"high{i}"]
-            assert same(found, [{name: row[name] for name in names} for row in wanted]), text
+            assert same(result, [{name: row[name] for name in names} for row in expected]), text
         compared += len(texts)
     assert compared >= 270

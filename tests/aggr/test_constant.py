@@ -29,13 +29,15 @@ UNKNOWN = [pa.bool_(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])]
 def test_as_row_by_row(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(list(TYPES)))
     values = data.draw(st.lists(st.sampled_from(TYPES[dtype][: data.draw(st.integers(1, 6))]), max_size=9))
-    one = pa.array([data.draw(st.sampled_from(TYPES[dtype]))], dtype)
+    value = pa.array([data.draw(st.sampled_from(TYPES[dtype]))], dtype)
     start = data.draw(st.integers(0, len(values)))
     column = pa.array(values, dtype).slice(start)
-    given, wanted = (list(map(repr, rows.to_pylist())) for rows in (column, one))  # as text -0.0 is not 0.0, NaN is NaN
-    same = bool(given) and set(given) == set(wanted) and wanted != ["None"]
-    known = dtype not in UNKNOWN and wanted != ["''"]
-    assert is_constant(column, one) == (same and known)
+    constants, expected = (
+        list(map(repr, rows.to_pylist())) for rows in (column, value)
+    )  # as text -0.0 is not 0.0, NaN is NaN
+    same = bool(constants) and set(constants) == set(expected) and expected != ["None"]
+    has_known_kind = dtype not in UNKNOWN and expected != ["''"]
+    assert is_constant(column, value) == (same and has_known_kind)
 
 
 @pytest.mark.parametrize("texts", [["co", "untcount"], ["count", "coun", "tcount"], ["", "countcount"], ["tnuoc"]])

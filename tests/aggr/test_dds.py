@@ -65,58 +65,62 @@ def test_buckets_are_those_of_the_package(name, alpha):
     values = (edges(alpha) if name == "edges" else DATA[name])[:3000]
     if name in ("every magnitude", "two values far apart") and alpha < 0.01:
         values = values[np.abs(values) < 1e20]  # their store is dense, and would take all memory
-    theirs = ddsketch.DDSketch(alpha)
+    reference = ddsketch.DDSketch(alpha)
     for value in values.tolist():
-        theirs.add(value)
+        reference.add(value)
     states = aggr.Dds((0.5,), alpha).reduce(pa.array(values), Groups.single(len(values)))
-    assert states.field("zero")[0].as_py() == theirs._zero_count
-    for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
-        mine = Histograms.of(states.field(sign))
-        wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
-        assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
+    assert states.field("zero")[0].as_py() == reference._zero_count
+    for sign, store in (("positive", reference._store), ("negative", reference._negative_store)):
+        histograms = Histograms.of(states.field(sign))
+        expected = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
+        assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
     function = aggr.Dds(QUANTILES, alpha)
-    mine = list(function.finish(states)[0].as_py()["quantiles"].values()) if len(values) else []
-    for q, estimate in zip(QUANTILES, mine, strict=False):
-        given = theirs.get_quantile_value(q)
-        assert estimate == pytest.approx(min(max(given, values.min()), values.max()), rel=1e-12)
+    histograms = list(function.finish(states)[0].as_py()["quantiles"].values()) if len(values) else []
+    for q, estimate in zip(QUANTILES, histograms, strict=False):
+        quantile = reference.get_quantile_value(q)
+        assert estimate == pytest.approx(min(max(quantile, values.min()), values.max()), rel=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.05, 0.01, 1e-3, 1e-4, 1e-6])
 def test_keys_and_values_are_those_of_the_package(alpha):
     values = np.concatenate([np.exp(RNG.uniform(-700, 700, 5000)), np.arange(1.0, 2000), 2.0 ** np.arange(-1000, 1000)])
-    mine, theirs = LogarithmicMapping(alpha), Theirs(alpha)
-    keys = mine.keys(values)
-    assert keys.tolist() == [theirs.key(v) for v in values.tolist()]
+    own_mapping, package_mapping = LogarithmicMapping(alpha), Theirs(alpha)
+    keys = own_mapping.keys(values)
+    assert keys.tolist() == [package_mapping.key(v) for v in values.tolist()]
     sample = keys[:: len(keys) // 500]
-    assert mine.values(sample) == pytest.approx([theirs.value(int(k)) for k in sample], rel=1e-12)
+    assert own_mapping.values(sample) == pytest.approx([package_mapping.value(int(k)) for k in sample], rel=1e-12)
 
 
-@pytest.mark.parametrize("most", [1, 7, 100, 500])
-def test_collapsing_keeps_the_highest_buckets(most):
+@pytest.mark.parametrize("max_buckets", [1, 7, 100, 500])
+def test_collapsing_keeps_the_highest_buckets(max_buckets):
     values = DATA["lognormal"][:3000] * RNG.choice([-1, 1], 3000)
-    theirs = ddsketch.ddsketch.LogCollapsingLowestDenseDDSketch(0.01, most)
+    reference = ddsketch.ddsketch.LogCollapsingLowestDenseDDSketch(0.01, max_buckets)
     for value in values.tolist():
-        theirs.add(value)
-    states = aggr.Dds((0.5,), 0.01, most).reduce(pa.array(values), Groups.single(len(values)))
-    for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
-        mine = Histograms.of(states.field(sign))
-        wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
-        assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
-        assert len(mine.keys) <= most
+        reference.add(value)
+    states = aggr.Dds((0.5,), 0.01, max_buckets).reduce(pa.array(values), Groups.single(len(values)))
+    for sign, store in (("positive", reference._store), ("negative", reference._negative_store)):
+        histograms = Histograms.of(states.field(sign))
+        expected = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
+        assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
+        assert len(histograms.keys) <= max_buckets
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_the_value_nearest_to_zero_lies_in_its_bucket_unless_buckets_collapsed(sign, scale):
-    values, one, nearest = pa.array([sign * scale, sign * 1e8 * scale]), Groups.single(2), "min" if sign > 0 else "max"
-    collapsed, kept = aggr.Dds((0.5,), 0.01, 7), aggr.Dds((0.5,), 0.01, 4000)
-    assert collapsed.finish(collapsed.reduce(values, one))[0].as_py()[nearest] == sign * scale
-    states = kept.reduce(values, one)
-    assert kept.finish(states)[0].as_py()[nearest] == sign * scale
+    values, single, nearest = (
+        pa.array([sign * scale, sign * 1e8 * scale]),
+        Groups.single(2),
+        "min" if sign > 0 else "max",
+    )
+    collapsed, uncollapsed = aggr.Dds((0.5,), 0.01, 7), aggr.Dds((0.5,), 0.01, 4000)
+    assert collapsed.finish(collapsed.reduce(values, single))[0].as_py()[nearest] == sign * scale
+    states = uncollapsed.reduce(values, single)
+    assert uncollapsed.finish(states)[0].as_py()[nearest] == sign * scale
     fields = {field.name: states.field(field.name) for field in states.type}
     fields[nearest] = pa.array([sign * 0.9 * scale])
     with pytest.raises(DamagedState, match="contradict"):
-        kept.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
+        uncollapsed.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
 
 
 def test_special_values():
@@ -168,8 +172,8 @@ def test_conformance_accuracy(size):
         -RNG.exponential(1, size),
         np.arange(size) * 1.0,
     ):
-        for most in (None, case["bin_limit"]):
-            function = aggr.Dds(quantiles, eps, most)
+        for max_buckets in (None, case["bin_limit"]):
+            function = aggr.Dds(quantiles, eps, max_buckets)
             result = function.finish(function.reduce(pa.array(values), Groups.single(size)))[0].as_py()
             for q, estimate in zip(quantiles, result["quantiles"].values(), strict=True):
                 true = np.sort(values)[int(q * (size - 1))]
@@ -209,12 +213,12 @@ def test_conformance_tremor():
     empty = function.zero(1, pa.int64())
     for states in (state, function.merge(pa.concat_arrays([empty, state]), Groups.single(2))):
         result = function.finish(states)[0].as_py()
-        wanted = case["expected"]
+        expected = case["expected"]
         assert {k: result[k] for k in ("count", "sum", "min", "max", "mean")} == {
-            k: wanted[k] for k in ("count", "sum", "min", "max", "mean")
+            k: expected[k] for k in ("count", "sum", "min", "max", "mean")
         }
         rounded = {label: math.ceil(value * 10) / 10 for label, value in result["quantiles"].items()}
-        assert rounded == wanted["percentiles"]
+        assert rounded == expected["percentiles"]
 
 
 @pytest.mark.parametrize("accuracy", [0.1, 0.02, 0.01, 0.002])
@@ -240,6 +244,6 @@ def test_a_quantile_of_zeros_is_the_same_bits_however_many_states_are_read(zeros
             function = aggr.Dds(tuple(quantiles))
             values = pa.array(zeros * groups)
             states = function.reduce(values, Groups.of(np.repeat(np.arange(groups), len(zeros)), groups))
-            found = {repr(row["quantiles"]) for row in function.finish(states).to_pylist()}
-            assert len(found) == 1, (groups, found)
-            assert "-0.0" not in found.pop()
+            distinct_results = {repr(row["quantiles"]) for row in function.finish(states).to_pylist()}
+            assert len(distinct_results) == 1, (groups, distinct_results)
+            assert "-0.0" not in distinct_results.pop()

@@ -56,13 +56,13 @@ def naive(rows: list[tuple[float, int]], half_life: int, as_of: int | None) -> t
     if not rows:
         return None, None, None
     newest = max(time for _, time in rows)
-    kept = [(x, t) for x, t in rows if t // (32 * half_life) > newest // (32 * half_life) - 4]
+    recent = [(x, t) for x, t in rows if t // (32 * half_life) > newest // (32 * half_life) - 4]
     shift = newest // half_life  # so that no fraction is huge
-    weights = [weight(t - shift * half_life, half_life) for _, t in kept]
+    weights = [weight(t - shift * half_life, half_life) for _, t in recent]
     at = newest if as_of is None else as_of
     far = at - newest > 3000 * half_life
     now = Fraction(2) ** 3000 if far else weight(at - shift * half_life, half_life)
-    total = sum(Fraction(x) * w for (x, _), w in zip(kept, weights, strict=True))
+    total = sum(Fraction(x) * w for (x, _), w in zip(recent, weights, strict=True))
     return float(total / now), float(total / sum(weights)), float(sum(weights) / now)
 
 
@@ -88,8 +88,8 @@ def test_sums_are_those_of_fractions(half_life):
             )
             for group in range(4)
         ]
-        for name, wanted in zip(NAMES, zip(*expected, strict=True), strict=True):
-            assert aggr.get(name)(half_life, text).finish(states).to_pylist() == list(wanted), name
+        for name, expected_values in zip(NAMES, zip(*expected, strict=True), strict=True):
+            assert aggr.get(name)(half_life, text).finish(states).to_pylist() == list(expected_values), name
 
 
 def test_forty_years_by_the_minute_stay_small_and_near_the_true_decay():

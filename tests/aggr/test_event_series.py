@@ -46,11 +46,11 @@ def rates(seeds: list[int]) -> dict[str, list]:
 
 
 def test_rates_are_prometheus_bits():
-    golden = {int(seed): told for seed, told in json.loads(GOLDEN.read_text()).items()}
-    assert sum(told.get("resets", 0) > 0 for told in golden.values()) > 60
-    assert sum("rate" in told for told in golden.values()) > 150
+    golden = {int(seed): answers for seed, answers in json.loads(GOLDEN.read_text()).items()}
+    assert sum(answers.get("resets", 0) > 0 for answers in golden.values()) > 60
+    assert sum("rate" in answers for answers in golden.values()) > 150
     for name, ours in rates(list(golden)).items():
-        assert ours == [told.get(name) for told in golden.values()], name
+        assert ours == [answers.get(name) for answers in golden.values()], name
 
 
 def test_rates_are_those_of_the_promtool_that_is_here():
@@ -58,9 +58,9 @@ def test_rates_are_those_of_the_promtool_that_is_here():
     if shutil.which("promtool") is None:
         assert GOLDEN.exists()
         return
-    told = told_by_promtool(range(10_000, 10_000 + TRIALS))
-    for name, ours in rates(list(told)).items():
-        assert ours == [of.get(name) for of in told.values()], name
+    answers_by_seed = told_by_promtool(range(10_000, 10_000 + TRIALS))
+    for name, ours in rates(list(answers_by_seed)).items():
+        assert ours == [answers.get(name) for answers in answers_by_seed.values()], name
 
 
 def test_plain_rates_are_between_the_points():
@@ -90,14 +90,14 @@ def test_areas_are_correctly_rounded(method, kind):
     rows = []
     for _ in range(TRIALS):
         values = [draws.choice([draws.gauss(0, 1) * 1e9, 1e-3, 5.0, -7e5]) for _ in range(draws.randint(0, 30))]
-        kept = pa.array([round(value, 2) for value in values]).cast(kind, safe=False).to_pylist()
-        rows.append(sorted((draws.randint(-(10**9), 10**9), value) for value in kept))
+        rounded_values = pa.array([round(value, 2) for value in values]).cast(kind, safe=False).to_pylist()
+        rows.append(sorted((draws.randint(-(10**9), 10**9), value) for value in rounded_values))
     states = states_of(rows, aggr.TimeWeightedAvg(method), kind, unit=1)
     spans = [points[-1][0] - points[0][0] if points else 0 for points in rows]
     areas = [area(points, method) for points in rows]
-    means = [float(of / span) if span else None for of, span in zip(areas, spans, strict=True)]
+    means = [float(area / span) if span else None for area, span in zip(areas, spans, strict=True)]
     assert aggr.TimeWeightedAvg(method).finish(states).to_pylist() == means
-    hours = [float(of / (3600 * SECOND)) if span else None for of, span in zip(areas, spans, strict=True)]
+    hours = [float(area / (3600 * SECOND)) if span else None for area, span in zip(areas, spans, strict=True)]
     assert aggr.Integral(method, "1h").finish(states).to_pylist() == hours
 
 
@@ -135,8 +135,8 @@ def largest_triangles(points: list[tuple[float, float]], n: int) -> list[tuple[f
 def test_lttb_chooses_by_the_largest_triangles(n):
     draws = random.Random(n)
     rows = [[(at, float(draws.randint(-99, 99))) for at in range(size)] for size in (0, 1, n, n + 1, 60, 203)]
-    found = aggr.Lttb(n).finish(states_of(rows, aggr.Lttb(n), pa.float64())).to_pylist()
-    shown = [[(point["time"].timestamp(), point["value"]) for point in points] for points in found]
+    result = aggr.Lttb(n).finish(states_of(rows, aggr.Lttb(n), pa.float64())).to_pylist()
+    shown = [[(point["time"].timestamp(), point["value"]) for point in points] for points in result]
     assert shown == [largest_triangles(points, n) for points in rows]
 
 
@@ -157,9 +157,9 @@ def test_funnels_are_the_best_of_all_choices(within):
         [(draws.randint(0, 15), draws.choice("abcdx")) for _ in range(draws.randint(0, 11))] for _ in range(3 * TRIALS)
     ]
     function = aggr.Funnel(list("dacb"), f"{within}s")
-    found = function.finish(states_of(rows, function, pa.string())).to_pylist()
-    assert found == [steps_reached(events, "dacb", within) for events in rows]
-    assert len(set(found)) > 2
+    result = function.finish(states_of(rows, function, pa.string())).to_pylist()
+    assert result == [steps_reached(events, "dacb", within) for events in rows]
+    assert len(set(result)) > 2
 
 
 def test_all_readers_share_one_state_in_a_frame():

@@ -60,10 +60,10 @@ def test_results_are_correctly_rounded_and_splits_change_no_bit(function, oracle
         (yt, draw_y), (xt, draw_x) = (COLUMNS[draws.choice(list(COLUMNS))] for _ in range(2))
         y, x = [draw_y(draws) for _ in range(n)], [draw_x(draws) for _ in range(n)]
         columns = pa.array(y, yt), pa.array(x, xt)
-        whole = states_of(function, *columns, Groups.single(n))
+        unsplit = states_of(function, *columns, Groups.single(n))
         parts = states_of(function, *columns, Groups.of([draws.randrange(3) for _ in range(n)], 3))
-        assert function.merge(parts, Groups.single(3)).equals(whole), (SEED, trial)
-        assert repr(function.finish(whole).to_pylist()) == repr([oracle(y, x)]), (SEED, trial, n, yt, xt)
+        assert function.merge(parts, Groups.single(3)).equals(unsplit), (SEED, trial)
+        assert repr(function.finish(unsplit).to_pylist()) == repr([oracle(y, x)]), (SEED, trial, n, yt, xt)
 
 
 @pytest.mark.slow

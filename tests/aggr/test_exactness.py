@@ -40,10 +40,10 @@ Number = int | float | Decimal
 Rows = list[Any]
 
 
-def draw(rng: random.Random, dtype: pa.DataType, magnitude: str, *, least: int | None = None) -> Number:
+def draw(rng: random.Random, dtype: pa.DataType, magnitude: str, *, lowest: int | None = None) -> Number:
     """Draw a number of a type: halves, cents, near and beyond 2^53, at the limits of the type."""
     magnitude = rng.choice(MAGNITUDES[:-1]) if magnitude == "mixed" else magnitude
-    sign = 1 if least is not None else rng.choice([-1, 1])
+    sign = 1 if lowest is not None else rng.choice([-1, 1])
     if pa.types.is_floating(dtype):
         value = {
             "small": lambda: rng.randint(0, 50) * 1.0,
@@ -60,20 +60,20 @@ def draw(rng: random.Random, dtype: pa.DataType, magnitude: str, *, least: int |
     else:
         high = 10**dtype.precision - 1
         low, scale = -high, dtype.scale
-    one = 10**scale
-    whole = {
-        "small": lambda: rng.randint(0, 50) * one,
-        "halves": lambda: rng.randint(0, 100) * one // 2,
-        "cents": lambda: rng.randint(0, 9999) * max(one // 100, 1),
+    unit = 10**scale
+    draws = {
+        "small": lambda: rng.randint(0, 50) * unit,
+        "halves": lambda: rng.randint(0, 100) * unit // 2,
+        "cents": lambda: rng.randint(0, 9999) * max(unit // 100, 1),
         "near": lambda: 2**53 + rng.randint(-3, 3),
         "beyond": lambda: rng.randrange(2**53, max(min(high, 2 ** rng.randint(54, 250)), 2**53 + 1)),
         "limits": lambda: rng.choice([high, high - 1, high // 2 + 1, 0, 1]),
     }[magnitude]()
-    whole = max(min(sign * whole, high), low if least is None else least)
+    draws = max(min(sign * draws, high), low if lowest is None else lowest)
     if not pa.types.is_decimal(dtype):
-        return whole
+        return draws
     with localcontext(prec=100):
-        return Decimal(whole).scaleb(-scale)
+        return Decimal(draws).scaleb(-scale)
 
 
 def exact(value: Number) -> Fraction:
@@ -131,9 +131,9 @@ def sketch(error: float) -> Check:
     def check(rows: Rows, result: Any, dtype: pa.DataType) -> bool:
         numbers = sorted(map(exact, rows))
         n, alpha = len(numbers), Fraction(result.get("relative_accuracy", error)) * (1 + Fraction(1, 10**9))
-        told = (result["count"], result["sum"], result["mean"], result["min"], result["max"])
-        known = (n, nearest(sum(numbers)), nearest(sum(numbers) / n), nearest(numbers[0]), nearest(numbers[-1]))
-        if told != known:
+        actual = (result["count"], result["sum"], result["mean"], result["min"], result["max"])
+        expected = (n, nearest(sum(numbers)), nearest(sum(numbers) / n), nearest(numbers[0]), nearest(numbers[-1]))
+        if actual != expected:
             return False
         for q, value in result["quantiles"].items():
             true = numbers[math.floor(float(q) * (n - 1))]
@@ -147,19 +147,19 @@ def sketch(error: float) -> Check:
 def hdr(unit: Fraction) -> Check:
     def check(rows: Rows, result: Any, dtype: pa.DataType) -> bool:
         units = sorted(round(exact(row) / unit) for row in rows)
-        ends = [float(units[i] * unit) if unit != 1 else units[i] for i in (0, -1)]
-        told = [result["min"], result["max"]]
+        extremes = [float(units[i] * unit) if unit != 1 else units[i] for i in (0, -1)]
+        actual = [result["min"], result["max"]]
         if pa.types.is_floating(dtype):  # which are divided by the unit as doubles
-            ends = [
+            extremes = [
                 end if math.isclose(end, seen, rel_tol=2.0**-50) else math.nan
-                for end, seen in zip(told, ends, strict=True)
+                for end, seen in zip(actual, extremes, strict=True)
             ]
-        if (result["count"], told) != (len(rows), ends):
+        if (result["count"], actual) != (len(rows), extremes):
             return False
         for q, value in result["quantiles"].items():
             true = units[max(math.floor(float(q) * len(units) + 0.5), 1) - 1]
-            found = exact(value) / unit
-            if not true - true / 10**6 <= found <= true + true / 1000 + 1:
+            in_units = exact(value) / unit
+            if not true - true / 10**6 <= in_units <= true + true / 1000 + 1:
                 return False
         return True
 
@@ -173,8 +173,8 @@ def histogram(edges: tuple[float, ...]) -> Check:
         else:
             limits = [Fraction(repr(edge)) for edge in edges]
         cells = Counter(bisect_right(limits, exact(row)) for row in rows)
-        told = [result["below"], *result["counts"], result["above"]]
-        return told == [cells[i] for i in range(len(edges) + 1)]
+        actual = [result["below"], *result["counts"], result["above"]]
+        return actual == [cells[i] for i in range(len(edges) + 1)]
 
     return check
 
@@ -300,8 +300,8 @@ def test_every_function_keeps_its_guarantee_on_every_type_and_magnitude():
     for _ in range(TRIALS):
         name, dtype, magnitude = rng.choice(list(CASES)), rng.choice(TYPES), rng.choice(MAGNITUDES)
         function, check, shape = CASES[name]
-        least = 0 if shape in ("whole", "positive") else None
-        rows = [draw(rng, dtype, magnitude, least=least) for _ in range(rng.choice([1, 2, 3, 8, 20]))]
+        lowest = 0 if shape in ("whole", "positive") else None
+        rows = [draw(rng, dtype, magnitude, lowest=lowest) for _ in range(rng.choice([1, 2, 3, 8, 20]))]
         if shape == "whole" and not pa.types.is_integer(dtype):
             rows = [row for row in rows if row % 1 == 0] or rows[:1]
         values = pa.array(rows, dtype)
@@ -350,8 +350,8 @@ def test_counters_read_up_to_the_edges_of_windows_are_exact_too(extrapolate):
     frame = TiltFrame(["1m"], "ts", {"grown": aggr.increase("x", extrapolate=extrapolate)})
     store = FrameStore(MemoryBackend(), frame, row_schema=rows.schema)
     store.append(rollup(rows, frame), "w", 1)
-    found = store.query("1m", edges="5m")["grown"].to_pylist()
-    assert found == ([300.0, 300.0] if extrapolate is None else [None, None])
+    increases = store.query("1m", edges="5m")["grown"].to_pylist()
+    assert increases == ([300.0, 300.0] if extrapolate is None else [None, None])
 
 
 def test_sums_and_means_of_decimals_in_sketches():
@@ -379,22 +379,22 @@ def test_sums_of_decimals_of_several_scales_merge_in_any_order():
             ]
             states = [function.reduce(column, Groups.each(len(column))) for column in columns]
             states = pa.concat_arrays(states)
-            whole = function.merge(states, Groups.single(len(states)))
+            unsplit = function.merge(states, Groups.single(len(states)))
             order = list(range(len(states)))
             rng.shuffle(order)
             left = states.slice(order[0], 1)
             for row in order[1:]:
                 left = function.merge(pa.concat_arrays([left, states.slice(row, 1)]), Groups.single(2))
-            assert left.equals(whole)
+            assert left.equals(unsplit)
             exact_sum = Fraction(5, 10) + Fraction(0.1) + Fraction(1e300) + 2**62 + 7 + Fraction(3, 10**38)
-            assert function.finish(whole)[0].as_py()["sum"] == nearest(exact_sum)
+            assert function.finish(unsplit)[0].as_py()["sum"] == nearest(exact_sum)
 
 
 def test_edges_are_the_numbers_that_are_written():
     edges = [Decimal(cent) / 100 for cent in range(1, 100)]
     cents = pa.array(edges, pa.decimal128(5, 2))
-    for given in ([float(edge) for edge in edges], edges, [str(edge) for edge in edges]):
-        function = aggr.Histogram(given)
+    for written_edges in ([float(edge) for edge in edges], edges, [str(edge) for edge in edges]):
+        function = aggr.Histogram(written_edges)
         for values in (cents, *(pa.array([float(edge) for edge in edges], kind) for kind in FLOATS)):
             result = function.finish(function.reduce(values, Groups.single(len(values))))[0].as_py()
             assert (result["below"], result["counts"], result["above"]) == (0, [1] * 98, 1)
@@ -407,16 +407,16 @@ def test_edges_that_no_double_stores_are_refused(bad):
 
 
 def test_hdr_counts_decimals_beyond_doubles():
-    def ends(values: list[str], dtype: pa.DataType, unit: float | None = None) -> tuple[Any, Any]:
+    def extremes_of(values: list[str], dtype: pa.DataType, unit: float | None = None) -> tuple[Any, Any]:
         function = aggr.Hdr(unit=unit)
         values = pa.array([Decimal(value) for value in values], dtype)
         result = function.finish(function.reduce(values, Groups.single(len(values))))[0].as_py()
         return result["min"], result["max"]
 
     for dtype in (pa.decimal128(38, 2), pa.decimal256(60, 2)):
-        assert ends(["9007199254740993", "9007199254740995"], dtype) == (2**53 + 1, 2**53 + 3)
+        assert extremes_of(["9007199254740993", "9007199254740995"], dtype) == (2**53 + 1, 2**53 + 3)
         with pytest.raises(ValueError, match=r"hdr counts whole numbers; got 9007199254740993\.50"):
-            ends(["9007199254740993.50"], dtype)
+            extremes_of(["9007199254740993.50"], dtype)
         with pytest.raises(ValueError, match="hdr takes numbers from 0; got -9007199254740993"):
-            ends(["-9007199254740993", "1"], dtype)
-    assert ends(["9007199254740993"], pa.decimal128(38, 0), 2.0) == (2.0**53, 2.0**53)
+            extremes_of(["-9007199254740993", "1"], dtype)
+    assert extremes_of(["9007199254740993"], pa.decimal128(38, 0), 2.0) == (2.0**53, 2.0**53)

@@ -22,7 +22,7 @@ from aggr.histograms.exponential_mapping import COARSEST, FINEST, accuracy_of, f
 TRIALS = int(os.environ.get("TRIALS", "30"))
 
 
-def one(function: aggr.Function, values: np.ndarray) -> pa.StructArray:
+def state_of(function: aggr.Function, values: np.ndarray) -> pa.StructArray:
     return function.reduce(pa.array(values), Groups.single(len(values)))
 
 
@@ -68,11 +68,11 @@ def test_keys_of_the_finest_scale_are_those_of_eighty_digits():
         context.prec = 80
         edges = [Decimal(2) ** (Decimal(step) / (1 << FINEST)) for step in steps]
         doubles = [(float(edge), math.nextafter(float(edge), 3.0), math.nextafter(float(edge), 0.0)) for edge in edges]
-        wanted = [
+        expected = [
             [step if Decimal(x) > edge else step - 1 for x in row]
             for step, edge, row in zip(steps, edges, doubles, strict=True)
         ]
-    assert finest_keys(np.array(doubles).ravel()).reshape(-1, 3).tolist() == wanted
+    assert finest_keys(np.array(doubles).ravel()).reshape(-1, 3).tolist() == expected
 
 
 def test_bounds_of_values_are_within_the_accuracy_of_the_scale():
@@ -89,8 +89,8 @@ def test_bounds_of_values_are_within_the_accuracy_of_the_scale():
 
 
 def by_the_sdk(values: list[float], max_size: int, max_scale: int):
-    kept = ExponentialBucketHistogramAggregation(max_size=max_size, max_scale=max_scale)
-    reader = InMemoryMetricReader(preferred_aggregation={Histogram: kept})
+    reference = ExponentialBucketHistogramAggregation(max_size=max_size, max_scale=max_scale)
+    reader = InMemoryMetricReader(preferred_aggregation={Histogram: reference})
     provider = MeterProvider([reader], exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False)
     histogram = provider.get_meter("m").create_histogram("h")
     for value in values:
@@ -112,13 +112,13 @@ def test_scale_and_buckets_are_those_of_opentelemetry(max_buckets, scale):
         values = rng.lognormal(rng.normal() * 20, rng.random() * rng.choice([0.01, 1, 30]), n)
         values[rng.random(n) < 0.1] = 0.0
         values[rng.random(n) < 0.2] = np.ldexp(1.0, rng.integers(-900, 900))
-        theirs, states = by_the_sdk(values.tolist(), max_buckets, scale), one(function, values)
+        reference, states = by_the_sdk(values.tolist(), max_buckets, scale), state_of(function, values)
         if values.any():  # the SDK says scale 0 of a histogram without buckets
-            assert states.field("kept_scale").to_pylist() == [theirs.scale]
-        assert buckets_of(states, "positive") == dense(theirs.positive)
-        assert states.field("zero").to_pylist() == [theirs.zero_count]
+            assert states.field("kept_scale").to_pylist() == [reference.scale]
+        assert buckets_of(states, "positive") == dense(reference.positive)
+        assert states.field("zero").to_pylist() == [reference.zero_count]
         result = function.finish(states)[0].as_py()
-        assert (result["count"], result["min"], result["max"]) == (theirs.count, theirs.min, theirs.max)
+        assert (result["count"], result["min"], result["max"]) == (reference.count, reference.min, reference.max)
         assert result["sum"] == math.fsum(values)
 
 
@@ -132,21 +132,21 @@ def test_quantiles_are_within_the_accuracy_that_is_told(seed):
         n = int(rng.integers(1, 1000))
         values = rng.lognormal(rng.normal() * 10, rng.random() * 8, n) * rng.choice([-1, 1, 1], n)
         values[rng.random(n) < 0.05] = 0.0
-        result = function.finish(one(function, values))[0].as_py()
+        result = function.finish(state_of(function, values))[0].as_py()
         ordered, alpha = np.sort(values), result["relative_accuracy"]
         base = 2.0 ** (2.0 ** -result["scale"]) if result["scale"] > -10 else math.inf
         assert alpha == pytest.approx((base - 1) / (base + 1) if base < math.inf else 1.0, rel=1e-9)
-        for q, found in zip(quantiles, result["quantiles"].values(), strict=True):
+        for q, estimate in zip(quantiles, result["quantiles"].values(), strict=True):
             true = ordered[math.floor(q * (n - 1))]
-            assert abs(found - true) <= alpha * abs(true) * (1 + 1e-12), (q, found, true, result["scale"])
-            share = function.share_up_to(one(function, values), float(true))[0].as_py()
+            assert abs(estimate - true) <= alpha * abs(true) * (1 + 1e-12), (q, estimate, true, result["scale"])
+            share = function.share_up_to(state_of(function, values), float(true))[0].as_py()
             within = [np.mean(ordered <= true * width) for width in (base * (1 + 1e-9), (1 - 1e-9) / base)]
             assert base == math.inf or min(within) <= share <= max(within)  # those of its bucket, or none of them
 
 
 def test_states_of_different_scales_are_merged_at_the_coarser():
     function = aggr.Exponential((0.5,), max_buckets=4)
-    near, far = one(function, np.array([1.0, 1.01])), one(function, np.array([1.0, 1e6, -3.0]))
+    near, far = state_of(function, np.array([1.0, 1.01])), state_of(function, np.array([1.0, 1e6, -3.0]))
     scales = [states.field("kept_scale")[0].as_py() for states in (near, far)]
     assert scales[0] > scales[1] == -3
     merged = function.merge(pa.concat_arrays([near, far]), Groups.single(2))
@@ -155,8 +155,8 @@ def test_states_of_different_scales_are_merged_at_the_coarser():
 
 
 def test_it_says_what_it_does_not_take():
-    for wrong, said in (({"scale": 21}, "scale"), ({"max_buckets": 1}, "max_buckets")):
-        with pytest.raises(ValueError, match=said):
+    for wrong, excerpt in (({"scale": 21}, "scale"), ({"max_buckets": 1}, "max_buckets")):
+        with pytest.raises(ValueError, match=excerpt):
             aggr.Exponential(**wrong)
     with pytest.raises(ValueError, match=r"max_buckets=160 cannot be merged or read as max_buckets=20"):
-        aggr.Exponential(max_buckets=20).finish(one(aggr.Exponential(), np.array([1.0])))
+        aggr.Exponential(max_buckets=20).finish(state_of(aggr.Exponential(), np.array([1.0])))

@@ -75,45 +75,45 @@ def test_truncated_times_and_literals_are_those_of_zoneinfo(zone):
         return at + dt.timedelta(seconds=1)
 
     local = [at.astimezone(info).replace(tzinfo=None) for at in times]
-    midnight = [each.replace(hour=0, minute=0, second=0) for each in local]
+    midnight = [time.replace(hour=0, minute=0, second=0) for time in local]
     starts = {
         "day": midnight,
-        "month": [each.replace(day=1) for each in midnight],
-        "week": [each - dt.timedelta(days=each.weekday()) for each in midnight],
+        "month": [time.replace(day=1) for time in midnight],
+        "week": [time - dt.timedelta(days=time.weekday()) for time in midnight],
     }
-    for unit, each in starts.items():
-        wanted = [first(start) for start in each]
-        assert sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist() == wanted, (SEED, unit)
+    for unit, unit_starts in starts.items():
+        expected = [first(start) for start in unit_starts]
+        assert sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist() == expected, (SEED, unit)
     for unit, fields in (("hour", {"minute": 0, "second": 0}), ("minute", {"second": 0})):
-        found = sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist()
-        shown = [at.astimezone(info).replace(tzinfo=None) for at in found]
-        begun = [first(each.replace(**fields)) for each in local]  # later where the clock leaves the time out
+        result = sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist()
+        shown = [at.astimezone(info).replace(tzinfo=None) for at in result]
+        begun = [first(time.replace(**fields)) for time in local]  # later where the clock leaves the time out
         assert shown == [at.astimezone(info).replace(tzinfo=None) for at in begun], (SEED, unit)
-        assert all(at <= time < at + dt.timedelta(minutes=90) for at, time in zip(found, times, strict=True)), SEED
+        assert all(at <= time < at + dt.timedelta(minutes=90) for at, time in zip(result, times, strict=True)), SEED
     for day in draws.sample(midnight, 5):
         since = day + dt.timedelta(hours=2, minutes=30)
         for text in (f"ts >= '{since}'", f"ts >= TIMESTAMP '{since}'"):
-            wanted = [at >= first(since) for at in times]
-            assert sql.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+            expected = [at >= first(since) for at in times]
+            assert sql.evaluate(text, rows, zone).to_pylist() == expected, (SEED, text)
         text = f"ts < DATE '{day.date()}' + INTERVAL '6' HOUR"
-        wanted = [at < first(day + dt.timedelta(hours=6)) for at in times]
-        assert sql.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+        expected = [at < first(day + dt.timedelta(hours=6)) for at in times]
+        assert sql.evaluate(text, rows, zone).to_pylist() == expected, (SEED, text)
 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_zone_may_be_an_argument(zone):
     rows = pa.table({"ts": pa.array(drawn(random.Random(SEED)), INSTANT)})
     for part in PARTS:
-        wanted = by_duckdb(f"extract({part} from ts)", rows, zone)
+        expected = by_duckdb(f"extract({part} from ts)", rows, zone)
         for text in (f"{part}(ts, '{zone}')", f"{part}(ts AT TIME ZONE '{zone}')"):
             for other in ("UTC", "Asia/Tokyo"):
-                assert sql.evaluate(text, rows, other).to_pylist() == wanted, (SEED, text)
-    wanted = by_duckdb("date_trunc('day', ts)", rows, zone)
-    assert sql.evaluate(f"date_trunc('day', ts, '{zone}')", rows).to_pylist() == wanted, SEED
+                assert sql.evaluate(text, rows, other).to_pylist() == expected, (SEED, text)
+    expected = by_duckdb("date_trunc('day', ts)", rows, zone)
+    assert sql.evaluate(f"date_trunc('day', ts, '{zone}')", rows).to_pylist() == expected, SEED
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("hour(ts, 'Europe/Berln')", "there is no time zone 'Europe/Berln'; did you mean 'Europe/Berlin'"),
         ("hour(ts, n)", "must be written out"),
@@ -124,9 +124,9 @@ def test_a_zone_may_be_an_argument(zone):
         ("dayofweek(ts)", "cannot use 'DAYOFWEEK"),
     ],
 )
-def test_what_is_no_zone_or_no_time_is_refused(text, said):
+def test_what_is_no_zone_or_no_time_is_refused(text, message):
     rows = pa.table({"ts": pa.array([], INSTANT), "n": pa.array([], pa.int64())})
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=message) as error:
         sql.evaluate(text, rows)
     assert len(str(error.value)) <= 300
 
@@ -158,34 +158,34 @@ def test_keys_and_conditions_of_rows_follow_the_frames_zone(zone, naive):
     for part in (instants.slice(0, 200), instants.slice(200)):
         windows.add_rows(part)
     reading = ReadOptions(clock="UTC" if naive else None)
-    for found in (finish(rollup(rows, frame, reading), frame), windows.results(windows.close())):
-        got = found.to_pylist()
+    for results in (finish(rollup(rows, frame, reading), frame), windows.results(windows.close())):
+        got = results.to_pylist()
         keys = [(row["window_start"].astimezone(info).date(), row["hour"], row["day"]) for row in got]
-        for name, wanted in (("n", counted), ("night", night), ("minutes", minutes)):
-            assert dict(zip(keys, [row[name] for row in got], strict=True)) == wanted, (SEED, name)
+        for name, expected in (("n", counted), ("night", night), ("minutes", minutes)):
+            assert dict(zip(keys, [row[name] for row in got], strict=True)) == expected, (SEED, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frame_zone", ["UTC", "Europe/Berlin"])
-@pytest.mark.parametrize("asked", [None, "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"])
-def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(frame_zone, asked):
-    draws, info = random.Random(SEED), ZoneInfo(asked or frame_zone)
+@pytest.mark.parametrize("query_zone", [None, "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"])
+def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(frame_zone, query_zone):
+    draws, info = random.Random(SEED), ZoneInfo(query_zone or frame_zone)
     frame = TiltFrame(["15m", "1h"], "ts", {"n": aggr.count()}, {"at": "date_trunc('day', ts)"}, timezone=frame_zone)
     store = FrameStore(MemoryBackend(f"zones {random.random()}"), frame)
     store.append(rollup(pa.table({"ts": pa.array(drawn(draws, 300), INSTANT)}), frame), "w", 1)
-    every = store.query("15m", timezone=asked).to_pylist()
+    every = store.query("15m", timezone=query_zone).to_pylist()
     local = [row["window_start"].astimezone(info) for row in every]
     both = list(zip(every, local, strict=True))
     hours = [row for row, at in both if at.hour in (2, 9)]
-    assert store.query("15m", having="hour(window_start) IN (2, 9)", timezone=asked).to_pylist() == hours, SEED
+    assert store.query("15m", having="hour(window_start) IN (2, 9)", timezone=query_zone).to_pylist() == hours, SEED
     sundays = [row for row, at in both if at.weekday() == 6]
-    assert store.query("15m", having="dow(window_start) = 0", timezone=asked).to_pylist() == sundays, SEED
-    ordered = sorted(both, key=lambda each: (-each[1].hour, each[1].astimezone(UTC)))
-    found = store.query("15m", order_by=["hour(window_start) desc", "window_start"], timezone=asked).to_pylist()
-    assert [row["window_start"] for row in found] == [row["window_start"] for row, _ in ordered], SEED
+    assert store.query("15m", having="dow(window_start) = 0", timezone=query_zone).to_pylist() == sundays, SEED
+    ordered = sorted(both, key=lambda row: (-row[1].hour, row[1].astimezone(UTC)))
+    result = store.query("15m", order_by=["hour(window_start) desc", "window_start"], timezone=query_zone).to_pylist()
+    assert [row["window_start"] for row in result] == [row["window_start"] for row, _ in ordered], SEED
     day = draws.choice(local).date()
     since = dt.datetime(day.year, day.month, day.day, tzinfo=info).astimezone(UTC)
-    kept = [row for row in every if row["at"].astimezone(UTC) >= since]
-    assert store.query("15m", where=f"at >= '{day}'", timezone=asked).to_pylist() == kept, SEED
-    kept = [row for row in every if row["at"].astimezone(info).hour == 0]
-    assert store.query("15m", where="hour(at) = 0", timezone=asked).to_pylist() == kept, SEED
+    recent = [row for row in every if row["at"].astimezone(UTC) >= since]
+    assert store.query("15m", where=f"at >= '{day}'", timezone=query_zone).to_pylist() == recent, SEED
+    recent = [row for row in every if row["at"].astimezone(info).hour == 0]
+    assert store.query("15m", where="hour(at) = 0", timezone=query_zone).to_pylist() == recent, SEED

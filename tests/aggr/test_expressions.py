@@ -62,16 +62,20 @@ def naive_groups(rows, size):
 
 
 def naive_results(rows):
-    of = [row for row in rows if row["quantity"] is not None]
-    named = [(row["price"] * row["quantity"], row["route"].upper()) for row in of if row["route"] is not None]
-    revenue = [row["price"] * row["quantity"] for row in of]
-    weights = sum(row["quantity"] + 1 for row in of)
+    rows_with_quantity = [row for row in rows if row["quantity"] is not None]
+    named = [
+        (row["price"] * row["quantity"], row["route"].upper()) for row in rows_with_quantity if row["route"] is not None
+    ]
+    revenue = [row["price"] * row["quantity"] for row in rows_with_quantity]
+    weights = sum(row["quantity"] + 1 for row in rows_with_quantity)
     return {
         "rows": len(rows),
         "revenue": math.fsum(revenue) if revenue else None,
         "dearest": max(named)[1] if named else None,
-        "mean": float(sum(Fraction(row["price"]) * (row["quantity"] + 1) for row in of) / weights) if of else None,
-        "late": sum(row["quantity"] > 2 for row in of),
+        "mean": float(sum(Fraction(row["price"]) * (row["quantity"] + 1) for row in rows_with_quantity) / weights)
+        if rows_with_quantity
+        else None,
+        "late": sum(row["quantity"] > 2 for row in rows_with_quantity),
         "sold": weights,
     }
 
@@ -80,25 +84,29 @@ def naive_results(rows):
 def test_a_naive_evaluator_agrees(level):
     rows = table()
     frame = TiltFrame([level], "ts", MEASURES, KEYS)
-    found = finish(rollup(rows, frame), frame).to_pylist()
-    wanted = naive_groups(rows, 1000)
+    result = finish(rollup(rows, frame), frame).to_pylist()
+    expected = naive_groups(rows, 1000)
     if level != "1s":  # windows of two seconds, known by the second that they begin with
-        wanted, seconds = defaultdict(list), wanted
-        for (second, *keys), of in seconds.items():
+        expected, seconds = defaultdict(list), expected
+        for (second, *keys), rows_of_group in seconds.items():
             for start in (second - 1, second):
-                wanted[start, *keys] += of
-    assert len(found) == len(wanted) > 50
-    for row in found:
+                expected[start, *keys] += rows_of_group
+    assert len(result) == len(expected) > 50
+    for row in result:
         start = row["window_start"].timestamp()
-        named = naive_results(wanted[int(start), row["route"], row["tag"], row["place"], row["big"]])
+        named = naive_results(expected[int(start), row["route"], row["tag"], row["place"], row["big"]])
         assert {name: row[name] for name in named} == named, row
 
 
 def test_a_session_is_of_an_element():
     rows = pa.table({"ts": [0, 1000, 2500, 4000], "tags": [["a", "b"], ["a"], ["b", "a"], ["b"]]})
     frame = TiltFrame(["session(2s)"], "ts", {"n": aggr.count()}, {"tag": each("tags")})
-    found = finish(rollup(rows, frame), frame)
-    assert sorted(zip(found["tag"].to_pylist(), found["n"].to_pylist(), strict=True)) == [("a", 3), ("b", 1), ("b", 2)]
+    result = finish(rollup(rows, frame), frame)
+    assert sorted(zip(result["tag"].to_pylist(), result["n"].to_pylist(), strict=True)) == [
+        ("a", 3),
+        ("b", 1),
+        ("b", 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,13 +118,13 @@ def test_a_session_is_of_an_element():
     ids=str,
 )
 def test_lists_of_every_kind(kind):
-    given = [[1, 2], None, [3, 3], [None, 4]]
-    column = pa.chunked_array([pa.array([[9, 9], *given], kind).slice(1, 2), pa.array(given, kind).slice(2)])
+    lists = [[1, 2], None, [3, 3], [None, 4]]
+    column = pa.chunked_array([pa.array([[9, 9], *lists], kind).slice(1, 2), pa.array(lists, kind).slice(2)])
     rows = pa.table({"n": range(4), "lists": column})
-    found = keyed(rows, {"k": "each(lists)"}, ["n"])
-    assert found.rows["n"].to_pylist() == [0, 0, 2, 2, 3, 3]
-    assert found.keys["k"].to_pylist() == [1, 2, 3, 3, None, 4]
-    assert found.rows.column_names == ["n"]
+    result = keyed(rows, {"k": "each(lists)"}, ["n"])
+    assert result.rows["n"].to_pylist() == [0, 0, 2, 2, 3, 3]
+    assert result.keys["k"].to_pylist() == [1, 2, 3, 3, None, 4]
+    assert result.rows.column_names == ["n"]
 
 
 def test_a_null_list_over_elements_has_none():
@@ -151,10 +159,10 @@ def test_what_could_be_meant_either_way_is_refused_with_both_ways_to_write_it():
 
 def test_columns_are_pruned_to():
     frame = TiltFrame(["1s"], "ts", MEASURES, KEYS)
-    there = [*table().column_names, "more", "lower(more)"]
-    assert set(frame.columns_in(there)) == set(table().column_names)
-    one = TiltFrame(["1s"], "ts", {"n": aggr.sum("a.b * `c d`", where="e > 0")}, {"k": "each(f)"})
-    assert one.columns_in(["ts", "a", "a.b", "c d", "e", "f", "g"]) == ("ts", "f", "a.b", "c d", "e")
+    columns = [*table().column_names, "more", "lower(more)"]
+    assert set(frame.columns_in(columns)) == set(table().column_names)
+    pruned_frame = TiltFrame(["1s"], "ts", {"n": aggr.sum("a.b * `c d`", where="e > 0")}, {"k": "each(f)"})
+    assert pruned_frame.columns_in(["ts", "a", "a.b", "c d", "e", "f", "g"]) == ("ts", "f", "a.b", "c d", "e")
 
 
 def test_the_text_is_part_of_the_frame():
@@ -184,10 +192,10 @@ def test_a_store_keeps_them_and_names_the_difference(tmp_path):
     store = FrameStore(str(tmp_path / "store"), frame)
     for part in (rows.slice(0, 100), rows.slice(100)):
         store.append(rollup(part, frame), "test", part.num_rows)
-    found = FrameStore(str(tmp_path / "store")).query("1m", where="route = '/a' AND tag = 'x'")
-    wanted = finish(rollup(rows, frame), frame)
-    wanted = [row for row in wanted.to_pylist() if (row["level"], row["route"], row["tag"]) == ("1m", "/a", "x")]
-    assert [row["revenue"] for row in found.to_pylist()] == [row["revenue"] for row in wanted]
+    result = FrameStore(str(tmp_path / "store")).query("1m", where="route = '/a' AND tag = 'x'")
+    expected = finish(rollup(rows, frame), frame)
+    expected = [row for row in expected.to_pylist() if (row["level"], row["route"], row["tag"]) == ("1m", "/a", "x")]
+    assert [row["revenue"] for row in result.to_pylist()] == [row["revenue"] for row in expected]
     with pytest.raises(ValueError, match=r"keys is .*upper\(route\).* here and .*lower\(route\)"):
         FrameStore(str(tmp_path / "store"), TiltFrame(["1s", "1m"], "ts", MEASURES, KEYS | {"route": "upper(route)"}))
 
@@ -197,31 +205,31 @@ def test_a_store_keeps_them_and_names_the_difference(tmp_path):
 @pytest.mark.parametrize("window", ["running()", "sliding(3)", "since('quantity > 8')"])
 def test_batches_of_rows_in_order_give_the_same_bits(window, size):
     rows = table(120).sort_by("ts")
-    whole = running(rows, MEASURES, window, time="ts", keys=KEYS)
-    made = RunningAggregation(MEASURES, window, time="ts", keys=KEYS)
-    parts = [made.add(rows.slice(at, size)) for at in range(0, rows.num_rows, size)]
+    unsplit = running(rows, MEASURES, window, time="ts", keys=KEYS)
+    aggregation = RunningAggregation(MEASURES, window, time="ts", keys=KEYS)
+    parts = [aggregation.add(rows.slice(at, size)) for at in range(0, rows.num_rows, size)]
     by = [(name, "ascending") for name in ("route", "tag", "place", "big", "ts", "rows", "revenue")]
-    joined = pa.concat_tables([*parts, made.finish()]).combine_chunks()
-    assert joined.num_rows == whole.num_rows > 100
+    joined = pa.concat_tables([*parts, aggregation.finish()]).combine_chunks()
+    assert joined.num_rows == unsplit.num_rows > 100
     for name in ("rows", "revenue", "mean", "late"):
-        assert digest(joined.sort_by(by)[name]) == digest(whole.sort_by(by)[name])
+        assert digest(joined.sort_by(by)[name]) == digest(unsplit.sort_by(by)[name])
 
 
 def test_running_by_expressions_agrees_with_a_naive_evaluator():
     rows = table(100)
-    found = running(rows, {"n": aggr.count(), "s": aggr.sum("quantity * 2")}, time="ts", keys=KEYS).to_pylist()
-    groups, wanted = defaultdict(list), []
+    result = running(rows, {"n": aggr.count(), "s": aggr.sum("quantity * 2")}, time="ts", keys=KEYS).to_pylist()
+    groups, expected = defaultdict(list), []
     for row in sorted(rows.to_pylist(), key=lambda row: row["ts"]):
         for tag in row["tags"] or ():
             for place in row["places"] or ():
                 route = None if row["route"] is None else row["route"].lower()
-                of = groups[route, tag, place, row["price"] > 1]
-                of.append(row["quantity"])
-                some = [2 * q for q in of if q is not None]
-                wanted.append((route, tag, place, row["ts"], len(of), sum(some) if some else None))
-    given = [(row["route"], row["tag"], row["place"], row["ts"], row["n"], row["s"]) for row in found]
-    assert sorted(given, key=str) == sorted(wanted, key=str)
-    assert list(found[0]) == ["ts", "route", "price", "quantity", "tags", "places", "tag", "place", "big", "n", "s"]
+                rows_of_group = groups[route, tag, place, row["price"] > 1]
+                rows_of_group.append(row["quantity"])
+                doubled = [2 * q for q in rows_of_group if q is not None]
+                expected.append((route, tag, place, row["ts"], len(rows_of_group), sum(doubled) if doubled else None))
+    actual = [(row["route"], row["tag"], row["place"], row["ts"], row["n"], row["s"]) for row in result]
+    assert sorted(actual, key=str) == sorted(expected, key=str)
+    assert list(result[0]) == ["ts", "route", "price", "quantity", "tags", "places", "tag", "place", "big", "n", "s"]
 
 
 def test_a_chain_and_ticks_by_an_element():
@@ -230,8 +238,8 @@ def test_a_chain_and_ticks_by_an_element():
     assert "tag=each(tags)" in repr(frame)
     from tiltframe import finish_ordered
 
-    found = finish_ordered(ordered_rollup(rows, frame), frame)
-    assert found.select(["tag", "s"]).to_pydict() == {"tag": ["a", "a", "b"], "s": [5, 14, 7]}
+    result = finish_ordered(ordered_rollup(rows, frame), frame)
+    assert result.select(["tag", "s"]).to_pydict() == {"tag": ["a", "a", "b"], "s": [5, 14, 7]}
     ticks = running(rows, {"s": aggr.sum("n")}, time="ts", keys={"tag": "each(tags)"}, ticks="minutely()", emit="ticks")
     assert ticks.select(["tag", "s"]).to_pydict() == {"tag": ["a", "a", "b", "b"], "s": [1, 7, 1, 5]}
 
@@ -246,13 +254,13 @@ LINES = [
 def test_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text("\n".join(LINES) + "\n")
-    given = ["rollup", "in.jsonl", "--time", "ts", "--levels", "1m", "--measure", "rev=sum(price * quantity)"]
-    main([*given, "--key", "route=lower(route)", "--store", "routes"])
-    main([*given, "--key", "tag=each(tags)", "--measure", "big=count(price > 1)", "--store", "tags"])
+    arguments = ["rollup", "in.jsonl", "--time", "ts", "--levels", "1m", "--measure", "rev=sum(price * quantity)"]
+    main([*arguments, "--key", "route=lower(route)", "--store", "routes"])
+    main([*arguments, "--key", "tag=each(tags)", "--measure", "big=count(price > 1)", "--store", "tags"])
     main(["query", "routes", "--per", "1m", "--format", "json"])
     main(["query", "tags", "--per", "1m", "--format", "json", "--where", "tag = 'x'"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row.get("route"), row.get("tag"), row["rev"]) for row in found] == [
+    result = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row.get("route"), row.get("tag"), row["rev"]) for row in result] == [
         *(("/a", None, 9.0), ("/b", None, 4.0)),
         (None, "x", 7.0),
     ]

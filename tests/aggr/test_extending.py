@@ -65,18 +65,18 @@ def test_sums_of_products_of_different_inputs_are_exact(product):
         exact = [dict(zip(("y", "x", "weight"), map(Fraction, row), strict=True)) for row in rows]
         terms = [np.prod([row[name] for name in names], initial=Fraction(1)) for row in exact]
         total = sum(terms, Fraction(0))
-        found = function.finish(function.reduce(columns, Groups.single(len(rows))))[0].as_py()
+        result = function.finish(function.reduce(columns, Groups.single(len(rows))))[0].as_py()
         try:
             expected = float(total)
         except OverflowError:
             expected = float("inf") if total > 0 else float("-inf")
-        assert found == expected
+        assert result == expected
         halves = [
             function.reduce([column[part] for column in columns], Groups.single(len(rows[part])))
             for part in (slice(0, 4), slice(4, None))
         ]
-        whole = function.reduce(columns, Groups.single(len(rows)))
-        assert function.merge(pa.concat_arrays(halves), Groups.single(2)).equals(whole)
+        unsplit = function.reduce(columns, Groups.single(len(rows)))
+        assert function.merge(pa.concat_arrays(halves), Groups.single(2)).equals(unsplit)
 
 
 def test_special_values_of_three_inputs_are_noted():
@@ -132,8 +132,10 @@ def test_defining_a_class_does_not_change_which_states_are_accepted():
 
 
 def _named(name: str, answers_for: frozenset[str] = frozenset(), **members: Any) -> type[Function]:
-    made = type("Stranger", (_Plain,), {"name": name, "answers_for": answers_for, "__module__": __name__, **members})
-    return dataclass(frozen=True)(made)
+    function_class = type(
+        "Stranger", (_Plain,), {"name": name, "answers_for": answers_for, "__module__": __name__, **members}
+    )
+    return dataclass(frozen=True)(function_class)
 
 
 def _as_sum(states: pa.StructArray) -> pa.StructArray:
@@ -265,9 +267,9 @@ def test_loops_compile_at_once_for_two_threads_whose_contexts_overlap():
 def test_registers_are_estimated_some_at_a_time(monkeypatch):
     function = aggr.Hll(8)
     states = function.reduce(pa.array(np.arange(40_000)), Groups.of(np.arange(40_000) % 9, 9))
-    whole = function.finish(states)
+    estimates = function.finish(states)
     monkeypatch.setattr(registers, "_CELLS", 512)  # two states at once
-    assert function.finish(states).equals(whole)
+    assert function.finish(states).equals(estimates)
 
 
 def test_slices_of_maps_have_their_own_bits():

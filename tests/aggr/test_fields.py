@@ -62,57 +62,57 @@ OF_COLUMNS = frame("status", "ms", "verbs", "env")
 
 
 def test_a_rollup_by_fields_is_one_by_columns():
-    found = finish(rollup(NESTED, OF_FIELDS), OF_FIELDS).to_pylist()
-    assert found == finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
-    assert len(found) > 4
+    result = finish(rollup(NESTED, OF_FIELDS), OF_FIELDS).to_pylist()
+    assert result == finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
+    assert len(result) > 4
 
 
 def test_values_are_those_of_duckdb():
     nested = NESTED
     for text in ("http.status", "http.took.ms", "http['took']['ms'] + 1", "labels['env']", "labels['gone']"):
-        wanted = [x for (x,) in duckdb.sql(f"SELECT {text} x FROM nested").fetchall()]
-        assert evaluate(text, nested).to_pylist() == wanted, text
+        expected = [x for (x,) in duckdb.sql(f"SELECT {text} x FROM nested").fetchall()]
+        assert evaluate(text, nested).to_pylist() == expected, text
     assert rows_where("http.status >= 500 AND labels['env'] = 'test'", nested).tolist() == [False, True, *[False] * 4]
-    found = ds.dataset(nested).to_table(filter=to_expression("http.status = 200 AND http.took.ms < 2", nested.schema))
-    assert found.column("ts").to_pylist() == [0]
+    result = ds.dataset(nested).to_table(filter=to_expression("http.status = 200 AND http.took.ms < 2", nested.schema))
+    assert result.column("ts").to_pylist() == [0]
     assert bounds("http.status = 200 AND ts = 0", nested.schema).keys() == {"ts"}
 
 
 def test_a_key_in_a_list_of_names_is_a_field_where_no_column_has_its_name():
     by_name = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["http.status"])
     by_column = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["status"])
-    found = finish(rollup(NESTED, by_name), by_name).rename_columns({"http.status": "status"})
-    assert found.to_pylist() == finish(rollup(FLAT, by_column), by_column).to_pylist()
+    result = finish(rollup(NESTED, by_name), by_name).rename_columns({"http.status": "status"})
+    assert result.to_pylist() == finish(rollup(FLAT, by_column), by_column).to_pylist()
     both = NESTED.append_column("http.status", pa.array(range(6)))
     assert rollup(both, by_name).column("http.status").to_pylist() == list(range(6))
 
 
 def test_windows_in_order_read_fields():
     query = {"n": aggr.count(), "ms": aggr.sum("http.took.ms")}
-    found = running(NESTED, query, "emit_when('http.status = 200')", time="ts", keys=["http.status"])
-    assert found.column("ms").to_pylist() == [1.5, 2.0]
+    result = running(NESTED, query, "emit_when('http.status = 200')", time="ts", keys=["http.status"])
+    assert result.column("ms").to_pylist() == [1.5, 2.0]
     ordered = OrderedFrame(["emit_when('http.status >= 500')"], "ts", {"n": aggr.count()})
     assert finish_ordered(ordered_rollup(NESTED, ordered), ordered).column("n").to_pylist() == [2, 3]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("http.statis", "there is no field 'statis'; did you mean 'status'"),
         ("ts.a", "'a' is no field of a value of type int64"),
         ("htp.status", "no column 'htp.status'"),
     ],
 )
-def test_what_is_no_field_is_named(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_field_is_named(text, message):
+    with pytest.raises(ValueError, match=message):
         rollup(NESTED, TiltFrame(["1m"], "ts", {"n": aggr.max(text)}))
 
 
 def test_json_files_have_fields(tmp_path):
     lines = [{**row, "labels": dict(row["labels"] or ())} for row in ROWS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = finish(rollup(tmp_path / "a.jsonl", OF_FIELDS), OF_FIELDS)
-    assert found.to_pylist() == finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
+    result = finish(rollup(tmp_path / "a.jsonl", OF_FIELDS), OF_FIELDS)
+    assert result.to_pylist() == finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
 
 
 @pytest.mark.spark
@@ -121,13 +121,13 @@ def test_spark_rolls_up_by_fields(spark, tmp_path):
 
     import spark_udaf as su
 
-    wanted = finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
+    expected = finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
     rows = spark.createDataFrame(NESTED)
     pq.write_table(NESTED, tmp_path / "a.parquet")
     for data in (rows, su.scan_parquet(spark, str(tmp_path / "a.parquet"))):
-        found = su.finish(su.rollup(data, OF_FIELDS), OF_FIELDS).toArrow().to_pylist()
-        assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+        result = su.finish(su.rollup(data, OF_FIELDS), OF_FIELDS).toArrow().to_pylist()
+        assert sorted(map(repr, result)) == sorted(map(repr, expected))
     total = {"ms": aggr.sum("http.took.ms", where="labels['env'] = 'prod'")}
     states = su.aggregate(rows, ["http.status"], total)
-    found = {row["http.status"]: row["ms"] for row in su.finish(states, total).toArrow().to_pylist()}
-    assert found == {200: 3.5, 500: None, 503: None, None: None}
+    result = {row["http.status"]: row["ms"] for row in su.finish(states, total).toArrow().to_pylist()}
+    assert result == {200: 3.5, 500: None, 503: None, None: None}

@@ -90,17 +90,19 @@ def test_dds_reads_what_its_buckets_say(seed):
     dds = aggr.Dds(QUANTILES, 0.02)
     states = dds.reduce(pa.array(x), groups)
     for i, result in enumerate(dds.finish(states).to_pylist()):
-        mine = np.sort(x[groups.ids == i])
-        if not len(mine):
+        values_of_group = np.sort(x[groups.ids == i])
+        if not len(values_of_group):
             assert result is None
             continue
         for q, read in zip(QUANTILES, result["quantiles"].values(), strict=True):
-            true = float(mine[math.floor(q * (len(mine) - 1))])
+            true = float(values_of_group[math.floor(q * (len(values_of_group) - 1))])
             if math.isinf(true) or true == 0.0:
                 assert read == true
                 continue
             value = dds.mapping._values(dds.mapping.keys(np.array([abs(true)])))[0]
-            assert read == min(max(math.copysign(value, true), max(mine[0], -1.7976931348623157e308)), mine[-1])
+            assert read == min(
+                max(math.copysign(value, true), max(values_of_group[0], -1.7976931348623157e308)), values_of_group[-1]
+            )
 
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.01, 1e-4])

@@ -38,10 +38,10 @@ def test_sums_are_those_of_fractions(seed, lowest, apart, n):
     ids = np.append([0, 0], rng.integers(0, n, 40 * n - 2))
     for summed, squares in SUMS.values():
         groups = Groups.of(ids, n)
-        found = summed([Numbers(values, groups)]).to_pylist()
+        result = summed([Numbers(values, groups)]).to_pylist()
         for group in range(n):
-            mine = [Fraction(value) ** (1 + squares) for value in values[ids == group].tolist()]
-            assert total(found[group]) == sum(mine, Fraction(0))
+            powers = [Fraction(value) ** (1 + squares) for value in values[ids == group].tolist()]
+            assert total(result[group]) == sum(powers, Fraction(0))
         if lowest >= -1022:  # below, doubles have fewer exponents than powers of two
             assert (sum_near(Numbers(values, groups), squares) is None) == (apart > NEAR)
 
@@ -52,8 +52,8 @@ def test_the_ends_of_doubles(name):
     tiny, huge = 5e-324, 1.7976931348623157e308
     for few in ([tiny], [-tiny, 2.2250738585072014e-308], [huge, -1e300], [0.0, -0.0], [tiny, huge]):
         rows = [few[i % len(few)] for i in range(33)]
-        (found,) = summed([Numbers(np.array(rows), Groups.single(33))]).to_pylist()
-        assert total(found) == sum(Fraction(value) ** (1 + squares) for value in rows)
+        (total_of_ends,) = summed([Numbers(np.array(rows), Groups.single(33))]).to_pylist()
+        assert total(total_of_ends) == sum(Fraction(value) ** (1 + squares) for value in rows)
 
 
 def test_many_rows_carry():
@@ -61,9 +61,9 @@ def test_many_rows_carry():
     values = np.full(rows, value)
     values[-1] = value * 2.0**-NEAR
     for summed, squares in SUMS.values():
-        (found,) = summed([Numbers(values, Groups.single(rows))]).to_pylist()
+        (total_of_rows,) = summed([Numbers(values, Groups.single(rows))]).to_pylist()
         power = 1 + squares
-        assert total(found) == (rows - 1) * Fraction(value) ** power + Fraction(values[-1]) ** power
+        assert total(total_of_rows) == (rows - 1) * Fraction(value) ** power + Fraction(values[-1]) ** power
 
 
 def test_few_rows_and_lengths():
@@ -77,5 +77,5 @@ def test_values_in_the_order_of_their_groups(ids):
     groups, values = Groups.of(ids, 5), np.arange(len(ids)) * 0.5
     ordered, until = Numbers(values, groups).sorted_by_group, groups.offsets
     for group in range(5):
-        mine = [value for value, its in zip(values.tolist(), ids, strict=True) if its == group]
-        assert ordered[until[group] : until[group + 1]].tolist() == mine
+        values_of_group = [value for value, its in zip(values.tolist(), ids, strict=True) if its == group]
+        assert ordered[until[group] : until[group + 1]].tolist() == values_of_group

@@ -67,16 +67,16 @@ NAMES = [
     "took_p50",
     "last_route",
 ]
-OTHERS = ("level", "window_start", "window_end", "host", "partial")
+COLUMNS_OF_WINDOWS = ("level", "window_start", "window_end", "host", "partial")
 
 
 def values(table, names=NAMES):
     """Give rows of plain values in the order of window and host; whole sums as numbers."""
-    found = []
+    plain_rows = []
     for row in table.select(["window_start", "host", *names]).to_pylist():
         row["window_start"] = row["window_start"].astimezone(dt.UTC)
-        found.append({k: int(v) if k == "bytes" else v for k, v in row.items()})  # PostgreSQL's are numeric
-    return sorted(found, key=lambda row: (row["window_start"], row["host"] or ""))
+        plain_rows.append({k: int(v) if k == "bytes" else v for k, v in row.items()})  # PostgreSQL's are numeric
+    return sorted(plain_rows, key=lambda row: (row["window_start"], row["host"] or ""))
 
 
 def expected(per):
@@ -86,8 +86,14 @@ def expected(per):
     for row in rows().to_pylist():
         groups.setdefault((row["ts"] // size * size, row["host"]), []).append(row)
     return {
-        key: (len(of), sum(r["bytes"] for r in of), len(of), min(r["ms"] for r in of), math.fsum(r["ms"] for r in of))
-        for key, of in groups.items()
+        key: (
+            len(rows_of_group),
+            sum(r["bytes"] for r in rows_of_group),
+            len(rows_of_group),
+            min(r["ms"] for r in rows_of_group),
+            math.fsum(r["ms"] for r in rows_of_group),
+        )
+        for key, rows_of_group in groups.items()
     }
 
 
@@ -99,8 +105,8 @@ def test_the_same_names_and_values_from_all_ways(spark, postgres, tmp_path):
 
     states = rollup(rows(), FRAME)
     store, database = FrameStore(tmp_path / "store", FRAME), FrameStore(postgres, FRAME, name="web")
-    for each in (store, database):
-        each.append(states, "test", 1)
+    for target in (store, database):
+        target.append(states, "test", 1)
     assert database.export() == {
         level.name: states.filter(pc.field("level") == level.name).num_rows for level in FRAME.levels
     }
@@ -193,8 +199,8 @@ def test_plain_tables_are_kept_up_to_date(place):
         if step != "a compaction":  # which does so itself
             store.export(now=now)
         for level in ("1m", "1h"):
-            asked = store.query(level, flat=True)
-            assert values(plain(store, level)) == values(asked), step
+            results = store.query(level, flat=True)
+            assert values(plain(store, level)) == values(results), step
     partial = {r["window_start"]: r["partial"] for r in plain(store, "1h").to_pylist()}
     assert set(partial.values()) == {True, False}
     assert store.verify().ok
@@ -222,11 +228,11 @@ def test_the_view_shows_no_quantile_that_is_out_of_date(postgres):
         before[changed[0]]["latency_count"] + 1,
     )
     store.export("1h")
-    asked = store.query("1h", flat=True)
+    results = store.query("1h", flat=True)
     with session(postgres) as db:
-        assert values(db.ask("SELECT * FROM frame_1h_current")) == values(asked)
-        (told,) = db.rows("SELECT obj_description('frame_1h_current'::regclass) AS text")
-    assert "As of the last compact or export" in told["text"]
+        assert values(db.ask("SELECT * FROM frame_1h_current")) == values(results)
+        (comment,) = db.rows("SELECT obj_description('frame_1h_current'::regclass) AS text")
+    assert "As of the last compact or export" in comment["text"]
 
 
 def test_a_backend_without_plain_tables_says_so():

@@ -36,12 +36,12 @@ def adversarial(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw values of which some have just 2 % of the rows, and their times: one after the other, or in bursts."""
     size = int(rng.integers(2_000, 12_000))
     heavy = int(rng.integers(1, 46))
-    each = int(np.ceil(0.02 * size))
-    rest = size - heavy * each
+    rows_of_value = int(np.ceil(0.02 * size))
+    light_rows = size - heavy * rows_of_value
     values = np.concatenate(
         [
-            np.repeat(np.arange(heavy), each),
-            tail(rng, rest, rng.choice(["singles", "twice", "power law", "just below"])),
+            np.repeat(np.arange(heavy), rows_of_value),
+            tail(rng, light_rows, rng.choice(["singles", "twice", "power law", "just below"])),
         ]
     )
     order = [np.arange(size), np.arange(size)[::-1], rng.permutation(size)][rng.integers(3)]
@@ -51,9 +51,9 @@ def adversarial(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_column(values: np.ndarray, kind: str) -> pa.Array:
-    whole = pa.array(values)
+    column = pa.array(values)
     return {
-        "whole": lambda: whole,
+        "whole": lambda: column,
         "text": lambda: pa.array([f"/a/long/common/prefix/{value}" for value in values.tolist()]),
         "float": lambda: pa.array(values * 0.1),
     }[kind]()
@@ -65,10 +65,10 @@ def test_no_value_of_twice_the_share_is_missed_however_the_rows_are_split(trial)
     values, times = adversarial(rng)
     column, moments = as_column(values, rng.choice(["whole", "text", "float"])), pa.array(times)
     function, size = aggr.Frequent(SHARE), len(values)
-    whole = function.reduce([column, moments], Groups.single(size))
+    unsplit = function.reduce([column, moments], Groups.single(size))
     parts = Groups.of(rng.integers(0, 40, size) if rng.random() < 0.5 else np.arange(size) * 40 // size, 40)
-    assert same_bits(function.merge(function.reduce([column, moments], parts), Groups.single(40)), whole)
-    result = function.finish(whole)[0].as_py()
+    assert same_bits(function.merge(function.reduce([column, moments], parts), Groups.single(40)), unsplit)
+    result = function.finish(unsplit)[0].as_py()
     listed = {entry["value"]: entry["count"] for entry in result["values"]}
     true = Counter(column.to_pylist())
     assert {value for value, count in true.items() if count >= 2 * SHARE * size} <= listed.keys()
@@ -80,7 +80,7 @@ def test_no_value_of_twice_the_share_is_missed_however_the_rows_are_split(trial)
 
 def test_counts_are_beyond_their_bound_as_seldom_as_is_said():
     """Of 4,000 candidates among 60,000 values, at most 0.7 % lie beyond overcount; all at or above the truth."""
-    rng, beyond, asked = np.random.default_rng(3), 0, 0
+    rng, beyond, checked = np.random.default_rng(3), 0, 0
     function = aggr.Frequent(0.05)
     for _ in range(20):
         values = np.concatenate([rng.integers(0, 60_000, 100_000), rng.integers(0, 50, 20_000)])
@@ -90,9 +90,9 @@ def test_counts_are_beyond_their_bound_as_seldom_as_is_said():
         excess = bounds - np.bincount(values)[entries.field("value").to_numpy()]
         assert excess.min() >= 0
         beyond += int((excess > function.finish(states)[0].as_py()["overcount"]).sum())
-        asked += len(excess)
-    assert asked == 20 * 200
-    assert beyond <= 0.0067 * asked
+        checked += len(excess)
+    assert checked == 20 * 200
+    assert beyond <= 0.0067 * checked
 
 
 @pytest.mark.slow
@@ -113,10 +113,10 @@ def test_few_values_are_all_found_with_duckdbs_counts():
     rows = pa.table({"g": rng.integers(0, 9, 5000), "x": rng.zipf(1.6, 5000) % 200, "t": np.arange(5000)})
     measure, groups = aggr.frequent("x", by="t", share=0.01), Groups.of(rows["g"].to_numpy(), 10)
     results = measure.function.finish(measure.reduce(rows, groups)).to_pylist()
-    asked = """SELECT g, x, count(*) AS n FROM rows GROUP BY g, x
+    query = """SELECT g, x, count(*) AS n FROM rows GROUP BY g, x
         QUALIFY n >= 0.01 * sum(n) OVER (PARTITION BY g) ORDER BY g, n DESC, x"""
     expected = [[] for _ in range(10)]
-    for group, value, n in duckdb.sql(asked).fetchall():
+    for group, value, n in duckdb.sql(query).fetchall():
         expected[group].append({"value": value, "count": n})
     assert [result["values"] for result in results] == expected
     assert {result["looked_at"] for result in results} == {1.0}
@@ -124,19 +124,19 @@ def test_few_values_are_all_found_with_duckdbs_counts():
 
 
 def test_times_count_in_microseconds_and_both_zeros_are_one():
-    function, one = aggr.Frequent(1.0), Groups.single(2)
+    function, single = aggr.Frequent(1.0), Groups.single(2)
     states = [
-        function.reduce([pa.array([0.0, -0.0]), pa.array([1, 1]).cast(kind)], one)
+        function.reduce([pa.array([0.0, -0.0]), pa.array([1, 1]).cast(kind)], single)
         for kind in (pa.timestamp("us"), pa.timestamp("s"))
     ]
     assert function.finish(states[0])[0].as_py()["values"] == [{"value": 0.0, "count": 2}]
     assert not same_bits(*states)
-    later = function.reduce([pa.array([0.0, 0.0]), pa.array([1_000_000] * 2).cast(pa.timestamp("us"))], one)
+    later = function.reduce([pa.array([0.0, 0.0]), pa.array([1_000_000] * 2).cast(pa.timestamp("us"))], single)
     assert same_bits(later, states[1])
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda state: state.update(count=3), "are not of the same rows"),
         (lambda state: state["candidates"].reverse(), "out of their order"),
@@ -146,12 +146,12 @@ def test_times_count_in_microseconds_and_both_zeros_are_one():
         (lambda state: state["cells"].update(high=10**6), "damaged"),
     ],
 )
-def test_damaged_states_are_refused_by_merge_and_finish(change, said):
+def test_damaged_states_are_refused_by_merge_and_finish(change, message):
     function = aggr.Frequent(0.5)
     states = function.reduce([pa.array(["a", "b"]), pa.array([1, 2])], Groups.single(2))
     (state,) = states.to_pylist()
     change(state)
     damaged = pa.array([state], states.type)
     for use in (lambda: function.merge(damaged, Groups.single(1)), lambda: function.finish(damaged)):
-        with pytest.raises(DamagedState, match=said):
+        with pytest.raises(DamagedState, match=message):
             use()

@@ -64,7 +64,9 @@ def written_calls() -> str:
 
 def _plain(signature: inspect.Signature, returns: str = "Column") -> str:
     """Write a signature without quotes around its annotations."""
-    parameters = [each.replace(annotation=_Bare(str(each.annotation))) for each in signature.parameters.values()]
+    parameters = [
+        parameter.replace(annotation=_Bare(str(parameter.annotation))) for parameter in signature.parameters.values()
+    ]
     return str(signature.replace(parameters=parameters, return_annotation=_Bare(returns)))
 
 
@@ -78,8 +80,8 @@ class _Bare(str):
 @pytest.mark.parametrize(("file", "write"), [(CALLS, written_calls), (FILE, written)])
 def test_the_stub_is_what_the_registry_has(file, write):
     pytest.importorskip("pyspark")
-    given, wanted = (ast.dump(ast.parse(text)) for text in (file.read_text(), write()))
-    assert given == wanted, "run python -m tests.aggr.test_function_signatures, then ruff format"
+    stub, generated = (ast.dump(ast.parse(text)) for text in (file.read_text(), write()))
+    assert stub == generated, "run python -m tests.aggr.test_function_signatures, then ruff format"
 
 
 if __name__ == "__main__":

@@ -145,23 +145,23 @@ def spoilt(column: pa.Array, rng: np.random.Generator) -> pa.Array:
     elif pa.types.is_binary(kind):
         values[row] = mutated(values[row] or b"", rng)
     elif pa.types.is_integer(kind):
-        whole = (
+        changed_integer = (
             SPECIAL[int(rng.integers(len(SPECIAL)))]
             if rng.random() < 0.5
             else (values[row] or 0) + int(rng.integers(-3, 4))
         )
         half = 1 << (kind.bit_width - 1)
-        values[row] = (whole + half) % (2 * half) - half
+        values[row] = (changed_integer + half) % (2 * half) - half
     elif pa.types.is_floating(kind):
         bits = np.float64(values[row] or 0.0).view(np.int64) ^ np.int64(1) << np.int64(rng.integers(63))
         values[row] = float(bits.view(np.float64))
     return pa.array(values, kind)
 
 
-def outcome(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Return what a call gives, or None if it refuses; anything else than a refusal is a failure."""
     try:
-        return call(*given, **named)
+        return call(*arguments, **named)
     except OverflowError as error:
         assert "int64" in str(error) or "fit into" in str(error), error  # noqa: PT017 a legal state of huge numbers
     except ValueError as error:
@@ -223,11 +223,11 @@ def test_states_with_spoilt_fields(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [None, 20])
-def test_bytes_of_histograms(most):
+@pytest.mark.parametrize("max_buckets", [None, 20])
+def test_bytes_of_histograms(max_buckets):
     rng = np.random.default_rng(3)
-    whole = Buckets(most).count(RNG.integers(0, 60 if most is None else 20, 400), Groups.single(400))
-    rows = whole.to_pylist()[0]
+    intact = Buckets(max_buckets).count(RNG.integers(0, 60 if max_buckets is None else 20, 400), Groups.single(400))
+    rows = intact.to_pylist()[0]
     refused = 0
     for _ in inputs("histograms", 1500):
         counts = mutated(rows["counts"], rng) if rng.random() < 0.8 else rng.bytes(int(rng.integers(0, 40)))
@@ -238,10 +238,10 @@ def test_bytes_of_histograms(most):
             row[str(rng.choice(["low", "high"]))] = int(rng.integers(-(2**31), 2**31))
         column = pa.array([row], HISTOGRAM_TYPE)
         read = outcome(Histograms.of, column)
-        if most is not None and outcome(passes, Buckets(most).check, column) is None:
+        if max_buckets is not None and outcome(passes, Buckets(max_buckets).check, column) is None:
             read = None
         several = [(pa.concat_arrays([column] * k), Groups.single(k)) for k in (1, 2)]
-        merged = [outcome(Buckets(most).merge_checked, *given) for given in several]
+        merged = [outcome(Buckets(max_buckets).merge_checked, *arguments) for arguments in several]
         assert (read is None) == (merged[0] is None)
         if read is None:
             refused += 1
@@ -268,8 +268,10 @@ def test_texts_of_hdrhistogram():
     refused = 0
     for _ in inputs("texts of HdrHistogram", 1200):
         data = mutated(base64.b64decode(text), rng) if rng.random() < 0.9 else rng.bytes(int(rng.integers(0, 60)))
-        given = base64.b64encode(data).decode() if rng.random() < 0.9 else mutated(text.encode(), rng).decode("latin-1")
-        states = outcome(from_hdr_v2, pa.array([given]), function)
+        text_of_histogram = (
+            base64.b64encode(data).decode() if rng.random() < 0.9 else mutated(text.encode(), rng).decode("latin-1")
+        )
+        states = outcome(from_hdr_v2, pa.array([text_of_histogram]), function)
         refused += states is None
         assert states is None or is_whole(function, states)
     assert refused > 800 * TIMES  # zlib has a checksum
@@ -300,9 +302,9 @@ def test_bytes_of_theta_sketches(packed):
     read = refused = 0
     for _ in inputs("Theta sketches", 800):
         data = mutated(sketch, rng) if rng.random() < 0.9 else rng.bytes(int(rng.integers(0, 60)))
-        found = outcome(from_theta_sketch, pa.array([data], pa.binary()), function)
-        assert found is None or is_whole(function, found)
-        read, refused = read + (found is not None), refused + (found is None)
+        result = outcome(from_theta_sketch, pa.array([data], pa.binary()), function)
+        assert result is None or is_whole(function, result)
+        read, refused = read + (result is not None), refused + (result is None)
     assert min(read, refused) > 10 * TIMES
 
 

@@ -16,7 +16,7 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers, sum_by_group
 
-WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
+INT64_VALUES = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
 SHAPES = st.tuples(st.integers(0, 6), st.sampled_from([0, 1, 5, 300]))  # groups, and rows on average: few and many
 
 
@@ -31,8 +31,8 @@ def drawn(data, numbers, dtype):
     """Draw a few numbers and repeat them in random order, each with a random group; the last group has none."""
     n, rows = data.draw(SHAPES)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    some = np.array(data.draw(st.lists(numbers, min_size=1, max_size=20)), dtype)
-    return rng.choice(some, n * rows), rng.integers(0, max(n, 1), n * rows), n + 1
+    distinct_values = np.array(data.draw(st.lists(numbers, min_size=1, max_size=20)), dtype)
+    return rng.choice(distinct_values, n * rows), rng.integers(0, max(n, 1), n * rows), n + 1
 
 
 def order(number):
@@ -42,14 +42,14 @@ def order(number):
 @settings(deadline=None)
 @given(st.data(), st.booleans())
 def test_ends(data, floats):
-    numbers = st.floats(allow_nan=False) if floats else WHOLE
+    numbers = st.floats(allow_nan=False) if floats else INT64_VALUES
     values, ids, n = drawn(data, numbers, np.float64 if floats else np.int64)
     groups, key = Groups(ids, n), order if floats else int
-    ends, rows = Numbers(values, groups).extremes, grouped(values.tolist(), ids.tolist())
-    assert ends.empty.tolist() == [group not in rows for group in range(n)]
-    for group, held in rows.items():
-        assert key(ends.low[group]) == min(map(key, held))
-        assert key(ends.high[group]) == max(map(key, held))
+    extremes, rows = Numbers(values, groups).extremes, grouped(values.tolist(), ids.tolist())
+    assert extremes.empty.tolist() == [group not in rows for group in range(n)]
+    for group, values_of_group in rows.items():
+        assert key(extremes.low[group]) == min(map(key, values_of_group))
+        assert key(extremes.high[group]) == max(map(key, values_of_group))
     if floats and len(values):
         assert Numbers(values, groups).min_max == (values.min(), values.max())
 
@@ -64,7 +64,7 @@ def test_where_there_is_a_nan_there_are_no_ends(data):
 @settings(deadline=None)
 @given(st.data())
 def test_sums_beyond_64_bits_are_refused(data):
-    values, ids, n = drawn(data, WHOLE, np.int64)
+    values, ids, n = drawn(data, INT64_VALUES, np.int64)
     rows = grouped(values.tolist(), ids.tolist())
     sums = [sum(rows[group]) for group in range(n)]
     if all(-(2**63) <= total < 2**63 for total in sums):

@@ -121,10 +121,10 @@ def test_keys_of_what_no_bucket_holds():
 @pytest.mark.parametrize("scale", [2**53, 2**62])
 def test_keys_further_apart_than_int64_holds(scale):
     keys = np.array([-(2**63), scale, -(2**63), scale, 0])
-    groups, one = group_by([pa.array([1, 0, 1, 0, 0]), pa.array(keys), pa.array([2, 1, 0, 1, 0])], 5)
+    groups, single = group_by([pa.array([1, 0, 1, 0, 0]), pa.array(keys), pa.array([2, 1, 0, 1, 0])], 5)
     rows = list(zip([1, 0, 1, 0, 0], keys.tolist(), [2, 1, 0, 1, 0], strict=True))
     assert [sorted(set(rows)).index(row) for row in rows] == groups.ids.tolist()
-    assert [rows[at] for at in one] == sorted(set(rows))
+    assert [rows[at] for at in single] == sorted(set(rows))
 
 
 @pytest.mark.parametrize("little", [0, 1 << 13], ids=["by loops", "by numpy"])
@@ -144,10 +144,10 @@ def test_rows_that_agree_in_every_key_are_a_group(seed, little, monkeypatch):
         ),
     }
     names = rng.sample(list(values), rng.randint(0, len(values)))
-    found, one = group_by([values[name] for name in names], rows)
+    groups, first_rows = group_by([values[name] for name in names], rows)
 
     keys = list(zip(*(values[name].to_pylist() for name in names), strict=True)) or [()] * rows
     distinct = sorted(set(keys), key=lambda key: [(value is None, 0 if value is None else value) for value in key])
-    assert found.ids.tolist() == [distinct.index(key) for key in keys]
-    assert found.counts().tolist() == [keys.count(key) for key in distinct]
-    assert [keys[row] for row in one] == distinct
+    assert groups.ids.tolist() == [distinct.index(key) for key in keys]
+    assert groups.counts().tolist() == [keys.count(key) for key in distinct]
+    assert [keys[row] for row in first_rows] == distinct

@@ -44,31 +44,31 @@ def ask(function, values, kind=None):
 @pytest.mark.parametrize("name", DATA)
 def test_buckets_and_results_are_those_of_the_package(name, digits):
     values = DATA[name] if digits < 4 else DATA[name][DATA[name] < 2**24]
-    theirs = their(values, digits)
+    reference = their(values, digits)
     function = aggr.Hdr(QUANTILES, digits)
     states = function.reduce(pa.array(values), Groups.single(len(values)))
-    mine = Histograms.of(states.field("buckets"))
-    wanted = {i: n for i, n in enumerate(theirs.counts) if n}
-    assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
+    histograms = Histograms.of(states.field("buckets"))
+    expected = {i: n for i, n in enumerate(reference.counts) if n}
+    assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
     result = function.finish(states)[0].as_py()
     percentiles = [round(q * 100, 10) for q in QUANTILES]
-    quantiles = theirs.get_percentile_to_value_dict(percentiles)
+    quantiles = reference.get_percentile_to_value_dict(percentiles)
     assert list(result["quantiles"].values()) == [quantiles[p] for p in percentiles]
-    assert result["count"] == theirs.get_total_count()
+    assert result["count"] == reference.get_total_count()
     assert (result["min"], result["max"]) == (values.min(), values.max())
-    assert result["mean"] == pytest.approx(theirs.get_mean_value(), rel=1e-12)
-    assert result["stdev"] == pytest.approx(theirs.get_stddev(), rel=1e-9)
-    assert result["var"] == pytest.approx(theirs.get_stddev() ** 2, rel=1e-9)
+    assert result["mean"] == pytest.approx(reference.get_mean_value(), rel=1e-12)
+    assert result["stdev"] == pytest.approx(reference.get_stddev(), rel=1e-9)
+    assert result["var"] == pytest.approx(reference.get_stddev() ** 2, rel=1e-9)
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
 def test_layout_is_that_of_the_package(digits):
-    theirs, layout = HdrHistogram(1, HIGHEST, digits), Layout(digits)
+    reference, layout = HdrHistogram(1, HIGHEST, digits), Layout(digits)
     values = np.unique(np.concatenate([*DATA.values(), RNG.integers(0, 2**62, 2000)]))
     index = layout.index(values)
-    assert index.tolist() == [theirs._counts_index_for(v) for v in values.tolist()]
-    assert layout.lowest(index).tolist() == [theirs.get_lowest_equivalent_value(v) for v in values.tolist()]
-    assert layout.highest(index).tolist() == [theirs.get_highest_equivalent_value(v) for v in values.tolist()]
+    assert index.tolist() == [reference._counts_index_for(v) for v in values.tolist()]
+    assert layout.lowest(index).tolist() == [reference.get_lowest_equivalent_value(v) for v in values.tolist()]
+    assert layout.highest(index).tolist() == [reference.get_highest_equivalent_value(v) for v in values.tolist()]
 
 
 def test_the_largest_numbers():
@@ -95,8 +95,8 @@ def test_ranks_are_those_of_the_percentile_that_a_person_means():
 
 def java_rank(percentile: float, count: int) -> int:
     """As ``AbstractHistogram.getValueAtPercentile`` counts, from 1: an ulp less, rounded up, at least 1."""
-    asked = min(max(math.nextafter(percentile, -math.inf), 0.0), 100.0)
-    return max(math.ceil(asked * count / 100.0), 1)
+    clipped_percentile = min(max(math.nextafter(percentile, -math.inf), 0.0), 100.0)
+    return max(math.ceil(clipped_percentile * count / 100.0), 1)
 
 
 def test_the_rank_rule_of_java():
@@ -104,15 +104,15 @@ def test_the_rank_rule_of_java():
     quantiles = (0.0, 1e-9, 0.145, 0.29, 0.3, 0.5, 0.5000000000000001, 0.9, 0.995, 0.999, 1.0)
     for count in (*range(1, 40), 100, 145, 1000, 1001):
         state = aggr.Hdr(digits=3).reduce(pa.array(np.arange(1, count + 1)), Groups.single(count))
-        found = aggr.Hdr(quantiles, method="inverted_cdf").finish(state)[0].as_py()["quantiles"]
-        theirs = HdrHistogram(1, 2**20, 3)
-        for q, value in zip(quantiles, found.values(), strict=True):
+        estimates = aggr.Hdr(quantiles, method="inverted_cdf").finish(state)[0].as_py()["quantiles"]
+        reference = HdrHistogram(1, 2**20, 3)
+        for q, value in zip(quantiles, estimates.values(), strict=True):
             expected = java_rank(float(Decimal(repr(q)) * 100), count)
-            assert value == (theirs.get_highest_equivalent_value(expected) if q else 1)
+            assert value == (reference.get_highest_equivalent_value(expected) if q else 1)
         nearest = aggr.Hdr((0.3,)).finish(state)[0].as_py()["quantiles"]["0.3"]
         assert nearest == max(int(30.0 / 100 * count + 0.5), 1)
-    found = ask(aggr.Hdr((0.5, 0.5000000000000001, 0.51), method="inverted_cdf"), [1, 2])["quantiles"]
-    assert list(found.values()) == [1, 1, 2]  # of Java's own tests, the first two
+    estimates = ask(aggr.Hdr((0.5, 0.5000000000000001, 0.51), method="inverted_cdf"), [1, 2])["quantiles"]
+    assert list(estimates.values()) == [1, 1, 2]  # of Java's own tests, the first two
 
 
 def test_ranks_of_counts_beyond_doubles():
@@ -120,8 +120,8 @@ def test_ranks_of_counts_beyond_doubles():
     for weight in (2**54 - 1, 2**62 + 1):
         states = aggr.Hdr().reduce(pa.array([7]), Groups.single(1), pa.array([weight]))
         for method in ("hdrhistogram", "inverted_cdf"):
-            found = aggr.Hdr((0.0, 0.5, 1.0), method=method).finish(states)[0].as_py()
-            assert (found["count"], list(found["quantiles"].values())) == (weight, [7, 7, 7])
+            result = aggr.Hdr((0.0, 0.5, 1.0), method=method).finish(states)[0].as_py()
+            assert (result["count"], list(result["quantiles"].values())) == (weight, [7, 7, 7])
 
 
 @pytest.mark.parametrize("bad", ["Lower", "java", None, 5, True, ["lower"]])
@@ -193,17 +193,17 @@ CASES = {case["name"]: case for case in cases_of("hdrhistogram.json")}
 def test_conformance_interop():
     """Record what the encoded histogram holds, value by value, and read the same."""
     case = CASES["hdr-interop_corrected"]
-    theirs = HdrHistogram.decode(case["encoded_base64"])
-    recorded = [(item.value_iterated_to, item.count_at_value_iterated_to) for item in theirs.get_recorded_iterator()]
+    reference = HdrHistogram.decode(case["encoded_base64"])
+    recorded = [(item.value_iterated_to, item.count_at_value_iterated_to) for item in reference.get_recorded_iterator()]
     values = np.repeat([v for v, _ in recorded], [n for _, n in recorded])
     expected = case["expected"]
     quantiles = tuple(round(p / 100, 10) for p, _ in expected["percentiles"])
     result = ask(aggr.Hdr(quantiles, case["spec"]["significant_figures"]), values, pa.int64())
     assert result["count"] == expected["total_count"]
-    for (_, value), mine in zip(expected["percentiles"], result["quantiles"].values(), strict=True):
-        assert mine == pytest.approx(value, rel=expected["relative_tolerance"])
-    assert theirs.values_are_equivalent(result["min"], expected["min_equivalent_to"])
-    assert theirs.values_are_equivalent(result["max"], expected["max_equivalent_to"])
+    for (_, value), estimate in zip(expected["percentiles"], result["quantiles"].values(), strict=True):
+        assert estimate == pytest.approx(value, rel=expected["relative_tolerance"])
+    assert reference.values_are_equivalent(result["min"], expected["min_equivalent_to"])
+    assert reference.values_are_equivalent(result["max"], expected["max_equivalent_to"])
 
 
 @pytest.mark.parametrize("name", ["hdr-percentile_dict", "hdr-large_numbers"])
@@ -211,14 +211,14 @@ def test_conformance_percentiles(name):
     case = CASES[name]
     spec = case["spec"]
     values = np.repeat([v for v, _ in case["input"]], [n for _, n in case["input"]])
-    asked = case.get("expected_equivalent") or [(float(p), v) for p, v in case["expected"].items()]
-    quantiles = tuple(round(p / 100, 10) for p, _ in asked)
+    expected_values = case.get("expected_equivalent") or [(float(p), v) for p, v in case["expected"].items()]
+    quantiles = tuple(round(p / 100, 10) for p, _ in expected_values)
     result = ask(aggr.Hdr(quantiles, spec["significant_figures"]), values, pa.int64())
-    theirs = HdrHistogram(spec["lowest"], spec["highest"], spec["significant_figures"])
-    for (_, value), mine in zip(asked, result["quantiles"].values(), strict=True):
-        assert theirs.values_are_equivalent(mine, value)
+    reference = HdrHistogram(spec["lowest"], spec["highest"], spec["significant_figures"])
+    for (_, value), estimate in zip(expected_values, result["quantiles"].values(), strict=True):
+        assert reference.values_are_equivalent(estimate, value)
         if "expected" in case and value > 1000:
-            assert mine == value
+            assert estimate == value
 
 
 def test_conformance_layout():
@@ -238,8 +238,8 @@ def test_conformance_small_counts():
         if "percentile" in step:
             q = step["percentile"] / 100
             for method in ("hdrhistogram", "inverted_cdf"):
-                found = ask(aggr.Hdr((q,), method=method), values)["quantiles"]
-                assert next(iter(found.values())) == step["expected"]
+                result = ask(aggr.Hdr((q,), method=method), values)["quantiles"]
+                assert next(iter(result.values())) == step["expected"]
 
 
 @pytest.mark.parametrize("digits", range(1, 6))
@@ -250,5 +250,5 @@ def test_floats_have_the_indices_of_what_they_are_in_units(digits, unit):
     x = np.concatenate([[0.0, -0.0, 0.5, 1.5, 2.5], powers, powers - 1, powers + 0.5]) * unit
     x = np.append(x, np.nextafter(2.0**63, 0) * unit * (1 - 2**-40))
     layout = Layout(digits)
-    found = _indices(x, unit, layout.half_magnitude)
-    assert found.tolist() == layout.index(np.rint(x / unit).astype(np.int64)).tolist()
+    indices = _indices(x, unit, layout.half_magnitude)
+    assert indices.tolist() == layout.index(np.rint(x / unit).astype(np.int64)).tolist()

@@ -24,24 +24,24 @@ QUANTILES = tuple(round(p / 100, 10) for p in PERCENTILES)
 
 
 def theirs_of(values, lowest, digits):
-    made = HdrHistogram(lowest, max(2 * lowest, int(values.max(initial=2))), digits)
+    histogram = HdrHistogram(lowest, max(2 * lowest, int(values.max(initial=2))), digits)
     for value in values.tolist():
-        assert made.record_value(value)
-    return made
+        assert histogram.record_value(value)
+    return histogram
 
 
-def check_reads(state, theirs, digits):
+def check_reads(state, histogram, digits):
     """What the histogram says of itself is what the state says, down to one of its units for min and mean."""
     result = Hdr(QUANTILES, digits).finish(state)[0].as_py()
-    if not theirs.get_total_count():
+    if not histogram.get_total_count():
         assert result is None
         return
-    unit = 1 << theirs.unit_magnitude
-    expected = theirs.get_percentile_to_value_dict(PERCENTILES)
+    unit = 1 << histogram.unit_magnitude
+    expected = histogram.get_percentile_to_value_dict(PERCENTILES)
     assert list(result["quantiles"].values()) == [expected[p] for p in PERCENTILES]
-    assert (result["count"], result["max"]) == (theirs.get_total_count(), theirs.get_max_value())
-    assert theirs.values_are_equivalent(result["min"], theirs.get_min_value())
-    assert abs(result["mean"] - theirs.get_mean_value()) <= unit
+    assert (result["count"], result["max"]) == (histogram.get_total_count(), histogram.get_max_value())
+    assert histogram.values_are_equivalent(result["min"], histogram.get_min_value())
+    assert abs(result["mean"] - histogram.get_mean_value()) <= unit
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])
@@ -54,13 +54,13 @@ def test_any_lowest_discernible_value(lowest, digits):
         np.array([0, lowest - 1, lowest, 2 * lowest, 2**40]),
         np.zeros(0, np.int64),
     ]
-    theirs = [theirs_of(values, lowest, digits) for values in lists]
-    states = from_hdr_v2(pa.array([each.encode().decode() for each in theirs]), Hdr(digits=digits))
+    histograms = [theirs_of(values, lowest, digits) for values in lists]
+    states = from_hdr_v2(pa.array([histogram.encode().decode() for histogram in histograms]), Hdr(digits=digits))
     assert states.type == Hdr(digits=digits).state_type(pa.int64())
-    for row, each in enumerate(theirs):
-        check_reads(states.slice(row, 1), each, digits)
+    for row, histogram in enumerate(histograms):
+        check_reads(states.slice(row, 1), histogram, digits)
         again = HdrHistogram.decode(to_hdr_v2(states.slice(row, 1), Hdr(digits=digits))[0].as_py())
-        assert again.get_percentile_to_value_dict(PERCENTILES) == each.get_percentile_to_value_dict(PERCENTILES)
+        assert again.get_percentile_to_value_dict(PERCENTILES) == histogram.get_percentile_to_value_dict(PERCENTILES)
     merged = Hdr(digits=digits).merge(states, Groups.single(len(lists)))
     check_reads(merged, theirs_of(np.concatenate(lists), lowest, digits), digits)
 
@@ -68,7 +68,7 @@ def test_any_lowest_discernible_value(lowest, digits):
 @pytest.mark.parametrize("lowest", [2, 1000, 20_000])
 def test_coarse_buckets_are_made_of_whole_ones(lowest):
     """Merged with finer histograms, a coarse one keeps its counts between the same limits."""
-    coarse, fine = (HdrHistogram(each, 2**40, 2) for each in (lowest, 1))
+    coarse, fine = (HdrHistogram(histogram, 2**40, 2) for histogram in (lowest, 1))
     for value in np.random.default_rng(1).integers(0, 2**24, 500).tolist():
         low, high = coarse.get_lowest_equivalent_value(value), coarse.get_highest_equivalent_value(value)
         assert low <= fine.get_lowest_equivalent_value(value) <= fine.get_highest_equivalent_value(value) <= high
@@ -83,16 +83,16 @@ def package_log(path, histograms, start=1441753532.57, base=None, tags=()):
         if base is not None:
             writer.output_base_time(base * 1000)
         writer.output_legend()
-        for i, each in enumerate(histograms):
+        for i, histogram in enumerate(histograms):
             if i < len(tags) and tags[i]:
                 file.write(f"Tag={tags[i]},")
-            writer.output_interval_histogram(each, 0.127 + 1.5 * i, 1.127 + 1.5 * i)
+            writer.output_interval_histogram(histogram, 0.127 + 1.5 * i, 1.127 + 1.5 * i)
 
 
 def intervals_of(path):
     reader = HistogramLogReader(path, HdrHistogram(1, 2**40, 2))
-    while (found := reader.get_next_interval_histogram(absolute=True)) is not None:
-        yield found
+    while (histogram := reader.get_next_interval_histogram(absolute=True)) is not None:
+        yield histogram
     reader.close()
 
 
@@ -104,14 +104,14 @@ def test_their_log_is_a_table_of_states(tmp_path, start, base):
     path = str(tmp_path / "x.hlog")
     package_log(path, histograms, start, base, ["A", None, "B"])
     table = read_histogram_log(path, Hdr(digits=2))
-    theirs = list(intervals_of(path))
-    assert table.num_rows == len(theirs) == 3
-    for row, each in enumerate(theirs):
-        check_reads(table["histogram"].combine_chunks().slice(row, 1), each, 2)
+    intervals = list(intervals_of(path))
+    assert table.num_rows == len(intervals) == 3
+    for row, histogram in enumerate(intervals):
+        check_reads(table["histogram"].combine_chunks().slice(row, 1), histogram, 2)
         at = {name: table[name][row].cast(pa.timestamp("us")).cast(pa.int64()).as_py() for name in ("start", "end")}
-        assert at["start"] / 1000 == pytest.approx(each.get_start_time_stamp(), abs=0.002)
-        assert at["end"] / 1000 == pytest.approx(each.get_end_time_stamp(), abs=0.002)
-        assert table["tag"][row].as_py() == each.get_tag()
+        assert at["start"] / 1000 == pytest.approx(histogram.get_start_time_stamp(), abs=0.002)
+        assert at["end"] / 1000 == pytest.approx(histogram.get_end_time_stamp(), abs=0.002)
+        assert table["tag"][row].as_py() == histogram.get_tag()
     offset = base if base is not None else (start if start > 1e9 else 0)
     first = round((offset + 0.127) * 1e6)
     assert table["start"].cast(pa.int64()).to_pylist() == [first + 1_500_000 * i for i in range(3)]
@@ -121,15 +121,15 @@ def test_our_log_is_read_by_their_reader(tmp_path):
     path, function = str(tmp_path / "x.hlog"), Hdr(digits=3)
     states = function.reduce(pa.array([3, 5, 123_456_789]), Groups.of([0, 0, 2], 3))
     at = pa.array([1700000000_123456, 1700000001_000000, 1700000000_000001], pa.timestamp("us", "UTC"))
-    ends = pa.array([1700000001_123456, 1700000001_000000, 1700000009_999999], pa.timestamp("us", "UTC"))
-    table = pa.table({"start": at, "end": ends, "tag": ["get", None, "put"], "histogram": states})
+    end_times = pa.array([1700000001_123456, 1700000001_000000, 1700000009_999999], pa.timestamp("us", "UTC"))
+    table = pa.table({"start": at, "end": end_times, "tag": ["get", None, "put"], "histogram": states})
     write_histogram_log(path, table, function)
-    theirs = list(intervals_of(path))
-    assert [each.get_tag() for each in theirs] == ["get", None, "put"]
-    assert [each.get_total_count() for each in theirs] == [2, 0, 1]
-    assert theirs[0].get_start_time_stamp() == pytest.approx(1700000000123.456, abs=0.002)
-    assert theirs[2].get_end_time_stamp() == pytest.approx(1700000009999.999, abs=0.002)
-    assert theirs[2].values_are_equivalent(theirs[2].get_max_value(), 123_456_789)
+    intervals = list(intervals_of(path))
+    assert [histogram.get_tag() for histogram in intervals] == ["get", None, "put"]
+    assert [histogram.get_total_count() for histogram in intervals] == [2, 0, 1]
+    assert intervals[0].get_start_time_stamp() == pytest.approx(1700000000123.456, abs=0.002)
+    assert intervals[2].get_end_time_stamp() == pytest.approx(1700000009999.999, abs=0.002)
+    assert intervals[2].values_are_equivalent(intervals[2].get_max_value(), 123_456_789)
     again = read_histogram_log(path, function)
     assert again.select(["start", "end", "tag"]).equals(table.select(["start", "end", "tag"]))
     for name in ("buckets", "nan"):
@@ -151,12 +151,12 @@ def test_a_log_goes_into_a_store(tmp_path):
     store = FrameStore(str(tmp_path / "store"), frame)
     store.append(states, "log", 1)
     java = {"p": aggr.hdr("pause", [0.995], digits=2, method="inverted_cdf"), "q": aggr.hdr("pause", [0.995], digits=2)}
-    found = {row["tag"]: row for row in store.query(per="1h", measures=java).to_pylist()}
-    for tag, of in (("A", [0, 2, 3]), ("B", [1])):
-        theirs = theirs_of(np.concatenate([drawn[i] for i in of]), 20_000, 2)
-        assert found[tag]["q"]["quantiles"]["0.995"] == theirs.get_value_at_percentile(99.5)
-        ordered = np.sort(np.concatenate([drawn[i] for i in of]))
-        assert found[tag]["p"]["quantiles"]["0.995"] == theirs.get_highest_equivalent_value(
+    rows_by_tag = {row["tag"]: row for row in store.query(per="1h", measures=java).to_pylist()}
+    for tag, parts in (("A", [0, 2, 3]), ("B", [1])):
+        histogram = theirs_of(np.concatenate([drawn[i] for i in parts]), 20_000, 2)
+        assert rows_by_tag[tag]["q"]["quantiles"]["0.995"] == histogram.get_value_at_percentile(99.5)
+        ordered = np.sort(np.concatenate([drawn[i] for i in parts]))
+        assert rows_by_tag[tag]["p"]["quantiles"]["0.995"] == histogram.get_highest_equivalent_value(
             int(ordered[int(np.ceil(0.995 * len(ordered))) - 1])
         )
     hours = finish(states, frame)

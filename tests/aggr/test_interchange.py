@@ -43,10 +43,10 @@ def states_of(function, *groups, kind=None):
 
 
 def their_hdr(values, digits, highest=2**40):
-    theirs = HdrHistogram(1, highest, digits)
+    histogram = HdrHistogram(1, highest, digits)
     for value in values:
-        assert theirs.record_value(value)
-    return theirs
+        assert histogram.record_value(value)
+    return histogram
 
 
 def counts_of(histogram) -> dict[int, int]:
@@ -55,8 +55,8 @@ def counts_of(histogram) -> dict[int, int]:
 
 
 def buckets_of(states, name, row=0) -> dict[int, int]:
-    mine = Histograms.of(states.slice(row, 1).field(name))
-    return dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True))
+    histograms = Histograms.of(states.slice(row, 1).field(name))
+    return dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True))
 
 
 def payload_of(text) -> bytes:
@@ -93,32 +93,34 @@ def test_their_hdr_reads_ours(name, digits):
     values, function = HDR_DATA[name], Hdr((0.5,), digits)
     states = states_of(function, values)
     text = to_hdr_v2(states, function)[0].as_py()
-    theirs = HdrHistogram.decode(text)
-    assert counts_of(theirs) == buckets_of(states, "buckets")
-    assert theirs.get_total_count() == len(values)
-    asked = Hdr(tuple(round(p / 100, 10) for p in PERCENTILES), digits)
-    result = asked.finish(states)[0].as_py()
-    quantiles = theirs.get_percentile_to_value_dict(PERCENTILES)
+    histogram = HdrHistogram.decode(text)
+    assert counts_of(histogram) == buckets_of(states, "buckets")
+    assert histogram.get_total_count() == len(values)
+    hdr = Hdr(tuple(round(p / 100, 10) for p in PERCENTILES), digits)
+    result = hdr.finish(states)[0].as_py()
+    quantiles = histogram.get_percentile_to_value_dict(PERCENTILES)
     assert list(result["quantiles"].values()) == [quantiles[p] for p in PERCENTILES]
     recorded = their_hdr(values.tolist(), digits)
-    assert theirs.get_max_value() == recorded.get_max_value()
-    assert theirs.get_min_value() == recorded.get_min_value()
-    mine, package = payload_of(text), payload_of(recorded.encode())
-    assert mine[:24] + mine[32:40] == package[:24] + package[32:40]  # all of the header but the highest value
+    assert histogram.get_max_value() == recorded.get_max_value()
+    assert histogram.get_min_value() == recorded.get_min_value()
+    own_payload, package = payload_of(text), payload_of(recorded.encode())
+    assert (
+        own_payload[:24] + own_payload[32:40] == package[:24] + package[32:40]
+    )  # all of the header but the highest value
     numbers = numbers_of(package[40:])
-    assert mine[40:] == leb(*[0 if number == -1 else number for number in numbers])  # one 0: Java and Go write 0
+    assert own_payload[40:] == leb(*[0 if number == -1 else number for number in numbers])  # one 0: Java and Go write 0
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", HDR_DATA)
 def test_we_read_their_hdr(name, digits):
     values, function = HDR_DATA[name], Hdr((0.5,), digits)
-    theirs = their_hdr(values.tolist(), digits)
-    states = from_hdr_v2(pa.array([theirs.encode().decode()]), function)
+    histogram = their_hdr(values.tolist(), digits)
+    states = from_hdr_v2(pa.array([histogram.encode().decode()]), function)
     expected = states_of(function, values)
     assert states.type == expected.type
     assert states.field("buckets").equals(expected.field("buckets"))
-    decoded = HdrHistogram.decode(theirs.encode())
+    decoded = HdrHistogram.decode(histogram.encode())
     assert states.field("min")[0].as_py() == decoded.get_min_value()
     assert states.field("max")[0].as_py() == decoded.get_max_value()
 
@@ -150,8 +152,8 @@ def test_hdr_against_the_package_on_small_lists(values, digits):
     states = states_of(function, values, kind=pa.int64())
     decoded = HdrHistogram.decode(to_hdr_v2(states, function)[0].as_py())
     assert counts_of(decoded) == buckets_of(states, "buckets")
-    theirs = their_hdr(values, digits, 2**30)
-    again = from_hdr_v2(pa.array([theirs.encode()]), function)
+    histogram = their_hdr(values, digits, 2**30)
+    again = from_hdr_v2(pa.array([histogram.encode()]), function)
     assert again.field("buckets").equals(states.field("buckets"))
 
 
@@ -177,11 +179,11 @@ def leb(*numbers: int) -> bytes:
     """Write numbers one after the other, naively."""
     data = b""
     for number in numbers:
-        rest, size = 2 * number if number >= 0 else -2 * number - 1, 1
-        while rest > 0x7F and size < 9:
-            data += bytes([rest & 0x7F | 0x80])
-            rest, size = rest >> 7, size + 1
-        data += bytes([rest])
+        remaining, size = 2 * number if number >= 0 else -2 * number - 1, 1
+        while remaining > 0x7F and size < 9:
+            data += bytes([remaining & 0x7F | 0x80])
+            remaining, size = remaining >> 7, size + 1
+        data += bytes([remaining])
     return data
 
 
@@ -189,13 +191,13 @@ def numbers_of(data: bytes) -> list[int]:
     """Read numbers, naively."""
     numbers, at = [], 0
     while at < len(data):
-        rest = size = 0
+        remaining = size = 0
         while True:
             byte, size, at = data[at], size + 1, at + 1
-            rest |= (byte if size == 9 else byte & 0x7F) << 7 * (size - 1)
+            remaining |= (byte if size == 9 else byte & 0x7F) << 7 * (size - 1)
             if size == 9 or byte < 0x80:
                 break
-        numbers.append(-(rest + 1) // 2 if rest & 1 else rest // 2)
+        numbers.append(-(remaining + 1) // 2 if remaining & 1 else remaining // 2)
     return numbers
 
 
@@ -219,31 +221,33 @@ def test_histograms_are_written_as_numbers(rows):
         assert data == leb(*numbers)
         assert numbers_of(data) == numbers
     padded = pa.concat_arrays([pa.array([b"\x02"]), written]).slice(1)  # rows that do not begin at the first byte
-    found, ends, broken = leb128.read(first, padded)
-    assert [part.tolist() for part in found] == [sizes.tolist(), keys.tolist(), counts.tolist()]
-    assert ends.tolist() == [max(row) + 1 if row else 0 for row in rows]
+    parts, key_ends, broken = leb128.read(first, padded)
+    assert [part.tolist() for part in parts] == [sizes.tolist(), keys.tolist(), counts.tolist()]
+    assert key_ends.tolist() == [max(row) + 1 if row else 0 for row in rows]
     assert not broken.any()
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=6)), st.integers(0, 9))
 def test_any_numbers_are_read(rows, cut):
     data = [leb(*row)[: -cut or None] for row in rows]
-    (sizes, keys, counts), ends, broken = leb128.read(np.full(len(rows), 5), pa.array(data, pa.binary()))
-    expected, whole = [], []
+    (sizes, keys, counts), key_ends, broken = leb128.read(np.full(len(rows), 5), pa.array(data, pa.binary()))
+    expected, is_complete = [], []
     for row, part in zip(rows, data, strict=True):
-        key, found, at = 5, [], 0
+        key, entries, at = 5, [], 0
         for number in row:
             at += len(leb(number))
             if at > len(part):
                 break
-            found += [(key, number)] if number > 0 else []
+            entries += [(key, number)] if number > 0 else []
             key = min(key + max(-number, 1), leb128.FAR)
-        expected.append((found, key))
-        whole.append(not part or len(part) in np.cumsum([len(leb(number)) for number in row]))
-    assert list(zip(keys.tolist(), counts.tolist(), strict=True)) == [entry for found, _ in expected for entry in found]
-    assert sizes.tolist() == [len(found) for found, _ in expected]
-    assert ends.tolist() == [end for _, end in expected]
-    assert (~broken).tolist() == whole
+        expected.append((entries, key))
+        is_complete.append(not part or len(part) in np.cumsum([len(leb(number)) for number in row]))
+    assert list(zip(keys.tolist(), counts.tolist(), strict=True)) == [
+        entry for entries, _ in expected for entry in entries
+    ]
+    assert sizes.tolist() == [len(entries) for entries, _ in expected]
+    assert key_ends.tolist() == [end for _, end in expected]
+    assert (~broken).tolist() == is_complete
 
 
 def test_hdr_merges_after_the_trip_as_before():
@@ -285,16 +289,16 @@ def test_the_ratio_carries_the_unit():
         from_hdr_v2(texts, Hdr())
     with pytest.raises(ValueError, match=r"ratio 1\.0 .*unit=0\.001"):
         from_hdr_v2(pa.array([text_with()]), function)
-    one = Hdr((0.5,), unit=1.0)
-    assert from_hdr_v2(pa.array([text_with()]), one).type == one.state_type(pa.float64())
+    unit_hdr = Hdr((0.5,), unit=1.0)
+    assert from_hdr_v2(pa.array([text_with()]), unit_hdr).type == unit_hdr.state_type(pa.float64())
 
 
 def test_what_others_write_differently():
     """JavaScript: index offset 1, the ratio as an integer. A length with the header's. Plain V2. Bytes for text."""
     expected = from_hdr_v2(pa.array([text_with()]), Hdr())
     assert expected.field("max")[0].as_py() == 0
-    javascript, whole = text_with({"offset": 1, "ratio": 5e-324}), text_with({"length": 41})
-    for text in (javascript, whole, text_with(compressed=False), text_with({"cookie": 0x1C849303})):
+    javascript, without_fraction = text_with({"offset": 1, "ratio": 5e-324}), text_with({"length": 41})
+    for text in (javascript, without_fraction, text_with(compressed=False), text_with({"cookie": 0x1C849303})):
         assert from_hdr_v2(pa.array([text]), Hdr()).equals(expected)
     assert from_hdr_v2(pa.array([text_with().encode()]), Hdr()).equals(expected)
     assert from_hdr_v2(pa.array([text_with(counts=b"\0\0\2\0\0\5\0")]), Hdr()).field("min")[0].as_py() == 2
@@ -305,9 +309,9 @@ CASES = {case["name"]: case for case in cases_of("hdrhistogram.json")}
 
 def test_conformance_interop():
     case = CASES["hdr-interop_corrected"]
-    theirs = HdrHistogram.decode(case["encoded_base64"])
+    reference = HdrHistogram.decode(case["encoded_base64"])
     states = from_hdr_v2(pa.array([case["encoded_base64"]]), Hdr())
-    assert buckets_of(states, "buckets") == counts_of(theirs)
+    assert buckets_of(states, "buckets") == counts_of(reference)
 
 
 def cut(text, size) -> str:
@@ -378,10 +382,10 @@ DDS_DATA = {
 
 
 def their_dds(values, alpha):
-    theirs = ddsketch.DDSketch(alpha)
+    sketch = ddsketch.DDSketch(alpha)
     for value in values.tolist():
-        theirs.add(value)
-    return theirs
+        sketch.add(value)
+    return sketch
 
 
 def message_of(**changes) -> bytes:
@@ -401,10 +405,10 @@ def beside(states):
 @pytest.mark.parametrize("name", DDS_DATA)
 def test_we_read_their_dds(name, alpha):
     values, function = DDS_DATA[name], Dds(QUANTILES, alpha)
-    theirs = their_dds(values, alpha)
-    message = pa.array([DDSketchProto.to_proto(theirs).SerializeToString()])
+    sketch = their_dds(values, alpha)
+    message = pa.array([DDSketchProto.to_proto(sketch).SerializeToString()])
     expected = states_of(function, values, kind=pa.float64())
-    column = [pa.array([v if len(values) else None]) for v in (theirs.sum, theirs._min, theirs._max)]
+    column = [pa.array([v if len(values) else None]) for v in (sketch.sum, sketch._min, sketch._max)]
     states = from_dds_proto(message, function, *column)
     for field in ("version", "relative_accuracy", "max_bins", "zero", "nan", "min", "max", "positive", "negative"):
         assert states.field(field).equals(expected.field(field)), field
@@ -416,7 +420,7 @@ def test_we_read_their_dds(name, alpha):
         return
     assert result["count"] == exact["count"]
     for q, given_value in zip(QUANTILES, result["quantiles"].values(), strict=True):
-        assert given_value == pytest.approx(theirs.get_quantile_value(q), rel=1e-12)
+        assert given_value == pytest.approx(sketch.get_quantile_value(q), rel=1e-12)
     slack = 1e-12
     assert result["min"] == pytest.approx(values.min(), rel=alpha + slack)
     assert result["max"] == pytest.approx(values.max(), rel=alpha + slack)
@@ -430,11 +434,11 @@ def test_their_dds_reads_ours(name, alpha):
     values, function = DDS_DATA[name], Dds(QUANTILES, alpha)
     states = states_of(function, values, kind=pa.float64())
     message = to_dds_proto(states, function)[0].as_py()
-    theirs = DDSketchProto.from_proto(pb.DDSketch.FromString(message))
-    assert theirs.count == len(values)
+    sketch = DDSketchProto.from_proto(pb.DDSketch.FromString(message))
+    assert sketch.count == len(values)
     recorded = DDSketchProto.from_proto(DDSketchProto.to_proto(their_dds(values, alpha)))
-    assert [theirs.get_quantile_value(q) for q in QUANTILES] == [recorded.get_quantile_value(q) for q in QUANTILES]
-    for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
+    assert [sketch.get_quantile_value(q) for q in QUANTILES] == [recorded.get_quantile_value(q) for q in QUANTILES]
+    for sign, store in (("positive", sketch._store), ("negative", sketch._negative_store)):
         assert buckets_of(states, sign) == {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
 
 
@@ -465,8 +469,10 @@ def test_lower_keys_are_those_of_go_and_java():
     assert (
         from_dds_proto(pa.array([message]), function, keys="lower").field("positive").equals(states.field("positive"))
     )
-    mine = pb.DDSketch.FromString(to_dds_proto(states, function, keys="lower")[0].as_py()).positiveValues
-    listed = {i + mine.contiguousBinIndexOffset: n for i, n in enumerate(mine.contiguousBinCounts) if n}
+    positive_values = pb.DDSketch.FromString(to_dds_proto(states, function, keys="lower")[0].as_py()).positiveValues
+    listed = {
+        i + positive_values.contiguousBinIndexOffset: n for i, n in enumerate(positive_values.contiguousBinCounts) if n
+    }
     assert listed == dict(store.binCounts)
     with pytest.raises(ValueError, match=r"keys must be 'upper'.*'up'"):
         to_dds_proto(states, function, keys="up")
@@ -548,9 +554,9 @@ def test_what_is_given_wins_and_the_rest_is_made():
         message = message_of(
             **{"positiveValues": pb.Store(), f"{sign}Values": pb.Store(binCounts={7: 1.0})}, zeroCount=2.0
         )
-        ends = {"min": 0.0, "max": 0.0, row: seven if sign == "positive" else -seven}
+        extremes = {"min": 0.0, "max": 0.0, row: seven if sign == "positive" else -seven}
         result = function.finish(from_dds_proto(pa.array([message]), function))[0].as_py()
-        assert {name: result[name] for name in ends} == ends
+        assert {name: result[name] for name in extremes} == extremes
     top = int(mapping.keys(np.array([1.7976931348623157e308]))[0])
     huge = from_dds_proto(pa.array([message_of(positiveValues=pb.Store(binCounts={top: 3.0}))]), function)
     assert math.isfinite(huge.field("max")[0].as_py())
@@ -613,14 +619,14 @@ def test_dds_refuses_what_the_message_cannot_hold():
         zero = dict.fromkeys(("zero", "nan", "positive_infinity", "negative_infinity"), none)
         histogram = Histograms(np.array([len(keys)]), np.array(keys), np.array(counts)).to_arrow()
         empty = states_of(Dds(), [1.0])
-        ends = Dds(relative_accuracy=alpha).mapping.values(np.array(keys))
-        rest = {
-            "min": pa.array(ends[:1]),
-            "max": pa.array(ends[-1:]),
+        extremes = Dds(relative_accuracy=alpha).mapping.values(np.array(keys))
+        remaining_fields = {
+            "min": pa.array(extremes[:1]),
+            "max": pa.array(extremes[-1:]),
             "sum": empty.field("sum"),
             "negative": empty.field("negative"),
         }
-        return Dds(relative_accuracy=alpha).pack(zero | rest | {"positive": histogram}, 1)
+        return Dds(relative_accuracy=alpha).pack(zero | remaining_fields | {"positive": histogram}, 1)
 
     with pytest.raises(ValueError, match=r"up to 2.53; got 9007199254740993"):
         to_dds_proto(state([1], [2**53 + 1]), Dds())

@@ -57,8 +57,8 @@ def test_one_and_a_column_are_read_as_python_reads_them():
     texts = [drawn(draws) for _ in range(TRIALS)]
     column = read_times(pa.array(texts)).cast(pa.int64()).to_pylist()
     assert 0.1 < column.count(None) / TRIALS < 0.9
-    for text, found in zip(texts, column, strict=True):
-        assert found == by_one(text) == by_python(text), (seed, text)
+    for text, value in zip(texts, column, strict=True):
+        assert value == by_one(text) == by_python(text), (seed, text)
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def kinds_of(function: Function) -> list[pa.DataType]:
     first = [kind for kind in only.get(function.name, ORDERED) if function.takes.allows(normalized_type(kind))]
     if len(function.inputs) == 1:
         return first
-    times, others = [pa.timestamp("us", "UTC")] * len(first), [*first[1:], first[0]]
-    columns = [first, *(times if role == EVENT_TIME else others for role in function.inputs[1:])]
+    times, rotated = [pa.timestamp("us", "UTC")] * len(first), [*first[1:], first[0]]
+    columns = [first, *(times if role == EVENT_TIME else rotated for role in function.inputs[1:])]
     return [pa.struct(list(zip(function.inputs, types, strict=True))) for types in zip(*columns, strict=True)]
 
 
@@ -88,7 +88,7 @@ def source_of(function: Function, kind: pa.DataType):
     """Draw what the function takes: whole numbers from 0 for hdr, sums within int64 and decimal range."""
     if function.name == "hdr":
 
-        def whole(size: int, seed: int) -> pa.Array:
+        def random_integers(size: int, seed: int) -> pa.Array:
             drawn = edge_cases(pa.float64(), size, seed, least=0, special=False)
             small = pa.array([None if v is None else float(int(v) % 2**40) for v in drawn.to_pylist()])
             if pa.types.is_decimal(kind) or pa.types.is_integer(kind):
@@ -96,15 +96,15 @@ def source_of(function: Function, kind: pa.DataType):
                 return pa.array(small, pa.decimal128(38, 20)).cast(kind)
             return small.cast(kind)
 
-        return whole
+        return random_integers
     if function.name in ("sum", "sum_distinct", "avg", "var", "stdev", "dds", "exponential", "range") and (
         pa.types.is_integer(kind) or pa.types.is_decimal(kind)
     ):
 
         def bounded(size: int, seed: int) -> pa.Array:
             drawn = edge_cases(kind, size, seed)
-            most = 2**56 if pa.types.is_integer(kind) else 10**15
-            return pa.array([None if v is None or abs(v) > most else v for v in drawn.to_pylist()], kind)
+            bound = 2**56 if pa.types.is_integer(kind) else 10**15
+            return pa.array([None if v is None or abs(v) > bound else v for v in drawn.to_pylist()], kind)
 
         return bounded
     return None
@@ -128,18 +128,22 @@ def test_laws(function, kind):
 def test_rows_are_free_once_they_are_reduced():
     """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
 
-    def held() -> dict[int, object]:
-        return {id(one): one for one in gc.get_objects() if isinstance(one, Values | Numbers | aggr.Groups)}
+    def live_objects() -> dict[int, object]:
+        return {
+            id(instance): instance
+            for instance in gc.get_objects()
+            if isinstance(instance, Values | Numbers | aggr.Groups)
+        }
 
     gc.collect()
     gc.disable()
-    before = held()
+    before = live_objects()
     try:
         for function, kind in [case for cases in TAKES.values() for case in cases]:
             draw = source_of(function, kind) or (lambda size, seed, kind=kind: edge_cases(kind, size, seed))
             for values in (draw(20, 1), draw(20, 1).drop_null()):
                 function.reduce(values, aggr.Groups.single(len(values)))
-        assert held().keys() <= before.keys()
+        assert live_objects().keys() <= before.keys()
     finally:
         gc.enable()
 
@@ -286,8 +290,8 @@ def test_oracle_first_and_last():
     for function, choose in ((aggr.First(), min), (aggr.Last(), max)):
 
         def oracle(events, choose=choose):
-            known = [(e["time"], e["value"]) for e in events if e["time"] is not None and e["value"] is not None]
-            return choose(known)[1] if known else None
+            complete = [(e["time"], e["value"]) for e in events if e["time"] is not None and e["value"] is not None]
+            return choose(complete)[1] if complete else None
 
         check(function, kind, oracle=oracle, rounds=30)
 
@@ -303,8 +307,8 @@ def test_ugly_values_appear():
     assert any(abs(v) >= 1e308 and math.isfinite(v) for v in numbers)
     assert any(abs(v - 1e9) < 5 for v in numbers)
     assert any(edge_cases(pa.float64(), 60, seed).null_count == 60 for seed in range(80))
-    whole = [v for seed in range(40) for v in edge_cases(pa.int64(), 60, seed).to_pylist()]
-    assert {2**63 - 1, -(2**63)} <= set(whole)
+    integers = [v for seed in range(40) for v in edge_cases(pa.int64(), 60, seed).to_pylist()]
+    assert {2**63 - 1, -(2**63)} <= set(integers)
 
 
 # Functions that are broken, each in a way that happened somewhere.
@@ -387,8 +391,8 @@ class ZeroForNothing(Broken):
     """Starts from 0 if there are no values, as tremor's min does."""
 
     def reduce_values(self, values):
-        least = LEAST.reduce(values)
-        return {"count": pa.array(values.counts), "value": least.fill_null(0.0)}
+        minimum = LEAST.reduce(values)
+        return {"count": pa.array(values.counts), "value": minimum.fill_null(0.0)}
 
 
 class NextDoor(Broken):
@@ -440,9 +444,9 @@ class ForgetsState(Broken):
 
 class Latest(Field):
     def merge(self, column, groups):
-        kept = np.zeros(groups.n, np.int64)
-        kept[groups.ids] = column.to_numpy()
-        return pa.array(kept)
+        latest = np.zeros(groups.n, np.int64)
+        latest[groups.ids] = column.to_numpy()
+        return pa.array(latest)
 
 
 @dataclass(frozen=True)
@@ -513,7 +517,7 @@ class WithoutDoubt(Broken):
 
 
 class KeptLeast(MinOrMax):
-    def subtract(self, column, gone):
+    def subtract(self, column, removed):
         return column
 
 
@@ -531,7 +535,7 @@ class KeptCount(Field):
     def merge(self, column, groups):
         return ADD.merge(column, groups)
 
-    def subtract(self, column, gone):
+    def subtract(self, column, removed):
         return column
 
 

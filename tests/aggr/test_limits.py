@@ -18,7 +18,7 @@ from aggr.groups.groups import Groups
 from aggr.testing.edge_cases import edge_cases
 from tests.aggr.test_laws import TAKES, source_of
 
-MOST = 2**63 - 1
+INT64_MAX = 2**63 - 1
 
 
 def merged(function: aggr.Function, states: list[pa.Array]) -> pa.Array:
@@ -27,19 +27,21 @@ def merged(function: aggr.Function, states: list[pa.Array]) -> pa.Array:
 
 def times(function: aggr.Function, state: pa.Array, count: int) -> pa.Array:
     """Merge a state with itself, so that it counts so often: by doubling."""
-    kept, doubled = [], state
+    powers, doubled = [], state
     while count:
         if count % 2:
-            kept.append(doubled)
+            powers.append(doubled)
         count //= 2
         doubled = merged(function, [doubled, doubled]) if count else doubled
-    return merged(function, kept)
+    return merged(function, powers)
 
 
 def state_of(function: aggr.Function, counts: dict, kind: pa.DataType) -> pa.Array:
     """Make the state of values that come so often each."""
-    each = [(function.reduce(pa.array([value], kind), Groups.single(1)), often) for value, often in counts.items()]
-    return merged(function, [times(function, *one) for one in each])
+    states_and_counts = [
+        (function.reduce(pa.array([value], kind), Groups.single(1)), often) for value, often in counts.items()
+    ]
+    return merged(function, [times(function, *state_and_count) for state_and_count in states_and_counts])
 
 
 def whole_numbers(column: pa.Array, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -83,20 +85,20 @@ def test_a_state_doubled_64_times_counts_exactly_or_is_refused(function):
     for doublings in range(1, 65):
         state = doubled(function, state)
         if isinstance(state, str):
-            full = "a count grew beyond int64" in state and sum(counts.values()) << doublings >= MOST
+            full = "a count grew beyond int64" in state and sum(counts.values()) << doublings >= INT64_MAX
             long = "holds at most max=10000 values" in state and len(rows) << doublings > 10_000
             assert full or long, (doublings, state)
             return
         for path, numbers in whole_numbers(state):
             if doublings == 1 and numbers.tolist() == (2 * once[path]).tolist():
                 counts[path] = int(once[path].sum())
-            wanted = [number << doublings if path in counts else number for number in once[path].tolist()]
-            assert path == ".bits" or len(numbers) > len(wanted) or numbers.tolist() == wanted, path
+            expected = [number << doublings if path in counts else number for number in once[path].tolist()]
+            assert path == ".bits" or len(numbers) > len(expected) or numbers.tolist() == expected, path
     assert not any(counts.values())
 
 
-COUNTS = {0.1: 2**62 + 3, 0.7: 2**61 + 9, 1e16: 5, -3.0: MOST - 2**62 - 3 - 2**61 - 9 - 5}
-WHOLE = {7: 2**62 + 3, 0: 2**61 + 9, -5: MOST - 2**62 - 3 - 2**61 - 9}
+COUNTS = {0.1: 2**62 + 3, 0.7: 2**61 + 9, 1e16: 5, -3.0: INT64_MAX - 2**62 - 3 - 2**61 - 9 - 5}
+COUNTS_OF_INTEGERS = {7: 2**62 + 3, 0: 2**61 + 9, -5: INT64_MAX - 2**62 - 3 - 2**61 - 9}
 
 
 def moment(counts: dict, power: int, about: Fraction = Fraction(0)) -> Fraction:
@@ -118,26 +120,28 @@ def root(x: Fraction) -> float:
 
 EXPECTED = {
     aggr.Count(): lambda c: sum(c.values()),
-    aggr.Avg(): lambda c: float(moment(c, 1) / MOST),
+    aggr.Avg(): lambda c: float(moment(c, 1) / INT64_MAX),
     aggr.Sum(dtype="float64"): lambda c: float(moment(c, 1)),
     aggr.Var(0): lambda c: float(central(c, 2)),
-    aggr.Var(1): lambda c: float(central(c, 2) * MOST / (MOST - 1)),
-    aggr.Stdev(1): lambda c: root(central(c, 2) * MOST / (MOST - 1)),
+    aggr.Var(1): lambda c: float(central(c, 2) * INT64_MAX / (INT64_MAX - 1)),
+    aggr.Stdev(1): lambda c: root(central(c, 2) * INT64_MAX / (INT64_MAX - 1)),
     aggr.SumOfSquares(): lambda c: float(moment(c, 2)),
-    aggr.Rms(): lambda c: root(moment(c, 2) / MOST),
+    aggr.Rms(): lambda c: root(moment(c, 2) / INT64_MAX),
     aggr.Skewness(): lambda c: math.copysign(root(central(c, 3) ** 2 / central(c, 2) ** 3), central(c, 3)),
     aggr.Kurtosis(): lambda c: float(central(c, 4) / central(c, 2) ** 2 - 3),
 }
 
 
-@pytest.mark.parametrize(("counts", "kind"), [(COUNTS, pa.float64()), (WHOLE, pa.int64())], ids=["floats", "whole"])
+@pytest.mark.parametrize(
+    ("counts", "kind"), [(COUNTS, pa.float64()), (COUNTS_OF_INTEGERS, pa.int64())], ids=["floats", "whole"]
+)
 @pytest.mark.parametrize("function", EXPECTED, ids=repr)
 def test_as_many_rows_as_int64_counts(function, counts, kind):
     state = state_of(function, counts, kind)
     assert function.finish(state)[0].as_py() == EXPECTED[function](counts)
-    one = function.reduce(pa.array([next(iter(counts))], kind), Groups.single(1))
+    state_of_one_row = function.reduce(pa.array([next(iter(counts))], kind), Groups.single(1))
     with pytest.raises(OverflowError, match="a count grew beyond int64"):
-        merged(function, [state, one])
+        merged(function, [state, state_of_one_row])
 
 
 @pytest.mark.parametrize("count", [2**63 - 1, 2**63 - 2, 2**63 - 512, 2**63 - 513, 2**63 - 1536, 2**53 + 1])
@@ -146,7 +150,7 @@ def test_quotients_by_counts_that_doubles_round(count):
     assert aggr.Avg().finish(state)[0].as_py() == float(Fraction(count + 2 * (count // 3), count))
 
 
-PAIRS = {(3.0, 1.0): 2**62, (7.5, -2.0): 2**61, (0.1, 1e6): MOST - 2**62 - 2**61}  # y, x
+PAIRS = {(3.0, 1.0): 2**62, (7.5, -2.0): 2**61, (0.1, 1e6): INT64_MAX - 2**62 - 2**61}  # y, x
 
 
 def products(i: int, j: int, about: tuple[Fraction, ...] = (Fraction(0),) * 2) -> Fraction:
@@ -154,30 +158,30 @@ def products(i: int, j: int, about: tuple[Fraction, ...] = (Fraction(0),) * 2) -
     return sum(((Fraction(p[i]) - about[i]) * (Fraction(p[j]) - about[j]) * n for p, n in PAIRS.items()), Fraction(0))
 
 
-MEANS = tuple(sum(Fraction(pair[i]) * often for pair, often in PAIRS.items()) / MOST for i in (0, 1))
+MEANS = tuple(sum(Fraction(pair[i]) * often for pair, often in PAIRS.items()) / INT64_MAX for i in (0, 1))
 
 
 @pytest.mark.parametrize(
-    ("function", "wanted"),
+    ("function", "expected"),
     [
-        (aggr.Covar(0), products(0, 1, MEANS) / MOST),
-        (aggr.Covar(1), products(0, 1, MEANS) / (MOST - 1)),
+        (aggr.Covar(0), products(0, 1, MEANS) / INT64_MAX),
+        (aggr.Covar(1), products(0, 1, MEANS) / (INT64_MAX - 1)),
         (aggr.Slope(), products(0, 1, MEANS) / products(1, 1, MEANS)),
-        (aggr.WeightedAvg(), products(0, 1) / (MEANS[1] * MOST)),
+        (aggr.WeightedAvg(), products(0, 1) / (MEANS[1] * INT64_MAX)),
     ],
     ids=["covar(0)", "covar(1)", "slope", "weighted_avg"],
 )
-def test_pairs_as_many_as_int64_counts(function, wanted):
+def test_pairs_as_many_as_int64_counts(function, expected):
     kind, states = pa.struct([(name, pa.float64()) for name in function.inputs]), []
     for pair, often in PAIRS.items():
         row = pa.array([dict(zip(function.inputs, pair, strict=True))], kind)
         states.append(times(function, function.reduce(row, Groups.single(1)), often))
-    assert function.finish(merged(function, states))[0].as_py() == float(wanted)
+    assert function.finish(merged(function, states))[0].as_py() == float(expected)
 
 
 @pytest.mark.parametrize("function", [aggr.GeometricMean(), aggr.HarmonicMean()], ids=repr)
 def test_means_of_one_value_are_that_value(function):
-    assert function.finish(state_of(function, {3.0: MOST}, pa.float64()))[0].as_py() == 3.0
+    assert function.finish(state_of(function, {3.0: INT64_MAX}, pa.float64()))[0].as_py() == 3.0
 
 
 QUANTILES = (0.0, 0.5, 1.0)
@@ -185,52 +189,52 @@ QUANTILES = (0.0, 0.5, 1.0)
 
 @pytest.mark.parametrize("function", [aggr.Dds(QUANTILES), aggr.Exponential(QUANTILES), aggr.Hdr(QUANTILES)])
 def test_sketches_of_as_many_rows_as_int64_counts(function):
-    counts = {1: 2**61, 3: 2**62, 90: MOST - 1 - 2**62 - 2**61}  # one less: the last number is of more
+    counts = {1: 2**61, 3: 2**62, 90: INT64_MAX - 1 - 2**62 - 2**61}  # one less: the last number is of more
     state = state_of(function, counts, pa.int64())
-    found = function.finish(state)[0].as_py()
-    assert (found["count"], found["min"], found["max"]) == (MOST - 1, 1, 90)
-    accuracy = found.get("relative_accuracy", 0.01)
-    assert found["mean"] == pytest.approx(float(moment(counts, 1) / (MOST - 1)), rel=accuracy)
-    assert list(found["quantiles"].values()) == pytest.approx([1, 3, 90], rel=accuracy)
-    one = function.reduce(pa.array([1]), Groups.single(1))
+    result = function.finish(state)[0].as_py()
+    assert (result["count"], result["min"], result["max"]) == (INT64_MAX - 1, 1, 90)
+    accuracy = result.get("relative_accuracy", 0.01)
+    assert result["mean"] == pytest.approx(float(moment(counts, 1) / (INT64_MAX - 1)), rel=accuracy)
+    assert list(result["quantiles"].values()) == pytest.approx([1, 3, 90], rel=accuracy)
+    state_of_one_row = function.reduce(pa.array([1]), Groups.single(1))
     with pytest.raises(OverflowError, match="a count grew beyond int64"):
-        function.finish(merged(function, [state, one]))
+        function.finish(merged(function, [state, state_of_one_row]))
 
 
 @pytest.mark.parametrize(
     "function", [aggr.Histogram((0, 2, 100)), aggr.ValueCounts(), aggr.Mode(), aggr.Per()], ids=repr
 )
 def test_counts_of_values_up_to_int64(function):
-    state = state_of(function, {1: MOST, 3: MOST - 1}, pa.int64())
-    wanted = {
-        "histogram": {"counts": [MOST, MOST - 1], "below": 0, "above": 0, "nan": 0},
-        "value_counts": [{"value": 1, "count": MOST}, {"value": 3, "count": MOST - 1}],
+    state = state_of(function, {1: INT64_MAX, 3: INT64_MAX - 1}, pa.int64())
+    expected = {
+        "histogram": {"counts": [INT64_MAX, INT64_MAX - 1], "below": 0, "above": 0, "nan": 0},
+        "value_counts": [{"value": 1, "count": INT64_MAX}, {"value": 3, "count": INT64_MAX - 1}],
         "mode": 1,
-        "per": {"share": 1.0, "entries": [{"key": 1, "n": MOST}, {"key": 3, "n": MOST - 1}]},
+        "per": {"share": 1.0, "entries": [{"key": 1, "n": INT64_MAX}, {"key": 3, "n": INT64_MAX - 1}]},
     }
-    found = function.finish(state)[0].as_py()
-    assert (dict(found) if isinstance(found, dict) else found) == wanted[function.name]
+    result = function.finish(state)[0].as_py()
+    assert (dict(result) if isinstance(result, dict) else result) == expected[function.name]
     with pytest.raises(OverflowError, match="a count grew beyond int64"):
         merged(function, [state, function.reduce(pa.array([1]), Groups.single(1))])
 
 
 def test_frequent_counts_each_row_in_five_cells_and_says_when_they_are_full():
     function, values = aggr.Frequent(0.1), pa.StructArray.from_arrays([pa.array([5]), pa.array([0])], ["value", "time"])
-    one = function.reduce(values, Groups.single(1))
-    most = MOST // 5
-    found = function.finish(times(function, one, most))[0].as_py()
-    assert (found["count"], found["values"]) == (most, [{"value": 5, "count": most}])
+    state = function.reduce(values, Groups.single(1))
+    limit = INT64_MAX // 5
+    result = function.finish(times(function, state, limit))[0].as_py()
+    assert (result["count"], result["values"]) == (limit, [{"value": 5, "count": limit}])
     with pytest.raises(OverflowError, match="a count grew beyond int64"):
-        times(function, one, most + 1)
+        times(function, state, limit + 1)
 
 
 def test_sums_up_to_int64_and_beyond():
-    state = state_of(aggr.Sum(), {1: MOST - 1, 0: 1}, pa.int64())
-    assert aggr.Sum().finish(state)[0].as_py() == MOST - 1
-    wide = state_of(aggr.Sum(), {2: 2**62, MOST: 2}, pa.int64())
-    with pytest.raises(OverflowError, match=rf"the sum {2**63 + 2 * MOST} does not fit into int64"):
+    state = state_of(aggr.Sum(), {1: INT64_MAX - 1, 0: 1}, pa.int64())
+    assert aggr.Sum().finish(state)[0].as_py() == INT64_MAX - 1
+    wide = state_of(aggr.Sum(), {2: 2**62, INT64_MAX: 2}, pa.int64())
+    with pytest.raises(OverflowError, match=rf"the sum {2**63 + 2 * INT64_MAX} does not fit into int64"):
         aggr.Sum().finish(wide)
-    assert aggr.Sum(dtype="decimal").finish(wide)[0].as_py() == 2**63 + 2 * MOST
+    assert aggr.Sum(dtype="decimal").finish(wide)[0].as_py() == 2**63 + 2 * INT64_MAX
     money = state_of(aggr.Sum(), {Decimal("0.01"): 2**62, Decimal("-9999.99"): 2**61}, pa.decimal128(6, 2))
     with pytest.raises(OverflowError, match="does not fit into decimal"):
         aggr.Sum().finish(money)
@@ -240,10 +244,10 @@ def test_sums_up_to_int64_and_beyond():
 
 
 def test_the_mean_time_of_as_many_rows_as_int64_counts():
-    counts = {0: 2**61, 1: 2**61 + 1, 1_700_000_000_000_001: MOST - 2**62 - 1}
-    for some in (counts, {0: 2**62, 1: 2**62 - 1}):
-        found = aggr.Avg().finish(state_of(aggr.Avg(), some, pa.timestamp("us")))[0].as_py()
-        assert found == dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=round(moment(some, 1) / MOST))
+    counts = {0: 2**61, 1: 2**61 + 1, 1_700_000_000_000_001: INT64_MAX - 2**62 - 1}
+    for value_counts in (counts, {0: 2**62, 1: 2**62 - 1}):
+        result = aggr.Avg().finish(state_of(aggr.Avg(), value_counts, pa.timestamp("us")))[0].as_py()
+        assert result == dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=round(moment(value_counts, 1) / INT64_MAX))
 
 
 BILLION = 10**9
@@ -251,15 +255,15 @@ EDGES = {0.1: BILLION, 1e16: BILLION, -1e16: BILLION, 1e-300: BILLION, 5e-324: B
 
 
 @pytest.mark.parametrize(
-    "counts", [{0.1: BILLION}, EDGES, {1.7976931348623157e308: MOST - 1}], ids=["0.1", "edges", "huge"]
+    "counts", [{0.1: BILLION}, EDGES, {1.7976931348623157e308: INT64_MAX - 1}], ids=["0.1", "edges", "huge"]
 )
 def test_sums_of_a_billion_additions_are_exact(counts):
     state = state_of(aggr.Sum(), counts, pa.float64())
     try:
-        wanted = float(moment(counts, 1))
+        expected = float(moment(counts, 1))
     except OverflowError:
-        wanted = np.inf
-    assert aggr.Sum().finish(state)[0].as_py() == wanted
+        expected = np.inf
+    assert aggr.Sum().finish(state)[0].as_py() == expected
     assert same_bits(state, state_of(aggr.Sum(), dict(reversed(counts.items())), pa.float64()))
 
 
@@ -279,5 +283,5 @@ def test_a_billion_rows_in_one_sum():
         counts += np.bincount(drawn, minlength=1000)
         states.append(aggr.Sum().reduce(pa.array(values[drawn]), Groups.single(len(drawn))))
     exact = sum(Fraction(float(x)) * int(n) for x, n in zip(values, counts, strict=True))
-    found = merged(aggr.Sum(), states)
-    assert aggr.Sum().finish(found)[0].as_py() == float(exact)
+    result = merged(aggr.Sum(), states)
+    assert aggr.Sum().finish(result)[0].as_py() == float(exact)

@@ -173,24 +173,24 @@ def test_an_unknown_function_gets_a_suggestion():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [(["a=count()", "a=sum(x)"], "given twice"), (["count()"], "NAME=CALL"), (["a b=count()"], "NAME=CALL")],
 )
-def test_bad_named_measures(given, message):
+def test_bad_named_measures(arguments, message):
     with pytest.raises(ValueError, match=message):
-        measures_from(given)
+        measures_from(arguments)
 
 
 def test_names_are_taken_once():
     @dataclass(frozen=True)
-    class Mine(aggr.Count):
+    class Duplicate(aggr.Count):
         name = "count"
 
     with pytest.raises(ValueError, match=r"'count' is taken by aggr\.functions\.count\.Count"):
-        aggr.register(Mine)
-    Mine.name = "not a word"
+        aggr.register(Duplicate)
+    Duplicate.name = "not a word"
     with pytest.raises(ValueError, match="must be a word"):
-        aggr.register(Mine)
+        aggr.register(Duplicate)
 
 
 def test_a_registered_function_is_found_everywhere():
@@ -242,6 +242,6 @@ def test_more_rows_than_are_reduced_at_once(monkeypatch):
     values, groups = pa.array([1.5, None, 1e300, 3.0, -1e300, 7.0, 0.1]), Groups.of([0, 1, 0, 1, 0, 2, 0], 3)
     for function in (aggr.Count(), aggr.Max(), aggr.Stdev(), aggr.Dds()):
         monkeypatch.setattr(aggr.function, "_MOST_ROWS", 1 << 28)
-        whole = function.reduce(values, groups)
+        unsplit = function.reduce(values, groups)
         monkeypatch.setattr(aggr.function, "_MOST_ROWS", 2)
-        assert same_bits(function.reduce(values, groups), whole)
+        assert same_bits(function.reduce(values, groups), unsplit)

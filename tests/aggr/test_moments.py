@@ -106,11 +106,11 @@ NIST = {
 
 @pytest.mark.parametrize("name", NIST)
 def test_nist(name):
-    given, mean, deviation = NIST[name]
-    decimals = pa.array([Decimal(v) for v in given], pa.decimal128(10, 1))
+    numbers, mean, deviation = NIST[name]
+    decimals = pa.array([Decimal(v) for v in numbers], pa.decimal128(10, 1))
     assert ask(aggr.Avg(), decimals) == float(mean)
     assert ask(aggr.Stdev(), decimals) == float(deviation)
-    binary = [float(v) for v in given]  # not quite those decimals, yet exactly these doubles
+    binary = [float(v) for v in numbers]  # not quite those decimals, yet exactly these doubles
     exact = [Fraction(v) for v in binary]
     assert ask(aggr.Avg(), binary) == nearest(sum(exact) / len(exact))
     assert is_root(ask(aggr.Stdev(), binary), variance_of(exact))

@@ -11,7 +11,7 @@ import aggr
 import tiltframe
 from tiltframe.text.measures import measure_from
 
-THERE = {
+HINTS = {
     "median": r"write dds\(x, quantiles=\[0.5\]\)",
     "quantile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
     "percentile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
@@ -21,20 +21,20 @@ THERE = {
 }
 
 
-@pytest.mark.parametrize("name", THERE)
+@pytest.mark.parametrize("name", HINTS)
 def test_names_of_other_tools(name):
     for error, ask in (
         (aggr.UnknownFunction, lambda: aggr.get(name)),
         (AttributeError, lambda: getattr(aggr, name)("x")),
         (aggr.UnknownFunction, lambda: measure_from(f"{name}(ms)")),
     ):
-        with pytest.raises(error, match=THERE[name]):
+        with pytest.raises(error, match=HINTS[name]):
             ask()
 
 
 def test_what_is_written_there_is_read():
-    given = {"dds(x, quantiles=[0.5])": aggr.dds("x", [0.5]), "count_distinct(x)": aggr.count_distinct("x")}
-    assert {text: measure_from(text) for text in given} == given
+    measures = {"dds(x, quantiles=[0.5])": aggr.dds("x", [0.5]), "count_distinct(x)": aggr.count_distinct("x")}
+    assert {text: measure_from(text) for text in measures} == measures
 
 
 def test_the_version():

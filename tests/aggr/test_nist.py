@@ -17,9 +17,9 @@ from benchmarks.by_fractions import of_one, of_two
 from benchmarks.nist import FILIP, SETS, columns
 
 
-def read(function: aggr.Function, *given: list[str]) -> float:
-    arrays = [pa.array([float(value) for value in column]) for column in given]
-    states = function.reduce(arrays if len(arrays) > 1 else arrays[0], Groups.single(len(given[0])))
+def read(function: aggr.Function, *columns: list[str]) -> float:
+    arrays = [pa.array([float(value) for value in column]) for column in columns]
+    states = function.reduce(arrays if len(arrays) > 1 else arrays[0], Groups.single(len(columns[0])))
     return function.finish(states)[0].as_py()
 
 
@@ -27,9 +27,9 @@ def digits(value: float) -> str:
     return f"{value:.14e}"
 
 
-def regression(y: list[Fraction], given: list[list[Fraction]]) -> list[Fraction]:
+def regression(y: list[Fraction], regressors: list[list[Fraction]]) -> list[Fraction]:
     """Solve the normal equations by fractions."""
-    rows = [[Fraction(1)] * len(y), *given]
+    rows = [[Fraction(1)] * len(y), *regressors]
     matrix = [[sum(map(Fraction.__mul__, a, b), Fraction(0)) for b in [*rows, y]] for a in rows]
     for at in range(len(matrix)):
         matrix[at] = [cell / matrix[at][at] for cell in matrix[at]]
@@ -51,8 +51,8 @@ def test_norris_has_its_certified_line(name, certified):
 
 
 def test_the_data_are_those_that_nist_has_certified():
-    y, *given = [[Fraction(value) for value in column] for column in SETS["Longley"]]
-    intercept, first, *_, last = regression(y, given)
+    y, *regressors = [[Fraction(value) for value in column] for column in SETS["Longley"]]
+    intercept, first, *_, last = regression(y, regressors)
     certified = (-3482258.63459582, 15.0618722713733, 1829.15146461355)
     assert [digits(float(b)) for b in (intercept, first, last)] == [*map(digits, certified)]
     y, x = [[Fraction(value) for value in column] for column in columns(FILIP, 2)]
@@ -87,11 +87,11 @@ def test_means_and_deviations_are_certified(middle, low, high, half, mean, stdev
     text = pa.array([middle] + [low, high] * half)
     for kind in (pa.decimal128(12, 1), pa.float64()):
         values = text.cast(kind)
-        given, groups = values.to_pylist(), Groups.single(len(values))
-        found = [f.finish(f.reduce(values, groups))[0].as_py() for f in (aggr.Avg(), aggr.Stdev())]
-        fractions = [Fraction(value) for value in given]
+        numbers, groups = values.to_pylist(), Groups.single(len(values))
+        results = [f.finish(f.reduce(values, groups))[0].as_py() for f in (aggr.Avg(), aggr.Stdev())]
+        fractions = [Fraction(value) for value in numbers]
         exact = sum(fractions) / len(fractions)
         square = sum((x - exact) ** 2 for x in fractions) / (len(fractions) - 1)
-        assert found[0] == float(exact)
-        assert abs(Fraction(found[1]) ** 2 / square - 1) < Fraction(1, 2**51)
-        assert kind == pa.float64() or found == [mean, stdev]
+        assert results[0] == float(exact)
+        assert abs(Fraction(results[1]) ** 2 / square - 1) < Fraction(1, 2**51)
+        assert kind == pa.float64() or results == [mean, stdev]

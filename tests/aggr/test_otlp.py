@@ -14,7 +14,7 @@ import aggr
 from aggr import Groups
 from aggr.arrow.bit_equality import same_bits
 from aggr.interchange.otlp import bucket_values, from_otlp, to_otlp
-from tests.aggr.test_exponential_histogram import buckets_of, by_the_sdk, dense, one
+from tests.aggr.test_exponential_histogram import buckets_of, by_the_sdk, dense, state_of
 
 TRIALS = int(os.environ.get("TRIALS", "20"))
 FUNCTION = aggr.Exponential((0.5,))
@@ -35,23 +35,25 @@ def test_there_and_back_are_the_same_bits():
     rng = np.random.default_rng(1)
     for _ in range(TRIALS):
         function = aggr.Exponential((0.5,), int(rng.integers(-11, 21)), int(rng.choice([2, 20, 160])))
-        columns = [one(function, np.rint(drawn(rng) * 64)[:40] / 64) for _ in range(3)]
+        columns = [state_of(function, np.rint(drawn(rng) * 64)[:40] / 64) for _ in range(3)]
         states = pa.concat_arrays([*columns, pa.nulls(1, columns[0].type)])
         back = from_otlp(to_otlp(states, function), function)
         for name in ("kept_scale", "positive", "negative", "zero", "min", "max"):
             assert same_bits(back.drop_null().field(name), states.drop_null().field(name)), name
-        sums = [[result and result["sum"] for result in function.finish(each).to_pylist()] for each in (back, states)]
+        sums = [
+            [result and result["sum"] for result in function.finish(column).to_pylist()] for column in (back, states)
+        ]
         assert sums[0] == sums[1]  # rounded once
         assert back.is_null().to_pylist() == [False, False, False, True]
 
 
 def test_messages_say_what_the_states_hold():
     function = aggr.Exponential((0.5,), 3, 20)
-    states = one(function, np.array([1.0, 2.0, 2.0, -8.0, 0.0, math.nan]))
+    states = state_of(function, np.array([1.0, 2.0, 2.0, -8.0, 0.0, math.nan]))
     point = Point.FromString(to_otlp(states, function)[0].as_py())
     assert (point.count, point.sum, point.zero_count, point.scale, point.min, point.max) == (5, -3.0, 1, 3, -8.0, 2.0)
     assert (dense(point.positive), dense(point.negative)) == ({-1: 1, 7: 2}, {23: 1})
-    empty = Point.FromString(to_otlp(one(function, np.array([math.inf, 1.0])), function)[0].as_py())
+    empty = Point.FromString(to_otlp(state_of(function, np.array([math.inf, 1.0])), function)[0].as_py())
     assert (empty.count, empty.HasField("max")) == (1, False)
 
 
@@ -61,15 +63,15 @@ def test_what_the_sdk_has_counted_is_read():
         values = np.abs(drawn(rng))
         if not len(values):
             continue
-        theirs = by_the_sdk(values.tolist(), 160, 20)
-        side = Point.Buckets(offset=theirs.positive.offset, bucket_counts=theirs.positive.bucket_counts)
+        data_point = by_the_sdk(values.tolist(), 160, 20)
+        side = Point.Buckets(offset=data_point.positive.offset, bucket_counts=data_point.positive.bucket_counts)
         states = read(
-            count=theirs.count, sum=theirs.sum, scale=theirs.scale, zero_count=theirs.zero_count, positive=side,
-            min=theirs.min, max=theirs.max,
+            count=data_point.count, sum=data_point.sum, scale=data_point.scale, zero_count=data_point.zero_count,
+            positive=side, min=data_point.min, max=data_point.max,
         )  # fmt: skip
-        mine = one(FUNCTION, values)
+        state = state_of(FUNCTION, values)
         for name in ("kept_scale", "positive", "negative", "zero", "min", "max"):
-            assert same_bits(states.field(name), mine.field(name)), name
+            assert same_bits(states.field(name), state.field(name)), name
 
 
 def test_finer_and_wider_messages_are_read_at_a_coarser_scale():
@@ -98,17 +100,17 @@ def test_a_dds_of_the_buckets_is_within_both_accuracies(accuracy):
         values = drawn(rng)
         if not len(values):
             continue
-        states = pa.concat_arrays([pa.nulls(1, one(function, values).type), one(function, values)])
+        states = pa.concat_arrays([pa.nulls(1, state_of(function, values).type), state_of(function, values)])
         table = bucket_values(states, function).combine_chunks()
         assert table["row"].to_pylist() == [1] * table.num_rows
         assert sum(table["weight"].to_pylist()) == len(values)
         dds = aggr.Dds(quantiles, accuracy)
         sketch = dds.reduce(table["value"].chunk(0), Groups.single(table.num_rows), table["weight"].chunk(0))
         alpha = function.finish(states)[1].as_py()["relative_accuracy"]
-        most = (alpha + accuracy + alpha * accuracy) * (1 + 1e-12)
-        for q, found in zip(quantiles, dds.finish(sketch)[0].as_py()["quantiles"].values(), strict=True):
+        tolerance = (alpha + accuracy + alpha * accuracy) * (1 + 1e-12)
+        for q, estimate in zip(quantiles, dds.finish(sketch)[0].as_py()["quantiles"].values(), strict=True):
             true = np.sort(values)[math.floor(q * (len(values) - 1))]
-            assert abs(found - true) <= most * abs(true)
+            assert abs(estimate - true) <= tolerance * abs(true)
 
 
 SIDE = Point.Buckets(offset=0, bucket_counts=[1])
@@ -140,4 +142,4 @@ def test_other_columns_and_states_are_refused():
         from_otlp(pa.array(["x"]), FUNCTION)
     for write in (to_otlp, bucket_values):
         with pytest.raises(ValueError, match="max_buckets"):
-            write(one(aggr.Exponential(max_buckets=5), np.array([1.0])), FUNCTION)
+            write(state_of(aggr.Exponential(max_buckets=5), np.array([1.0])), FUNCTION)

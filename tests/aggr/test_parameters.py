@@ -107,9 +107,9 @@ KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
 }
 
 
-def loudest(kind: pa.DataType, given: Any) -> Loudest:
-    made = dataclass(frozen=True)(type("Loudest", (Loudest,), {"state_parameters": {"given": kind}}))
-    return made(given)
+def loudest(kind: pa.DataType, parameter: Any) -> Loudest:
+    function_class = dataclass(frozen=True)(type("Loudest", (Loudest,), {"state_parameters": {"given": kind}}))
+    return function_class(parameter)
 
 
 @pytest.fixture
@@ -139,8 +139,8 @@ def test_every_type_shapes_a_state(kind, value, other, registered):
             with pytest.raises(ValueError, match="use the same given everywhere"):
                 function.merge(mixed, Groups.single(3))
     registered(type(function))
-    found = function_of(states)
-    assert same_bits(found.merge(states, Groups.single(2)), function.merge(states, Groups.single(2)))
+    restored = function_of(states)
+    assert same_bits(restored.merge(states, Groups.single(2)), function.merge(states, Groups.single(2)))
     # as a measure: described, in JSON too, typed and pickled
     measure = aggr.Measure(function, "x")
     if value == value:

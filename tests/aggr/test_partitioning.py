@@ -28,8 +28,8 @@ SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 
 def measures(where: str | None) -> dict[str, aggr.Measure]:
     """A call of every function, of the rows for which a condition holds."""
-    made = {
-        **{name: getattr(aggr, name)("f", where=where) for name in ONE},
+    all_measures = {
+        **{name: getattr(aggr, name)("f", where=where) for name in ONE_INPUT},
         **{name: getattr(aggr, name)("f", "g", where=where) for name in ("corr", "covar", "slope", "intercept", "r2")},
         **{
             name: getattr(aggr, name)("i32", where=where) for name in ("bit_and", "bit_or", "bit_xor", "count_distinct")
@@ -51,10 +51,10 @@ def measures(where: str | None) -> dict[str, aggr.Measure]:
         "per": aggr.per("s", {"n": aggr.count(), "s": aggr.sum("f")}, where=where),
         "weighted_avg": aggr.weighted_avg("f", "u8", where=where),
     }
-    return made
+    return all_measures
 
 
-ONE = (
+ONE_INPUT = (
     *("any_value", "approx_count_distinct", "avg", "avg_distinct", "collect", "collect_set", "count", "dds", "delta"),
     *("entropy", "exact_quantiles", "exponential", "first", "hll", "increase", "integral", "kurtosis", "last", "m4"),
     *("max", "min", "mode", "points", "range", "rate", "resets", "rms", "skewness", "stdev", "sum", "sum_distinct"),
@@ -69,11 +69,11 @@ def frame(where: str | None = None) -> TiltFrame:
 def rows() -> pa.Table:
     """Every ugly value of every type, in a few hours of three keys."""
     draws = np.random.default_rng(SEED)
-    given = table(SEED)
-    at = pa.array(draws.integers(0, 3 * 3_600_000, given.num_rows))
-    who = pa.array(draws.choice(["a", "b", None], given.num_rows))
-    finite = pa.array(draws.normal(0, 1e3, given.num_rows), mask=draws.random(given.num_rows) < 0.1)
-    return given.append_column("at", at).append_column("who", who).append_column("finite", finite)
+    values = table(SEED)
+    at = pa.array(draws.integers(0, 3 * 3_600_000, values.num_rows))
+    who = pa.array(draws.choice(["a", "b", None], values.num_rows))
+    finite = pa.array(draws.normal(0, 1e3, values.num_rows), mask=draws.random(values.num_rows) < 0.1)
+    return values.append_column("at", at).append_column("who", who).append_column("finite", finite)
 
 
 def bits(states: pa.Table) -> dict[str, str]:
@@ -90,28 +90,28 @@ def test_every_function_is_asked():
 def test_three_parts_are_the_whole():
     """Chosen by a condition of the measures, and by one of the rows; merged in memory, and by a store."""
     print(f"seed {SEED}")
-    given, make, compared = rows(), Conditions(SEED), 0
-    whole = rollup(given, frame())
-    finest = whole.filter(pa.compute.equal(whole["level"], "1h"))
-    answers = finish(whole, frame()).drop_columns(["level"])
+    all_rows, make, compared = rows(), Conditions(SEED), 0
+    all_states = rollup(all_rows, frame())
+    finest = all_states.filter(pa.compute.equal(all_states["level"], "1h"))
+    answers = finish(all_states, frame()).drop_columns(["level"])
     while compared < TRIALS:
         condition = make.condition(depth=2)
         parts = [f"({condition})", f"NOT ({condition})", f"({condition}) IS NULL"]
         try:
-            chosen = [given.filter(pa.array(rows_where(part, given))) for part in parts]
+            chosen = [all_rows.filter(pa.array(rows_where(part, all_rows))) for part in parts]
         except ValueError:
             continue  # it cannot be evaluated: a sum beyond its type, or text that is no number
         compared += 1
-        assert sum(part.num_rows for part in chosen) == given.num_rows, condition
-        by_measures = [rollup(given, frame(part)) for part in parts]
-        by_measures = [part.set_column(0, whole.schema.field(0), part["level"]) for part in by_measures]
+        assert sum(part.num_rows for part in chosen) == all_rows.num_rows, condition
+        by_measures = [rollup(all_rows, frame(part)) for part in parts]
+        by_measures = [part.set_column(0, all_states.schema.field(0), part["level"]) for part in by_measures]
         merged = merge_panes(
             pa.concat_tables([part.filter(pa.compute.equal(part["level"], "1h")) for part in by_measures]), frame()
         )
         assert bits(merged) == bits(finest.select(merged.column_names)), condition
-        store = FrameStore(MemoryBackend(), frame(), row_schema=given.schema)
+        store = FrameStore(MemoryBackend(), frame(), row_schema=all_rows.schema)
         for number, part in enumerate(chosen):
             store.append(rollup(part, frame()), "w", number)
         for level in ("1h", "1d"):
-            wanted = answers.filter(pa.array([row == level for row in whole["level"].to_pylist()]))
-            assert bits(store.query(level)) == bits(wanted), (condition, level)
+            expected = answers.filter(pa.array([row == level for row in all_states["level"].to_pylist()]))
+            assert bits(store.query(level)) == bits(expected), (condition, level)

@@ -34,7 +34,7 @@ ROWS = pa.table(
         "w": RNG.integers(0, 4, N),
     }
 )
-OF = {
+FUNCTIONS = {
     "n": count(),
     "errors": count(where="status >= 500"),
     "top": max("ms"),
@@ -64,9 +64,9 @@ def results(measure: aggr.Measure, rows: pa.Table = ROWS, parts: int = 3) -> lis
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("most", "beyond"), [(100, "error"), (3, "sample"), (1, "sample")])
-def test_laws_of_several_functions(most, beyond):
-    check(aggr.Per(INNER, most, beyond), STRUCT, rounds=5, seed=most)
+@pytest.mark.parametrize(("max_keys", "beyond"), [(100, "error"), (3, "sample"), (1, "sample")])
+def test_laws_of_several_functions(max_keys, beyond):
+    check(aggr.Per(INNER, max_keys, beyond), STRUCT, rounds=5, seed=max_keys)
 
 
 @pytest.mark.slow
@@ -83,43 +83,47 @@ def test_every_key_has_what_duckdb_groups():
     for group, host, n, errors, top, mean, twice, early in by_duckdb(select):
         entry = {"key": host, "early": early, "errors": errors, "mean": mean, "n": n, "top": top, "twice": twice}
         expected[group].append(entry)
-    for group, result in enumerate(results(per("host", of=OF))):
+    for group, result in enumerate(results(per("host", of=FUNCTIONS))):
         assert result["share"] == 1.0
         assert [entry["key"] for entry in result["entries"]] == [entry["key"] for entry in expected[group]]
-        for entry, wanted in zip(result["entries"], expected[group], strict=True):
+        for entry, expected_entry in zip(result["entries"], expected[group], strict=True):
             for name in "mean", "twice":
-                wanted[name] = wanted[name] and pytest.approx(wanted[name], rel=1e-12)
-            assert entry == wanted
+                expected_entry[name] = expected_entry[name] and pytest.approx(expected_entry[name], rel=1e-12)
+            assert entry == expected_entry
 
 
 def test_the_first_keys_by_a_result():
-    of = {"n": count(), "top": max("0 - ms")}
+    functions = {"n": count(), "top": max("0 - ms")}
     for by, direction in ("n", "n DESC"), ("top", "top DESC NULLS LAST"):
-        found = results(per("host", of=of, top=5, by=by))
-        asked = by_duckdb("count(*) AS n, max(-ms) AS top")
-        for group, rows in itertools.groupby(asked, key=lambda row: row[0]):
+        result = results(per("host", of=functions, top=5, by=by))
+        rows_of_duckdb = by_duckdb("count(*) AS n, max(-ms) AS top")
+        for group, rows in itertools.groupby(rows_of_duckdb, key=lambda row: row[0]):
             key = {"n": lambda row: -row[2], "top": lambda row: -np.inf if row[3] is None else -row[3]}[by]
-            wanted = sorted(rows, key=lambda row: (row[3] is None and by == "top", key(row), row[1]))[:5]
-            assert [entry["key"] for entry in found[group]["entries"]] == [row[1] for row in wanted], direction
+            expected = sorted(rows, key=lambda row: (row[3] is None and by == "top", key(row), row[1]))[:5]
+            assert [entry["key"] for entry in result[group]["entries"]] == [row[1] for row in expected], direction
 
 
 def test_weights_go_to_every_function():
     measure = per("host", of={"n": count(), "s": sum("ms"), "d": dds("ms")}, weight="w")
     repeated = ROWS.take(pa.array(np.repeat(np.arange(N), ROWS["w"].to_numpy())))
-    whole, rows = (
+    unsplit, rows = (
         m.reduce(t, Groups.of(t["g"].to_numpy(), 7))
         for m, t in ((measure, ROWS), (per("host", of={"n": count(), "s": sum("ms"), "d": dds("ms")}), repeated))
     )
-    assert same_bits(whole, rows)
+    assert same_bits(unsplit, rows)
     with pytest.raises(ValueError, match="per takes no weight"):
         per("host", of={"m": max("ms")}, weight="w")
 
 
-@pytest.mark.parametrize("most", [1, 7, 50])
-def test_a_sample_has_all_rows_of_its_keys(most):
-    whole = [{entry["key"]: entry for entry in result["entries"]} for result in results(per("host", of=OF))]
-    for result, everything in zip(results(per("host", of=OF, max=most, beyond="sample")), whole, strict=True):
-        assert len(result["entries"]) == most < len(everything)
+@pytest.mark.parametrize("max_keys", [1, 7, 50])
+def test_a_sample_has_all_rows_of_its_keys(max_keys):
+    all_entries = [
+        {entry["key"]: entry for entry in result["entries"]} for result in results(per("host", of=FUNCTIONS))
+    ]
+    for result, everything in zip(
+        results(per("host", of=FUNCTIONS, max=max_keys, beyond="sample")), all_entries, strict=True
+    ):
+        assert len(result["entries"]) == max_keys < len(everything)
         assert 0 < result["share"] < 1
         for entry in result["entries"]:
             assert entry == everything[entry["key"]]
@@ -130,9 +134,9 @@ def test_a_sample_has_all_rows_of_its_keys(most):
 @pytest.mark.long
 def test_sums_over_a_sample_are_unbiased(kind):
     """Of many sets of keys, each of its own, the mean of the estimates lies within 4 standard errors of the truth."""
-    rng, most, keys = np.random.default_rng(77), 16, 200
+    rng, max_keys, keys = np.random.default_rng(77), 16, 200
     sizes = rng.integers(1, 30, keys)
-    measure = per("k", of={"n": count(), "s": sum("x")}, max=most, beyond="sample")
+    measure = per("k", of={"n": count(), "s": sum("x")}, max=max_keys, beyond="sample")
     estimates = []
     for trial in range(300):
         number = np.arange(keys) + trial * keys
@@ -144,13 +148,13 @@ def test_sums_over_a_sample_are_unbiased(kind):
         }[kind]
         rows = pa.table({"k": names, "x": sizes}).take(pa.array(np.repeat(np.arange(keys), sizes)))
         result = measure.function.finish(measure.reduce(rows, Groups.single(len(rows))))[0].as_py()
-        assert len(result["entries"]) == most
+        assert len(result["entries"]) == max_keys
         totals = np.array([[1, entry["n"], entry["s"]] for entry in result["entries"]]).sum(axis=0)
         estimates.append(totals / result["share"])
     truth = np.array([keys, sizes.sum(), (sizes**2).sum()])
     error = np.std(estimates, axis=0) / np.sqrt(len(estimates))
     assert (np.abs(np.mean(estimates, axis=0) - truth) < 4 * error).all()
-    promised = np.sqrt((keys / most - 1) * np.array([keys, (sizes**2).sum(), (sizes.astype(float) ** 4).sum()]))
+    promised = np.sqrt((keys / max_keys - 1) * np.array([keys, (sizes**2).sum(), (sizes.astype(float) ** 4).sum()]))
     assert (np.std(estimates, axis=0) < 1.3 * promised).all()
 
 
@@ -159,7 +163,7 @@ def test_any_split_order_and_tree_gives_the_same_bits(trial):
     rng = np.random.default_rng(trial)
     function = aggr.Per(INNER, int(rng.integers(1, 6)), "sample")
     values, groups = edge_cases(STRUCT, 200, trial), Groups.of(rng.integers(0, 3, 200), 3)
-    whole = function.reduce(values, groups)
+    unsplit = function.reduce(values, groups)
     pieces = [
         function.reduce(values.take(pa.array(part)), Groups.of(groups.ids[part], 3))
         for part in np.array_split(rng.permutation(200), rng.integers(1, 9))
@@ -167,7 +171,7 @@ def test_any_split_order_and_tree_gives_the_same_bits(trial):
     while len(pieces) > 1:
         chosen = [pieces.pop(int(rng.integers(len(pieces)))) for _ in range(rng.integers(2, len(pieces) + 1))]
         pieces.append(function.merge(pa.concat_arrays(chosen), Groups.of([*range(3)] * len(chosen), 3)))
-    assert same_bits(pieces[0], whole)
+    assert same_bits(pieces[0], unsplit)
 
 
 CALL = "per(host, of={'n': count(where=\"status >= 500\"), p: dds(ms, quantiles=[0.5])}, max=50, beyond=sample)"
@@ -187,10 +191,10 @@ def test_a_map_travels_as_text_as_a_description_and_in_its_states():
 
 def test_levels_of_a_frame_use_its_own_time():
     frame = TiltFrame(["1m", "1h"], "ts", {"m": per("host", of={"early": first("status"), "n": count()})})
-    found = [row for row in finish(rollup(ROWS, frame), frame).to_pylist() if row["level"] == "1h"]
-    asked = by_duckdb("arg_min(status, ts), count(*)", "date_trunc('hour', ts), host")
-    wanted = [{"key": host, "early": early, "n": n} for _, host, early, n in asked]
-    assert [entry for row in found for entry in row["m"]["entries"]] == wanted
+    result = [row for row in finish(rollup(ROWS, frame), frame).to_pylist() if row["level"] == "1h"]
+    rows_of_duckdb = by_duckdb("arg_min(status, ts), count(*)", "date_trunc('hour', ts), host")
+    expected = [{"key": host, "early": early, "n": n} for _, host, early, n in rows_of_duckdb]
+    assert [entry for row in result for entry in row["m"]["entries"]] == expected
 
 
 def test_states_of_other_functions_are_refused():
@@ -209,7 +213,7 @@ def spoilt(states: pa.StructArray, change) -> pa.StructArray:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda map: map["entries"].reverse(), "out of their order"),
         (lambda map: map["entries"].pop(), "is a sample of other keys"),
@@ -219,11 +223,11 @@ def spoilt(states: pa.StructArray, change) -> pa.StructArray:
         (lambda map: map["entries"][0]["n"].update(function="collect"), "has under 'n': these are states of collect"),
     ],
 )
-def test_damaged_maps_are_refused_by_merge_and_finish(change, said):
+def test_damaged_maps_are_refused_by_merge_and_finish(change, message):
     function = aggr.Per(max=2, beyond="sample")
     states = spoilt(function.reduce(pa.array(["a", "b", "c"]), Groups.single(3)), change)
     for use in (lambda: function.merge(states, Groups.single(1)), lambda: function.finish(states)):
-        with pytest.raises(DamagedState, match=said):
+        with pytest.raises(DamagedState, match=message):
             use()
 
 
@@ -240,12 +244,14 @@ def test_counts_of_values_are_duckdbs(kind):
     assert values.null_count < 200
     rows = pa.table({"g": np.arange(400) % 5, "x": values})  # noqa: F841
     groups = Groups.of(np.arange(400) % 5, 6)
-    asked = duckdb.sql("SELECT g, x, count(*) FROM rows WHERE x IS NOT NULL GROUP BY g, x ORDER BY g, 3 DESC, x")
+    rows_of_duckdb = duckdb.sql(
+        "SELECT g, x, count(*) FROM rows WHERE x IS NOT NULL GROUP BY g, x ORDER BY g, 3 DESC, x"
+    )
     counted = [[] for _ in range(6)]
     asked_in_order = duckdb.sql(
         "SELECT g, x, count(*) FROM rows WHERE x IS NOT NULL GROUP BY g, x ORDER BY g, x"
     ).fetchall()
-    for group, value, n in asked.fetchall():
+    for group, value, n in rows_of_duckdb.fetchall():
         counted[group].append({"value": value, "count": n})
     function = aggr.ValueCounts()
     states = function.reduce(values, groups)
@@ -259,8 +265,8 @@ def test_counts_of_values_are_duckdbs(kind):
     for group, value, n in asked_in_order:
         sorted_values[group] += [value] * n
     exact = [{"0.25": v[(len(v) - 1) // 4], "0": v[0], "1": v[-1]} for v in sorted_values]
-    found = aggr.ExactQuantiles(quantiles=[0.25, 0, 1]).finish(states).to_pylist()
-    assert repr(found) == repr([*exact, {"0.25": None, "0": None, "1": None}])
+    result = aggr.ExactQuantiles(quantiles=[0.25, 0, 1]).finish(states).to_pylist()
+    assert repr(result) == repr([*exact, {"0.25": None, "0": None, "1": None}])
 
 
 def test_measures_of_one_column_share_its_counts():

@@ -51,10 +51,20 @@ def test_the_command_line_knows_it(installed, tmp_path):
     assert "geomean" in listed
     assert "prefix" in listed
     store = str(tmp_path / "store")
-    made = [*cli, "rollup", str(tmp_path / "rows.csv"), "--time", "ts", "--measure", "g=geomean(x)", "--levels", "1m"]
-    subprocess.run([*made, "--store", store], check=True, env=installed, capture_output=True)
-    asked = [*cli, "query", store, "--per", "1m", "--format", "json"]
-    out = subprocess.run(asked, check=True, env=installed, capture_output=True, text=True).stdout
+    rollup_command = [
+        *cli,
+        "rollup",
+        str(tmp_path / "rows.csv"),
+        "--time",
+        "ts",
+        "--measure",
+        "g=geomean(x)",
+        "--levels",
+        "1m",
+    ]
+    subprocess.run([*rollup_command, "--store", store], check=True, env=installed, capture_output=True)
+    query_command = [*cli, "query", store, "--per", "1m", "--format", "json"]
+    out = subprocess.run(query_command, check=True, env=installed, capture_output=True, text=True).stdout
     assert '"g":4.0' in out.replace(" ", "").replace("3.9999999999999996", "4.0")
 
 
@@ -137,22 +147,22 @@ def test_a_store_of_a_function_that_is_not_installed_says_so(tmp_path, capfd):
     from tiltframe.cli import main
 
     @dataclass(frozen=True)
-    class Least(aggr.Min):
+    class Smallest(aggr.Min):
         name = "least_of_mine"
 
-    aggr.register(Least)
+    aggr.register(Smallest)
     frame = TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")})
     FrameStore(str(tmp_path / "s"), frame).append(rollup(pa.table({"ts": [0], "x": [1]}), frame), "w", 1)
     aggr.unregister("least_of_mine")
-    said = "a function that is not installed here: the measure 'low': there is no function 'least_of_mine'; install"
-    with pytest.raises(StoreError, match=said) as error:
+    message = "a function that is not installed here: the measure 'low': there is no function 'least_of_mine'; install"
+    with pytest.raises(StoreError, match=message) as error:
         FrameStore(str(tmp_path / "s"))
     assert "damaged" not in str(error.value)
     for command in ("query", "inspect", "check"):
         with pytest.raises(SystemExit):
             main([command, str(tmp_path / "s"), *(["--per", "1m"] if command == "query" else [])])
-        assert said in capfd.readouterr().err
-    aggr.register(Least)
+        assert message in capfd.readouterr().err
+    aggr.register(Smallest)
     try:
         assert FrameStore(str(tmp_path / "s")).query("1m")["low"].to_pylist() == [1]
     finally:
@@ -169,17 +179,17 @@ def test_a_store_whose_function_refuses_its_parameters_now_is_not_called_damaged
     from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
     @dataclass(frozen=True)
-    class Least(aggr.Min):
+    class Smallest(aggr.Min):
         name = "least_of_mine"
         floor: int = 0
 
     @dataclass(frozen=True)
-    class Strict(Least):
+    class Strict(Smallest):
         def __post_init__(self):
             if self.floor > 5:
                 raise ValueError(f"floor must be at most 5; got {self.floor}")
 
-    aggr.register(Least)
+    aggr.register(Smallest)
     frame = TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x", floor=7)})
     FrameStore(str(tmp_path / "s"), frame).append(rollup(pa.table({"ts": [0], "x": [1]}), frame), "w", 1)
     aggr.unregister("least_of_mine")

@@ -33,8 +33,8 @@ def mean(function: aggr.Function, values: list, kind: pa.DataType | None = None)
 def geometric(values: list[float]) -> Fraction:
     logarithms = [EXACTLY.ln(Decimal(value)) for value in values]
     total = Decimal(0)
-    for one in logarithms:
-        total = EXACTLY.add(total, one)
+    for logarithm in logarithms:
+        total = EXACTLY.add(total, logarithm)
     return Fraction(EXACTLY.exp(EXACTLY.divide(total, Decimal(len(values)))))
 
 
@@ -60,9 +60,9 @@ def test_means_are_within_their_bound():
     for _ in range(TRIALS):
         values = drawn(draws)
         for function, exactly in ((GEOMETRIC, geometric), (HARMONIC, harmonic)):
-            wanted, result = exactly(values), mean(function, values)
-            least = Fraction(5e-324)  # a result below the normal doubles is within one of the least
-            assert abs(Fraction(result) - wanted) <= max(wanted * BOUND, least), (SEED, function, values)
+            expected, result = exactly(values), mean(function, values)
+            smallest_double = Fraction(5e-324)  # a result below the normal doubles is within one of the least
+            assert abs(Fraction(result) - expected) <= max(expected * BOUND, smallest_double), (SEED, function, values)
 
 
 def test_logarithms_are_rounded_to_their_last_place():

@@ -16,7 +16,7 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.interchange.prometheus import from_prometheus, to_prometheus
 from aggr.interchange.prometheus_messages import prometheus_message
 from tests.aggr.prometheus_native import ANSWERS, COUNT, QUANTILES
-from tests.aggr.test_exponential_histogram import buckets_of, key_by_integers, one
+from tests.aggr.test_exponential_histogram import buckets_of, key_by_integers, state_of
 from tests.aggr.test_otlp import drawn
 
 TRIALS = int(os.environ.get("TRIALS", "20"))
@@ -31,15 +31,15 @@ def read(function: aggr.Exponential = FUNCTION, **fields) -> pa.StructArray:
 
 def upper_bounds(message, sign: str) -> dict[int, int]:
     """Read buckets as the format says it, one by one: the number i of each, which ends at 2^(i / 2^schema)."""
-    at, count, found, deltas = 0, 0, {}, iter(getattr(message, f"{sign}_delta"))
+    at, count, buckets, deltas = 0, 0, {}, iter(getattr(message, f"{sign}_delta"))
     for span in getattr(message, f"{sign}_span"):
         at += span.offset
         for _ in range(span.length):
             count += next(deltas)
-            found[at] = count
+            buckets[at] = count
             at += 1
     assert next(deltas, None) is None
-    return found
+    return buckets
 
 
 def test_there_and_back_are_the_same_bits():
@@ -48,22 +48,22 @@ def test_there_and_back_are_the_same_bits():
         function = aggr.Exponential((0.5,), int(rng.integers(-4, 9)), int(rng.choice([160, 1000])))
         values = [np.rint(drawn(rng) * 64)[:40] / 64 for _ in range(3)]
         values[1] = np.append(values[1], rng.choice([math.inf, -math.inf, math.nan], 3))
-        columns = [one(function, each) for each in values]
+        columns = [state_of(function, row) for row in values]
         states = pa.concat_arrays([*columns, pa.nulls(1, columns[0].type)])
         back = from_prometheus(to_prometheus(states, function), function)
-        kept, mine = back.drop_null(), states.drop_null()
+        read_back, written_states = back.drop_null(), states.drop_null()
         same = ("kept_scale", "positive", "negative", "zero", "nan", "positive_infinity", "negative_infinity")
         for name in same:
-            assert same_bits(kept.field(name), mine.field(name)), name
-        results = [function.finish(each).to_pylist() for each in (back, states)]
-        for i, (theirs, ours) in enumerate(zip(*results, strict=True)):
-            assert (theirs is None) == (ours is None)
+            assert same_bits(read_back.field(name), written_states.field(name)), name
+        results = [function.finish(column).to_pylist() for column in (back, states)]
+        for i, (reference, ours) in enumerate(zip(*results, strict=True)):
+            assert (reference is None) == (ours is None)
             if ours is None:
                 continue
             if i != 1:
-                assert theirs["sum"] == ours["sum"]  # rounded once
+                assert reference["sum"] == ours["sum"]  # rounded once
             for name in ("min", "max"):
-                assert theirs[name] == pytest.approx(ours[name], rel=2 * ours["relative_accuracy"])
+                assert reference[name] == pytest.approx(ours[name], rel=2 * ours["relative_accuracy"])
         assert back.is_null().to_pylist() == [False, False, False, True]
 
 
@@ -73,7 +73,7 @@ def test_messages_say_which_bucket_ends_where():
         schema, values = int(rng.integers(-4, 9)), np.append(np.abs(drawn(rng)), [1.0, 2.0, 4.0])
         values = np.concatenate([values[values > 0], np.exp2(rng.integers(-9, 9, 5).astype(float))])
         function = aggr.Exponential((0.5,), schema, 1_000_000)
-        message = Histogram.FromString(to_prometheus(one(function, -values), function)[0].as_py())
+        message = Histogram.FromString(to_prometheus(state_of(function, -values), function)[0].as_py())
         expected = {}
         for value in values.tolist():
             i = key_by_integers(value, schema) + 1  # 2^(i - 1) < value^(2^schema) <= 2^i
@@ -86,18 +86,18 @@ def test_messages_say_which_bucket_ends_where():
 def test_finer_scales_are_written_at_the_finest_schema():
     values = np.array([1.0, 1.0001, 1.0002, 1.002])
     fine, coarse = aggr.Exponential((0.5,)), aggr.Exponential((0.5,), 8)
-    assert fine.finish(one(fine, values))[0].as_py()["scale"] > 8
-    assert to_prometheus(one(fine, values), fine).equals(to_prometheus(one(coarse, values), coarse))
+    assert fine.finish(state_of(fine, values))[0].as_py()["scale"] > 8
+    assert to_prometheus(state_of(fine, values), fine).equals(to_prometheus(state_of(coarse, values), coarse))
 
 
 def test_special_values_are_counted_as_the_client_of_go_counts_them():
-    states = one(FUNCTION, np.array([math.inf, math.inf, -math.inf, math.nan, 1.7976931348623157e308, 0.0]))
+    states = state_of(FUNCTION, np.array([math.inf, math.inf, -math.inf, math.nan, 1.7976931348623157e308, 0.0]))
     message = Histogram.FromString(to_prometheus(states, FUNCTION)[0].as_py())
     assert upper_bounds(message, "positive") == {1024 << 8: 1, (1024 << 8) + 1: 2}
     assert upper_bounds(message, "negative") == {(1024 << 8) + 1: 1}
     assert (message.sample_count, message.zero_count, math.isnan(message.sample_sum)) == (6, 1, True)
     coarse = aggr.Exponential((0.5,), -3)
-    message = Histogram.FromString(to_prometheus(one(coarse, np.array([math.inf])), coarse)[0].as_py())
+    message = Histogram.FromString(to_prometheus(state_of(coarse, np.array([math.inf])), coarse)[0].as_py())
     assert (upper_bounds(message, "positive"), message.sample_sum) == ({129: 1}, math.inf)
     empty = Histogram.FromString(to_prometheus(FUNCTION.zero(1, pa.float64()), FUNCTION)[0].as_py())
     assert list(empty.positive_span) == [Span(offset=0, length=0)]  # or Prometheus takes it for a classic one
@@ -118,32 +118,32 @@ def test_prometheus_says_the_same(i):
     result, answers = function.finish(states)[0].as_py(), {k: float(v) for k, v in case["answers"].items()}
     assert (result["count"], result["sum"]) == (COUNT, answers["sum"]) == (answers["count"], answers["sum"])
     for q, ours in result["quantiles"].items():
-        theirs = answers[str(float(q))]
-        assert abs(ours - theirs) <= result["relative_accuracy"] * abs(theirs) * (1 + 1e-12), q  # the same bucket
+        answer = answers[str(float(q))]
+        assert abs(ours - answer) <= result["relative_accuracy"] * abs(answer) * (1 + 1e-12), q  # the same bucket
     top = max(buckets_of(states, "positive"))
     assert answers["1.0"] == pytest.approx(2.0 ** ((top + 1) / 2.0**schema), rel=1e-15)
 
 
-def some(**fields):
+def native_histogram(**fields):
     return Histogram(**({"sample_count": 1, "positive_span": [SPAN], "positive_delta": [1]} | fields))
 
 
 BAD = {
     "is no io.prometheus.client.Histogram": b"\xff\xff",
-    "counts 3 values, and its sparse buckets 1": some(sample_count=3),
-    "counts 0 values, and its sparse buckets 1": some(sample_count=0, sample_sum=math.nan),
+    "counts 3 values, and its sparse buckets 1": native_histogram(sample_count=3),
+    "counts 0 values, and its sparse buckets 1": native_histogram(sample_count=0, sample_sum=math.nan),
     "counts 5 values, and its sparse buckets 0": Histogram(sample_count=5),  # a classic one
-    "has schema -53; exponential ones are from -4 to 8": some(schema=-53),
-    "has schema 9": some(schema=9),
-    "counts 0.5 values somewhere": some(sample_count_float=0.5),
-    "counts nan values somewhere": some(zero_count_float=math.nan),
-    "counts 1.5 values somewhere": some(positive_count=[1.5]),
-    "counts -1 values somewhere": some(positive_delta=[-1]),
-    "counts 9223372036854775808 values somewhere": some(sample_count=2**63, zero_count=2**63 - 1),
-    "has spans that overlap": some(positive_span=[SPAN, Span(offset=-1, length=0)]),
-    "not as long as its 1 counts": some(positive_span=[Span(offset=0, length=2**32 - 1)]),
-    "has a bucket 1026, beyond all doubles": some(positive_span=[Span(offset=1026, length=1)]),
-    "has a bucket -1075, beyond all doubles": some(positive_span=[Span(offset=-1075, length=1)]),
+    "has schema -53; exponential ones are from -4 to 8": native_histogram(schema=-53),
+    "has schema 9": native_histogram(schema=9),
+    "counts 0.5 values somewhere": native_histogram(sample_count_float=0.5),
+    "counts nan values somewhere": native_histogram(zero_count_float=math.nan),
+    "counts 1.5 values somewhere": native_histogram(positive_count=[1.5]),
+    "counts -1 values somewhere": native_histogram(positive_delta=[-1]),
+    "counts 9223372036854775808 values somewhere": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
+    "has spans that overlap": native_histogram(positive_span=[SPAN, Span(offset=-1, length=0)]),
+    "not as long as its 1 counts": native_histogram(positive_span=[Span(offset=0, length=2**32 - 1)]),
+    "has a bucket 1026, beyond all doubles": native_histogram(positive_span=[Span(offset=1026, length=1)]),
+    "has a bucket -1075, beyond all doubles": native_histogram(positive_span=[Span(offset=-1075, length=1)]),
     "does not fit its buckets": Histogram(sample_sum=1.0),
 }
 
@@ -163,7 +163,7 @@ def test_bad_messages_are_refused_by_row(sentence):
 def test_damaged_messages_give_a_state_or_a_sentence():
     rng, function = np.random.default_rng(3), aggr.Exponential((0.5,), 8)
     for _ in range(20 * TRIALS):
-        message = bytearray(to_prometheus(one(function, drawn(rng)[:9]), function)[0].as_py())
+        message = bytearray(to_prometheus(state_of(function, drawn(rng)[:9]), function)[0].as_py())
         for at in rng.integers(0, len(message), 2):
             message[at] = rng.integers(0, 256)
         try:
@@ -178,9 +178,9 @@ def test_other_columns_and_states_are_refused():
     with pytest.raises(TypeError, match="Prometheus messages are a column of binary; got string"):
         from_prometheus(pa.array(["x"]), FUNCTION)
     with pytest.raises(ValueError, match="max_buckets"):
-        to_prometheus(one(aggr.Exponential((0.5,), 8, 5), np.array([1.0])), FUNCTION)
+        to_prometheus(state_of(aggr.Exponential((0.5,), 8, 5), np.array([1.0])), FUNCTION)
     few = aggr.Exponential((0.5,), max_buckets=2)
-    wide = one(few, np.array([1e-300, 1e300]))
+    wide = state_of(few, np.array([1e-300, 1e300]))
     states = pa.concat_arrays([pa.nulls(1, wide.type), wide])
     with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms have schemas from -4"):
         to_prometheus(states, few)

@@ -28,26 +28,30 @@ def test_quantiles_are_within_the_error_of_their_buckets(accuracy):
     rng, quantiles = np.random.default_rng(1), (0.0, 0.01, 0.3, 0.5, 0.9, 0.99, 1.0)
     for _ in range(TRIALS):
         registry, bounds = CollectorRegistry(), np.unique(rng.lognormal(0, 2, int(rng.integers(1, 12))))
-        theirs = Histogram("latency", "Seconds.", ["host"], registry=registry, buckets=bounds.tolist())
+        histogram = Histogram("latency", "Seconds.", ["host"], registry=registry, buckets=bounds.tolist())
         values = {host: np.sort(rng.lognormal(0, 2, int(rng.integers(1, 300)))) for host in ('a"\\\n', "b")}
-        for host, some in values.items():
-            for value in some:
-                theirs.labels(host).observe(value)
+        for host, observations in values.items():
+            for value in observations:
+                histogram.labels(host).observe(value)
         rows = classic_buckets(generate_latest(registry).decode(), "latency")
-        for host, some in values.items():
-            mine = rows.filter(pa.array([dict(labels)["host"] == host for labels in rows["labels"].to_pylist()]))
-            low, high, value, error, weight = (mine[name].to_numpy() for name in mine.column_names[1:])
+        for host, observations in values.items():
+            rows_of_host = rows.filter(
+                pa.array([dict(labels)["host"] == host for labels in rows["labels"].to_pylist()])
+            )
+            low, high, value, error, weight = (rows_of_host[name].to_numpy() for name in rows_of_host.column_names[1:])
             edges = np.append(0.0, np.append(bounds, math.inf))
-            counted = np.histogram(-some, -edges[::-1])[0][::-1]  # of buckets that hold their upper ends
+            counted = np.histogram(-observations, -edges[::-1])[0][::-1]  # of buckets that hold their upper ends
             assert dict(zip(high, weight, strict=True)) == {
                 edge: count for edge, count in zip(edges[1:].tolist(), counted.tolist(), strict=True) if count
             }
-            results = aggr.Dds(quantiles, accuracy).finish(reduced(aggr.Dds(quantiles, accuracy), mine))[0].as_py()
-            for q, found in zip(quantiles, results["quantiles"].values(), strict=True):
-                true = some[math.floor(q * (len(some) - 1))]
+            results = (
+                aggr.Dds(quantiles, accuracy).finish(reduced(aggr.Dds(quantiles, accuracy), rows_of_host))[0].as_py()
+            )
+            for q, estimate in zip(quantiles, results["quantiles"].values(), strict=True):
+                true = observations[math.floor(q * (len(observations) - 1))]
                 at = np.flatnonzero((low < true) & (true <= high))[0]
                 assert abs(value[at] - true) <= error[at]
-                assert abs(found - true) <= error[at] + accuracy * abs(value[at]) * (1 + 1e-9)
+                assert abs(estimate - true) <= error[at] + accuracy * abs(value[at]) * (1 + 1e-9)
 
 
 def text(*lines: str) -> str:

@@ -38,11 +38,11 @@ def test_exact_quantiles_are_those_of_numpy(method):
     for _ in range(TRIALS):
         values = [float(draws.randint(-50, 50)) for _ in range(draws.randint(1, 60))]
         quantiles = sorted({*QUANTILES, draws.random(), round(draws.random(), 2)})
-        found = read(aggr.ExactQuantiles(quantiles, method=method), pa.array(values))
+        result = read(aggr.ExactQuantiles(quantiles, method=method), pa.array(values))
         expected = np.quantile(values, quantiles, method=method)
-        assert np.allclose(found, expected, rtol=1e-12, atol=1e-12), (values, quantiles)
+        assert np.allclose(result, expected, rtol=1e-12, atol=1e-12), (values, quantiles)
         if not interpolates(method):
-            assert found == expected.tolist()
+            assert result == expected.tolist()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -50,22 +50,22 @@ def test_sketches_are_within_their_error_of_the_same_neighbours(method):
     draws = random.Random(method)
     for _ in range(TRIALS // 4):
         n = draws.randint(1, 80)
-        whole = sorted(draws.randint(0, 10 ** draws.randint(1, 7)) for _ in range(n))
-        weights = pa.array([draws.randint(1, 3) for _ in whole])
+        integers = sorted(draws.randint(0, 10 ** draws.randint(1, 7)) for _ in range(n))
+        weights = pa.array([draws.randint(1, 3) for _ in integers])
         for weighted in (None, weights):
-            repeated = np.repeat(whole, weighted.to_numpy() if weighted is not None else 1)
+            repeated = np.repeat(integers, weighted.to_numpy() if weighted is not None else 1)
             exact = []
             for q in QUANTILES:
                 (low,), (high,), (share,) = ranks_of(q, np.array([len(repeated)]), method)
                 exact.append((repeated[low], repeated[high], share))
-            values = pa.array(whole)
+            values = pa.array(integers)
             _assert_within(read(aggr.Dds(QUANTILES, method=method), values, weighted), exact, 0.01)
             _assert_within(read(aggr.Exponential(QUANTILES, method=method), values, weighted), exact, 0.2)
             _assert_within(read(aggr.Hdr(QUANTILES, method=method), values, weighted), exact, 0.001)
 
 
-def _assert_within(found: list[float], exact: list[tuple[int, int, float]], error: float) -> None:
-    for value, (low, high, share) in zip(found, exact, strict=True):
+def _assert_within(estimates: list[float], exact: list[tuple[int, int, float]], error: float) -> None:
+    for value, (low, high, share) in zip(estimates, exact, strict=True):
         true = low * (1 - share) + high * share
         assert abs(value - true) <= error * (low * (1 - share) + high * share) + 1e-9
 
@@ -106,7 +106,7 @@ def test_infinities_are_interpolated_without_inventing_nan():
 
 
 @pytest.mark.parametrize(
-    ("unit", "values", "asked", "share"),
+    ("unit", "values", "quantile", "share"),
     [
         (None, [1, 2, 3], 1.6, 1 / 3),
         (None, [1, 2, 3], 0.6, 0.0),
@@ -118,6 +118,6 @@ def test_infinities_are_interpolated_without_inventing_nan():
         (0.25, [0.25, 0.5], 0.49, 1 / 2),
     ],
 )
-def test_the_rank_of_a_number_between_two_units(unit, values, asked, share):
+def test_the_rank_of_a_number_between_two_units(unit, values, quantile, share):
     states = aggr.Hdr(unit=unit).reduce(pa.array(values), Groups.single(len(values)))
-    assert rank(states, asked).to_pylist() == [share]
+    assert rank(states, quantile).to_pylist() == [share]

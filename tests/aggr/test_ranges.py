@@ -79,9 +79,9 @@ def test_random_ranges(steps, spare):
         rows = values
         if function.name == "last":
             rows = pa.StructArray.from_arrays([values, pa.array(np.arange(n))], names=["value", "time"])
-        found = by_runs(function, rows, first, last)
+        result = by_runs(function, rows, first, last)
         if len(first):
-            assert same_bits(found, naive(function, rows, first, last))
+            assert same_bits(result, naive(function, rows, first, last))
 
 
 def test_a_scan_merges_each_state_with_those_before_it():

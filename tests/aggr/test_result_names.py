@@ -38,9 +38,9 @@ def rows() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def store() -> FrameStore:
-    found = FrameStore(MemoryBackend(f"names {random.random()}"), FRAME)
-    found.append(rollup(rows(), FRAME), "w", 1)
-    return found
+    new_store = FrameStore(MemoryBackend(f"names {random.random()}"), FRAME)
+    new_store.append(rollup(rows(), FRAME), "w", 1)
+    return new_store
 
 
 @pytest.mark.parametrize(("names", "plain"), [(QUANTILE, "p_p99"), (MEAN, "p_mean")])
@@ -48,11 +48,11 @@ def test_a_query_takes_every_way_to_name_a_result(store, names, plain):
     every = store.query("1m")
     values = flattened(every)[plain].to_pylist()
     limit = sorted(values)[len(values) // 2]
-    wanted = every.filter(pa.array([value > limit for value in values]))
-    assert 0 < wanted.num_rows < every.num_rows
+    expected = every.filter(pa.array([value > limit for value in values]))
+    assert 0 < expected.num_rows < every.num_rows
     by = sorted(range(len(values)), key=lambda row: -values[row])
     for name in names:
-        assert store.query("1m", having=f"{name} > {limit!r}").equals(wanted), name
+        assert store.query("1m", having=f"{name} > {limit!r}").equals(expected), name
         ordered = flattened(store.query("1m", order_by=f"{name} desc"))[plain].to_pylist()
         assert ordered == [values[row] for row in by], name
 
@@ -71,10 +71,10 @@ def test_an_order_by_what_is_no_result_is_refused_before_anything_is_read(order)
             raise AssertionError("read")
 
     backend = Unread(f"names {random.random()}")
-    found = FrameStore(backend, FRAME)
-    found.append(rollup(rows(), FRAME), "w", 1)
+    new_store = FrameStore(backend, FRAME)
+    new_store.append(rollup(rows(), FRAME), "w", 1)
     with pytest.raises(ValueError, match="cannot order by"):
-        found.query("1m", order_by=order)
+        new_store.query("1m", order_by=order)
 
 
 @pytest.mark.parametrize("name", [*QUANTILE, *MEAN])

@@ -27,11 +27,11 @@ def test_shares_are_those_of_sets():
     for _ in range(TRIALS):
         n = draws.randrange(1, 6)
         rows = [[draws.choices("abcdefgh", k=draws.choice([0, 1, 9])) for _ in range(n)] for _ in range(2)]
-        wanted = [
+        expected = [
             len(set(these) & set(later)) / len(set(these)) if these else None
             for these, later in zip(*rows, strict=True)
         ]
-        assert aggr.retention(*(maps(each) for each in rows)).to_pylist() == wanted
+        assert aggr.retention(*(maps(row) for row in rows)).to_pylist() == expected
 
 
 def test_of_null_states_nothing_is_known():
@@ -45,9 +45,11 @@ def test_of_null_states_nothing_is_known():
 def test_samples_estimate_it(share):
     sample = aggr.Per(max=1000, beyond="sample")
     week, later = range(30_000), range(int(30_000 * (1 - share)), 90_000)
-    (found,) = aggr.retention(*(maps([[*keys]], sample, pa.int64()) for keys in (week, later))).to_pylist()
-    known = 1000 * 30_000 / (90_000 - later[0])  # of the week's keys, below the theta of the later and fuller sample
-    assert 0 < abs(found - share) < 4 * (share * (1 - share) / known) ** 0.5
+    (shares,) = aggr.retention(*(maps([[*keys]], sample, pa.int64()) for keys in (week, later))).to_pylist()
+    unbiased_share = (
+        1000 * 30_000 / (90_000 - later[0])
+    )  # of the week's keys, below the theta of the later and fuller sample
+    assert 0 < abs(shares - share) < 4 * (share * (1 - share) / unbiased_share) ** 0.5
 
 
 def test_what_has_no_keys_is_refused():

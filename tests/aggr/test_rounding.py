@@ -29,12 +29,12 @@ def values_of(kind: str, count: int) -> np.ndarray:
 def test_they_are_those_of_fractions(kind, rows):
     groups = 3000
     values = values_of(kind, groups * rows)
-    each = Groups(np.repeat(np.arange(groups), rows), groups)
-    sums = aggr.Sum().finish(aggr.Sum().reduce(pa.array(values), each)).to_pylist()
-    means = aggr.Avg().finish(aggr.Avg().reduce(pa.array(values), each)).to_pylist()
+    equal_groups = Groups(np.repeat(np.arange(groups), rows), groups)
+    sums = aggr.Sum().finish(aggr.Sum().reduce(pa.array(values), equal_groups)).to_pylist()
+    means = aggr.Avg().finish(aggr.Avg().reduce(pa.array(values), equal_groups)).to_pylist()
     exact = [sum(map(Fraction, group)) for group in values.reshape(groups, rows).tolist()]
-    for total, mean, of in zip(sums, means, exact, strict=True):
-        assert (total, mean) == (_rounded(of), _rounded(of / rows))
+    for total, mean, values_of_group in zip(sums, means, exact, strict=True):
+        assert (total, mean) == (_rounded(values_of_group), _rounded(values_of_group / rows))
 
 
 def _rounded(exact: Fraction) -> float:
@@ -49,9 +49,9 @@ def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
     monkeypatch.setattr(rounding, "fraction", lambda *_: pytest.fail("decided one by one"))
     values = values_of("alike", 2000 * rows)
     assert any(float(a) + float(b) != Fraction(a) + Fraction(b) for a, b in zip(values[::2], values[1::2], strict=True))
-    each = Groups(np.repeat(np.arange(2000), rows), 2000)
+    equal_groups = Groups(np.repeat(np.arange(2000), rows), 2000)
     for function in (aggr.Sum(), aggr.Avg()):
-        function.finish(function.reduce(pa.array(values), each))
+        function.finish(function.reduce(pa.array(values), equal_groups))
 
 
 @pytest.mark.parametrize("exponent", [-201, -200, 0, 7, 60])

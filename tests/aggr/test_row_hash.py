@@ -34,19 +34,19 @@ def hashes(*columns) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_different_values_have_different_hashes_in_either_lane(kind):
-    found = hashes(DIFFERENT[kind])
-    assert len({first for first, _ in found}) == len({second for _, second in found}) == len(found)
+    result = hashes(DIFFERENT[kind])
+    assert len({first for first, _ in result}) == len({second for _, second in result}) == len(result)
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_the_same_values_have_the_same_hashes_however_they_lie(kind):
     values = DIFFERENT[kind]
-    found = hashes(values)
-    assert hashes(values.slice(1, 2)) == found[1:3]
-    assert hashes(pa.chunked_array([values.slice(0, 2), values.slice(2)])) == found
+    result = hashes(values)
+    assert hashes(values.slice(1, 2)) == result[1:3]
+    assert hashes(pa.chunked_array([values.slice(0, 2), values.slice(2)])) == result
     order = np.random.default_rng(0).permutation(len(values))
-    assert hashes(values.take(pa.array(order))) == [found[i] for i in order]
-    assert hashes(pa.concat_arrays([values, values])[len(values) :]) == found
+    assert hashes(values.take(pa.array(order))) == [result[i] for i in order]
+    assert hashes(pa.concat_arrays([values, values])[len(values) :]) == result
     assert hashes(values.slice(0, 0)) == []
 
 

@@ -43,9 +43,9 @@ def test_the_value_of_the_extreme_row(name):
     function = aggr.get(name)()
     states = function.reduce([table["v"].combine_chunks(), table["b"].combine_chunks()], groups)
     best = min if name == "arg_min" else max
-    for group, found in enumerate(function.finish(states).to_pylist()):
+    for group, result in enumerate(function.finish(states).to_pylist()):
         rows = [r for r in table.to_pylist() if r["g"] == group and r["v"] is not None and r["b"] is not None]
-        assert found == best((r["b"], r["v"]) for r in rows)[1]
+        assert result == best((r["b"], r["v"]) for r in rows)[1]
 
 
 @pytest.mark.parametrize("name", ["arg_min", "arg_max"])
@@ -58,8 +58,8 @@ def test_duckdb_agrees_where_there_are_no_ties(name):
     states = function.reduce(
         [rows["v"].combine_chunks(), rows["b"].combine_chunks()], Groups.of(rows["g"].to_numpy(), 5)
     )
-    theirs = duckdb.sql(f"SELECT {name}(v, b) FROM rows GROUP BY g ORDER BY g").fetchall()
-    assert function.finish(states).to_pylist() == [row[0] for row in theirs]
+    expected_rows = duckdb.sql(f"SELECT {name}(v, b) FROM rows GROUP BY g ORDER BY g").fetchall()
+    assert function.finish(states).to_pylist() == [row[0] for row in expected_rows]
 
 
 def exact_weighted(rows):
@@ -175,7 +175,7 @@ def test_wrong_inputs_are_refused(call, message):
 def test_states_say_whose_they_are():
     def named(word):
         @dataclass(frozen=True)
-        class Mine(aggr.PerGroup):
+        class NamedFunction(aggr.PerGroup):
             name, keeps, returns, guarantee = word, "a sum", "int64", "exact"
             state_kind = result_kind = pa.int64()
 
@@ -191,7 +191,7 @@ def test_states_say_whose_they_are():
             def result(self, state):
                 return state
 
-        return Mine
+        return NamedFunction
 
     adding, other = named("adding"), named("also")
     for function in (other, adding):

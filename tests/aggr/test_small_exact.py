@@ -21,15 +21,15 @@ IDS = Groups.of(np.arange(200) * 7 % 60 // 3, 20)
 def by_duckdb(call: str, values: pa.Array) -> list:
     rows = pa.table({"g": IDS.ids, "x": values})  # noqa: F841 DuckDB finds it by its name
     with duckdb.connect() as db:
-        return [found for _, found in db.sql(f"SELECT g, {call} FROM rows GROUP BY g ORDER BY g").fetchall()]
+        return [value for _, value in db.sql(f"SELECT g, {call} FROM rows GROUP BY g ORDER BY g").fetchall()]
 
 
 def by_hand(values: pa.Array) -> list[list]:
-    found = [[] for _ in range(IDS.n)]
+    values_by_group = [[] for _ in range(IDS.n)]
     for group, value in zip(IDS.ids.tolist(), values.to_pylist(), strict=True):
         if value is not None:
-            found[group].append(value)
-    return found
+            values_by_group[group].append(value)
+    return values_by_group
 
 
 def results(name: str, values: pa.Array) -> list:
@@ -53,8 +53,8 @@ def test_bits(name, kind):
 
 def test_any_value_is_the_earliest():
     values, times = pa.array(["b", None, "a", "c"]), pa.array([2, 0, 1, 1])
-    function, one = aggr.AnyValue(), Groups.single(4)
-    assert function.finish(function.reduce([values, times], one)).to_pylist() == ["a"]
+    function, single = aggr.AnyValue(), Groups.single(4)
+    assert function.finish(function.reduce([values, times], single)).to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint64(), pa.float64(), pa.decimal128(20, 3)], ids=str)
@@ -62,13 +62,13 @@ def test_range(kind):
     values = edge_cases(kind, 200, 1, special=False)
     if kind in (pa.int64(), pa.uint64()):
         values = pa.array([None if v is None else v // 2 for v in values.to_pylist()], kind)
-    for found, given in zip(results("range", values), by_hand(values), strict=True):
-        if not given:
-            assert found is None
+    for result, values_of_group in zip(results("range", values), by_hand(values), strict=True):
+        if not values_of_group:
+            assert result is None
         elif pa.types.is_floating(kind):
-            assert repr(found) == repr(rounded(Fraction(max(given)) - Fraction(min(given))))
+            assert repr(result) == repr(rounded(Fraction(max(values_of_group)) - Fraction(min(values_of_group))))
         else:
-            assert found == max(given) - min(given)
+            assert result == max(values_of_group) - min(values_of_group)
 
 
 def rounded(number: Fraction) -> float:
@@ -98,17 +98,17 @@ def test_ranges_that_contradict_themselves_are_damaged():
 @pytest.mark.parametrize("seed", range(4))
 def test_squares_are_correctly_rounded(kind, seed):
     values = edge_cases(kind, 200, seed, special=False)
-    for total, root, given in zip(
+    for total, root, values_of_group in zip(
         results("sum_of_squares", values), results("rms", values), by_hand(values), strict=True
     ):
-        if not given:
+        if not values_of_group:
             assert total is root is None
             continue
-        exact = sum(Fraction(v) ** 2 for v in given)
+        exact = sum(Fraction(v) ** 2 for v in values_of_group)
         assert total == rounded(exact)
         near = [math.nextafter(root, way) for way in (-math.inf, math.inf)]  # the root lies between the middles to both
         low, high = ((Fraction(root) + Fraction(side)) / 2 for side in near)
-        assert low**2 * (low > 0) <= exact / len(given) <= high**2
+        assert low**2 * (low > 0) <= exact / len(values_of_group) <= high**2
 
 
 @pytest.mark.parametrize("name", ["sum_of_squares", "rms"])

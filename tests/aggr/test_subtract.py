@@ -22,7 +22,7 @@ FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS] + [agg
 NAN, INF = math.nan, math.inf
 
 
-def one(function: aggr.Function, values: list) -> pa.StructArray:
+def state_of(function: aggr.Function, values: list) -> pa.StructArray:
     return function.reduce(pa.array(values, pa.float64()), Groups.single(len(values)))
 
 
@@ -47,11 +47,11 @@ def test_what_is_left_has_the_bits_of_its_rows(name):
             order = np.lexsort([values.to_numpy(), ids])
             first = np.append(True, np.diff(ids[order]) != 0)
             stays[order[first | np.append(first[1:], True)]] = True
-        whole, left, gone = (
-            function.reduce(values.filter(pa.array(some)), Groups(ids[some], n))
-            for some in (np.ones(rows, bool), stays, ~stays)
+        complete, left, removed = (
+            function.reduce(values.filter(pa.array(chosen)), Groups(ids[chosen], n))
+            for chosen in (np.ones(rows, bool), stays, ~stays)
         )
-        assert same_bits(function.subtract(whole, gone), left)
+        assert same_bits(function.subtract(complete, removed), left)
 
 
 @pytest.mark.parametrize("function", FIXED, ids=repr)
@@ -65,7 +65,7 @@ def test_what_does_not_tell_what_is_left_is_refused_by_name(function):
 
 
 @pytest.mark.parametrize(
-    ("function", "states", "gone", "reason"),
+    ("function", "states", "removed", "reason"),
     [
         (aggr.Count(), [1.0], [1.0, 2.0], "not in it"),
         (aggr.Histogram((0, 1)), [0.5, 7.0, 8.0], [0.5, 0.25], "not in it"),
@@ -83,18 +83,18 @@ def test_what_does_not_tell_what_is_left_is_refused_by_name(function):
     ],
     ids=str,
 )
-def test_rows_that_are_not_there_or_leave_doubt_are_refused(function, states, gone, reason):
-    beside = one(function, [1.0, 2.0, 3.0, 4.0])
-    whole, part = (pa.concat_arrays([beside, one(function, values)]) for values in (states, gone))
-    gone = pa.concat_arrays([function.zero(1, pa.float64()), part[1:]])
+def test_rows_that_are_not_there_or_leave_doubt_are_refused(function, states, removed, reason):
+    beside = state_of(function, [1.0, 2.0, 3.0, 4.0])
+    complete, part = (pa.concat_arrays([beside, state_of(function, values)]) for values in (states, removed))
+    removed = pa.concat_arrays([function.zero(1, pa.float64()), part[1:]])
     with pytest.raises(CannotSubtract, match=reason) as refused:
-        function.subtract(whole, gone)
+        function.subtract(complete, removed)
     assert refused.value.row == 1
 
 
 @pytest.mark.parametrize("function", [aggr.Sum(), aggr.Dds()], ids=repr)
 def test_all_of_a_state_can_be_taken_out_whatever_it_holds(function):
-    state, zero = one(function, [NAN, INF, 1.0, 1.0, -2.0]), function.zero(1, pa.float64())
+    state, zero = state_of(function, [NAN, INF, 1.0, 1.0, -2.0]), function.zero(1, pa.float64())
     nothing = pa.nulls(1, state.type)
     assert same_bits(function.subtract(state, state), zero)
     assert same_bits(function.subtract(nothing, nothing), zero)
@@ -124,14 +124,20 @@ def test_tables_are_subtracted_key_by_key():
         host, day, ms = (list(column) for column in zip(*keys, strict=True))
         edges = pa.table({"host": pa.array(host, pa.string()), "day": day, "ms": ms, "user": [-1] * len(ms)})
         whose, key = rng.integers(0, 9), rng.integers(0, 3)
-        mine = np.array([user == whose for user in rows["user"].to_pylist()], bool) | (rows["day"].to_numpy() == key)
+        is_removed = np.array([user == whose for user in rows["user"].to_pylist()], bool) | (
+            rows["day"].to_numpy() == key
+        )
         # all of one day goes, its least and greatest values too; of others what one user did
-        stay = pa.concat_tables([edges.filter(pa.array(edges["day"].to_numpy() != key)), rows.filter(pa.array(~mine))])
-        gone = pa.concat_tables([edges.filter(pa.array(edges["day"].to_numpy() == key)), rows.filter(pa.array(mine))])
-        everything = pa.concat_tables([table_of(stay), table_of(gone), table_of(edges.slice(0, 0))])
-        rest = aggr.subtract(everything, table_of(gone))
-        assert rest.equals(table_of(stay))
-        assert same_bits(rest["ms"], table_of(stay)["ms"])
+        stay = pa.concat_tables(
+            [edges.filter(pa.array(edges["day"].to_numpy() != key)), rows.filter(pa.array(~is_removed))]
+        )
+        removed = pa.concat_tables(
+            [edges.filter(pa.array(edges["day"].to_numpy() == key)), rows.filter(pa.array(is_removed))]
+        )
+        everything = pa.concat_tables([table_of(stay), table_of(removed), table_of(edges.slice(0, 0))])
+        remaining = aggr.subtract(everything, table_of(removed))
+        assert remaining.equals(table_of(stay))
+        assert same_bits(remaining["ms"], table_of(stay)["ms"])
 
 
 def test_tables_name_the_measure_and_the_key():

@@ -16,11 +16,14 @@ TEXTS += ["0001-01-01", "2024-02-29", "2023-02-29", "2024-04-31", "2024-12-31", 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "DECIMAL(18, 3)", "DECIMAL(4, 1)", "BIGINT", "TINYINT", "DATE"])
 def test_try_cast_gives_what_duckdb_gives(kind):
-    whole = kind in ("BIGINT", "TINYINT")  # of a text with a point or an exponent no whole number is made, as in Spark
-    texts = [text for text in TEXTS if not (whole and text and ("." in text or "e" in text))]
+    is_integer = kind in (
+        "BIGINT",
+        "TINYINT",
+    )  # of a text with a point or an exponent no whole number is made, as in Spark
+    texts = [text for text in TEXTS if not (is_integer and text and ("." in text or "e" in text))]
     rows = pa.table({"s": [text for text in texts if kind != "DATE" or text != "inf"]})  # DuckDB has infinite dates
-    wanted = duckdb.sql(f"SELECT TRY_CAST(s AS {kind}) x FROM rows").fetchall()
-    assert repr(evaluate(f"TRY_CAST(s AS {kind})", rows).to_pylist()) == repr([x for (x,) in wanted])
+    expected = duckdb.sql(f"SELECT TRY_CAST(s AS {kind}) x FROM rows").fetchall()
+    assert repr(evaluate(f"TRY_CAST(s AS {kind})", rows).to_pylist()) == repr([x for (x,) in expected])
 
 
 def test_cast_refuses_what_try_cast_gives_null_for():
@@ -42,8 +45,8 @@ def test_cast_refuses_what_try_cast_gives_null_for():
 )
 def test_only_the_branch_that_is_taken_is_computed(text):
     rows = pa.table({"s": ["5", "-", None, "x", "12"], "i": [0, 10, 11, 12, None]})
-    wanted = duckdb.sql(f"SELECT {text} x FROM rows").fetchall()
-    assert evaluate(text, rows).to_pylist() == [x for (x,) in wanted]
+    expected = duckdb.sql(f"SELECT {text} x FROM rows").fetchall()
+    assert evaluate(text, rows).to_pylist() == [x for (x,) in expected]
 
 
 def test_what_is_taken_may_fail():
@@ -55,6 +58,6 @@ def test_regexp_replace_replaces_all_and_names_groups_as_spark_does():
     rows = pa.table({"s": ["10 ms", None, "a$\\1"]})
     assert evaluate("regexp_replace(s, '([0-9])([0-9])', '$2$1')", rows).to_pylist() == ["01 ms", None, "a$\\1"]
     assert evaluate(r"regexp_replace(s, '[a-z]', '\\$')", rows).to_pylist() == ["10 $$", None, "$$\\1"]
-    for put, said in (("$3", "names a group"), ("$", "write \\$1"), (r"\\1", "write \\$1")):
-        with pytest.raises(ValueError, match=said):
+    for put, excerpt in (("$3", "names a group"), ("$", "write \\$1"), (r"\\1", "write \\$1")):
+        with pytest.raises(ValueError, match=excerpt):
             evaluate(f"regexp_replace(s, '(a)', '{put}')", rows)

@@ -30,7 +30,7 @@ def test_rows_are_duckdbs_in_its_order(name, direction, kind):
     query = f"""SELECT g, list(x ORDER BY y {direction}, x {direction}) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)
         FROM rows GROUP BY g ORDER BY g"""
     with duckdb.connect() as db:
-        expected = [(found or [])[:4] for _, found in db.sql(query).fetchall()]
+        expected = [(rows_of_group or [])[:4] for _, rows_of_group in db.sql(query).fetchall()]
     function = aggr.get(name)(4)
     assert function.finish(function.reduce([values, by], IDS)).to_pylist() == expected
 

@@ -19,7 +19,7 @@ N = 3000
 DAY = dt.date(1970, 1, 1)
 
 
-def whole(bits, signed=True):
+def random_integers(bits, signed=True):
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     return lambda rng: rng.choice([low, high, 0, 1, rng.randrange(low, high)])
 
@@ -35,8 +35,8 @@ def text(rng):
 
 
 TYPES = {
-    **{f"int{b}": (getattr(pa, f"int{b}")(), whole(b)) for b in (8, 16, 32, 64)},
-    **{f"uint{b}": (getattr(pa, f"uint{b}")(), whole(b, False)) for b in (8, 16, 32, 64)},
+    **{f"int{b}": (getattr(pa, f"int{b}")(), random_integers(b)) for b in (8, 16, 32, 64)},
+    **{f"uint{b}": (getattr(pa, f"uint{b}")(), random_integers(b, False)) for b in (8, 16, 32, 64)},
     "bool": (pa.bool_(), lambda rng: rng.random() < 0.5),
     "float32": (pa.float32(), lambda rng: rng.choice([0.0, 1.5, -2.25, 3e38, rng.randrange(100) / 4])),
     "float64": (pa.float64(), lambda rng: rng.choice([0.1, 1e300, -5e-324, rng.random()])),
@@ -73,34 +73,34 @@ def by_duckdb(source):
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         hour = "CAST(floor(epoch_ns(ts) / 3600000000000.0) AS BIGINT)"
-        found = db.sql(f"SELECT {hour}, k, count(*), count(x), min(x), max(x) FROM {source} GROUP BY ALL")
-        return comparable(found.to_arrow_table())
+        rows = db.sql(f"SELECT {hour}, k, count(*), count(x), min(x), max(x) FROM {source} GROUP BY ALL")
+        return comparable(rows.to_arrow_table())
 
 
-def by_us(capfd, file, *told):
+def by_us(capfd, file, *type_options):
     arguments = ["--time", "ts", "--key", "k", "--levels", "1m,1h", "--store", "st"]
     for measure in ("n=count()", "c=count(x)", "low=min(x)", "high=max(x)"):
         arguments += ["--measure", measure]
     try:
-        main(["rollup", str(file), *arguments, *told])
+        main(["rollup", str(file), *arguments, *type_options])
     except SystemExit as end:
         raise AssertionError(capfd.readouterr().err) from end
-    found = FrameStore("st").query("1h")
-    hours = pa.array([at // 3_600_000_000 for at in found["window_start"].cast(pa.int64()).to_pylist()])
-    return comparable(pa.table([hours, *(found[name] for name in ("k", "n", "c", "low", "high"))], list("hkncab")))
+    result = FrameStore("st").query("1h")
+    hours = pa.array([at // 3_600_000_000 for at in result["window_start"].cast(pa.int64()).to_pylist()])
+    return comparable(pa.table([hours, *(result[name] for name in ("k", "n", "c", "low", "high"))], list("hkncab")))
 
 
-def comparable(found):
+def comparable(table):
     """Rows that can be compared: times as numbers of nanoseconds."""
     columns = []
-    for column in found.columns:
+    for column in table.columns:
         kind = column.type
         if pa.types.is_dictionary(kind):
             column = column.cast(kind.value_type)
         if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
             unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
-            whole = column.cast(pa.int32()) if pa.types.is_time32(kind) else column
-            column = pa.array([None if v is None else v * unit for v in whole.cast(pa.int64()).to_pylist()])
+            integers = column.cast(pa.int32()) if pa.types.is_time32(kind) else column
+            column = pa.array([None if v is None else v * unit for v in integers.cast(pa.int64()).to_pylist()])
         columns.append(column.to_pylist())
     return sorted(zip(*columns, strict=True), key=repr)
 
@@ -113,7 +113,7 @@ def test_parquet_of_every_type(name, tmp_path, monkeypatch, capfd):
     assert by_us(capfd, Path("a.parquet")) == by_duckdb("'a.parquet'")
 
 
-TOLD = {
+TYPE_NAMES = {
     "int64": "int64",
     "uint64": "uint64",
     "bool": "bool",
@@ -128,7 +128,7 @@ TOLD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", TYPE_NAMES)
 def test_csv_of_every_type_that_can_be_told(name, tmp_path, monkeypatch, capfd):
     """DuckDB writes the file, and groups the rows that it wrote."""
     monkeypatch.chdir(tmp_path)
@@ -137,8 +137,8 @@ def test_csv_of_every_type_that_can_be_told(name, tmp_path, monkeypatch, capfd):
         db.register("given", table)
         db.execute("COPY given TO 'a.csv' (HEADER)")
     pq.write_table(table, "a.parquet")
-    told = [part for column in "kx" for part in ("--type", f"{column}={TOLD[name]}")]
-    assert by_us(capfd, Path("a.csv"), *told) == by_duckdb("'a.parquet'")
+    type_options = [part for column in "kx" for part in ("--type", f"{column}={TYPE_NAMES[name]}")]
+    assert by_us(capfd, Path("a.csv"), *type_options) == by_duckdb("'a.parquet'")
 
 
 @pytest.mark.parametrize("name", ["int64", "uint64", "bool", "float64", "text"])
@@ -149,5 +149,5 @@ def test_json_of_every_type_that_can_be_told(name, tmp_path, monkeypatch, capfd)
         db.register("given", table)
         db.execute("COPY given TO 'a.json'")
     pq.write_table(table, "a.parquet")
-    told = [part for column in "kx" for part in ("--type", f"{column}={TOLD[name]}")]
-    assert by_us(capfd, Path("a.json"), *told) == by_duckdb("'a.parquet'")
+    type_options = [part for column in "kx" for part in ("--type", f"{column}={TYPE_NAMES[name]}")]
+    assert by_us(capfd, Path("a.json"), *type_options) == by_duckdb("'a.parquet'")

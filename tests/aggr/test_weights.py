@@ -41,7 +41,9 @@ def values_of(function, kind, size, seed):
     return pa.array([math.nan if i % 7 == 3 else x for i, x in enumerate(drawn)], kind)
 
 
-@pytest.mark.parametrize(("function", "kind"), FUNCTIONS, ids=lambda given: str(getattr(given, "name", given)))
+@pytest.mark.parametrize(
+    ("function", "kind"), FUNCTIONS, ids=lambda parameter: str(getattr(parameter, "name", parameter))
+)
 def test_weighting_is_repeating(function, kind):
     """Of any numeric type, nulls and zeros among them, in any split, and next to states without weights."""
     for seed in range(6):
@@ -49,13 +51,13 @@ def test_weighting_is_repeating(function, kind):
         n = [0, 1, 2, 40, 60, 80][seed]
         values, ids = values_of(function, kind, n, seed), rng.integers(0, 4, n)
         weights = rng.choice([0, 1, 1, 2, 3, 17], n)
-        given = [None if w == 0 and i % 2 else int(w) for i, w in enumerate(weights)]
+        row_weights = [None if w == 0 and i % 2 else int(w) for i, w in enumerate(weights)]
         dtype = [pa.int64(), pa.int8(), pa.uint32(), pa.float64(), pa.decimal128(9, 2), pa.float32()][seed]
-        column = pa.array([Decimal(w) if w is not None else None for w in given], pa.decimal128(9, 0)).cast(dtype)
-        wanted = function.reduce(
+        column = pa.array([Decimal(w) if w is not None else None for w in row_weights], pa.decimal128(9, 0)).cast(dtype)
+        expected = function.reduce(
             values.take(pa.array(np.repeat(np.arange(n), weights))), Groups.of(np.repeat(ids, weights), 5)
         )
-        assert same_bits(function.reduce(values, Groups.of(ids, 5), column), wanted)
+        assert same_bits(function.reduce(values, Groups.of(ids, 5), column), expected)
         half = n // 2
         parts = [
             function.reduce(values[:half], Groups.of(ids[:half], 5), column[:half]),
@@ -65,7 +67,7 @@ def test_weighting_is_repeating(function, kind):
             ),
         ]
         merged = function.merge(pa.concat_arrays(parts), Groups.of(np.tile(np.arange(5), 2), 5))
-        assert same_bits(merged, wanted)
+        assert same_bits(merged, expected)
 
 
 def test_weights_of_one_take_no_other_way():
@@ -108,8 +110,8 @@ def test_large_weights_cost_nothing(function):
 def test_more_than_int64_counts_is_refused(function):
     for values in ([1.0, 1.0, 2.0], [1.0, 0.0, 9.0]):
         weights = pa.array([2**62, 2**62 - 2, 2])
-        one = function.reduce(pa.array(values)[:2], Groups.single(2), weights[:2])
-        assert function.finish(one)[0] is not None
+        first_state = function.reduce(pa.array(values)[:2], Groups.single(2), weights[:2])
+        assert function.finish(first_state)[0] is not None
         with pytest.raises(OverflowError, match="beyond int64"):
             function.reduce(pa.array(values), Groups.single(3), weights)
 
@@ -180,26 +182,26 @@ def repeated(rows):
 def test_frames_and_running_results():
     rows = table()
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, keys=["host"])
-    given = finish(rollup(rows, frame), frame)
+    weighted = finish(rollup(rows, frame), frame)
     plain = {name: measure for name, measure in MEASURES.items() if measure.weight}
     without = {n: aggr.Measure(m.function, m.column, m.where) for n, m in plain.items()}
     same = TiltFrame(["1m", "1h"], "ts", without, keys=["host"])
-    wanted = finish(rollup(repeated(rows), same), same)
-    present = given.filter(pa.compute.greater(given["n"], 0))
-    assert present.select(wanted.column_names).equals(wanted)
+    expected = finish(rollup(repeated(rows), same), same)
+    present = weighted.filter(pa.compute.greater(weighted["n"], 0))
+    assert present.select(expected.column_names).equals(expected)
     assert [c.serves for c in frame.states] == [
         ("n",), ("some",), ("total", "mean"), ("p",), ("h",), ("rows",), ("plain",),
     ]  # fmt: skip
     assert pickle.loads(pickle.dumps(frame)) == frame
     window = sliding(3)
-    found = running(rows, {"total": MEASURES["total"], "h": MEASURES["h"]}, window, time="ts", keys=["host"])
+    result = running(rows, {"total": MEASURES["total"], "h": MEASURES["h"]}, window, time="ts", keys=["host"])
     ordered = rows.sort_by([("host", "ascending"), ("ts", "ascending")]).to_pylist()
-    assert len(found) == len(ordered)
+    assert len(result) == len(ordered)
     by_place = {}
     for row in ordered:
         by_place.setdefault(row["host"], []).append(row["x"] * row["w"])
     sums = sorted(sum(v[max(i - 2, 0) : i + 1]) for v in by_place.values() for i in range(len(v)))
-    assert sorted(t or 0 for t in found["total"].to_pylist()) == sums
+    assert sorted(t or 0 for t in result["total"].to_pylist()) == sums
 
 
 def test_calls_and_descriptions():
@@ -237,9 +239,9 @@ def test_on_spark(spark):
     rows = table(300, 7)
     df = spark.createDataFrame(rows.to_pandas()).repartition(3)
     frame = TiltFrame(["1h"], "ts", MEASURES, keys=["host"])
-    wanted = finish(rollup(rows, frame), frame)
-    found = su.finish(su.rollup(df, frame), frame).orderBy("window_start", "host").toArrow()
-    assert found.select(list(MEASURES)).to_pylist() == wanted.select(list(MEASURES)).to_pylist()
+    expected = finish(rollup(rows, frame), frame)
+    result = su.finish(su.rollup(df, frame), frame).orderBy("window_start", "host").toArrow()
+    assert result.select(list(MEASURES)).to_pylist() == expected.select(list(MEASURES)).to_pylist()
 
     frame = TiltFrame(["all"], "ts", MEASURES, keys=["host"])
     by_host = finish(rollup(rows, frame), frame).to_pylist()
@@ -258,12 +260,12 @@ def test_on_spark(spark):
 
     su.register(spark)
     df.createOrReplaceTempView("weighted_rows")
-    told = spark.sql("""
+    row_of_spark = spark.sql("""
         SELECT host, aggr_count(1, weight => w) n, aggr_avg(x, weight => w) mean,
                aggr_dds(x, array(0.5D), weight => w).quantiles['0.5'] p
         FROM weighted_rows GROUP BY host ORDER BY host
     """)
-    assert [row.asDict() for row in told.collect()] == [
+    assert [row.asDict() for row in row_of_spark.collect()] == [
         {"host": r["host"], "n": r["n"], "mean": r["mean"], "p": r["p"]["quantiles"]["0.5"]} for r in by_host
     ]
     merged = spark.sql("""
@@ -282,9 +284,13 @@ def test_on_the_command_line(tmp_path):
     words = ["rollup", str(tmp_path / "rows.csv"), "--time", "ts", "--levels", "1d", "--key", "host", "--store", store]
     calls = {"n": "count(weight=w)", "total": "sum(x, weight=w)", "h": "hdr(x, [0.5], weight=w)"}
     main([*words, *(word for name, call in calls.items() for word in ("--measure", f"{name}={call}"))])
-    found = FrameStore(store).query(per="1d").to_pylist()
-    assert len(found) == 2
+    result = FrameStore(store).query(per="1d").to_pylist()
+    assert len(result) == 2
     rows = repeated(table(200)).to_pylist()
-    for row in found:
-        mine = [r["x"] for r in rows if r["host"] == row["host"]]
-        assert (row["n"], row["total"], row["h"]["count"]) == (len(mine), sum(mine), len(mine))
+    for row in result:
+        values_of_host = [r["x"] for r in rows if r["host"] == row["host"]]
+        assert (row["n"], row["total"], row["h"]["count"]) == (
+            len(values_of_host),
+            sum(values_of_host),
+            len(values_of_host),
+        )
