@@ -11,7 +11,7 @@ from tests.serve.servers import make_store, serving
 
 
 @pytest.fixture(scope="session")
-def asked(tmp_path_factory, postgres_server):
+def server_and_stores(tmp_path_factory, postgres_server):
     """A server of the folder ``web`` and of ``orders`` in PostgreSQL, and the stores."""
     folder = tmp_path_factory.mktemp("serve")
     stores = {"web": make_store(folder / "web"), "orders": make_store(postgres_server, "orders")}

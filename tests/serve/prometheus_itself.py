@@ -84,24 +84,26 @@ QUERIES = [  # at moments that windows end at
 def openmetrics(data, step=10) -> str:
     """Write the events of each host and code as a counter that is sampled at the end of each window."""
     times, hosts, codes = (np.array(data[name].to_pylist(), object) for name in ("ts", "host", "code"))
-    ends = np.arange(BEGIN, BEGIN + HOURS * 3600 + 1, step)
+    window_ends = np.arange(BEGIN, BEGIN + HOURS * 3600 + 1, step)
     lines = ["# TYPE requests counter"]
     for host, code in sorted({(h or "", c) for h, c in zip(hosts, codes, strict=True)}):
         chosen = np.array([(h or "") == host and c == code for h, c in zip(hosts, codes, strict=True)])
-        counts = np.searchsorted(np.sort(times[chosen].astype(np.int64)), ends * 1000)
+        counts = np.searchsorted(np.sort(times[chosen].astype(np.int64)), window_ends * 1000)
         labels = f'store="web",code="{code}"' + (f',host="{host}"' if host else "")
-        lines += [f"requests_total{{{labels}}} {n} {at}" for n, at in zip(counts, ends, strict=True)]
+        lines += [f"requests_total{{{labels}}} {n} {at}" for n, at in zip(counts, window_ends, strict=True)]
     return "\n".join([*lines, "# EOF", ""])
 
 
 def answers_of(url: str, queries: Iterable[str] = QUERIES) -> dict[str, list]:
     """Ask queries at once: of each, what the series are and their values."""
-    found = {}
+    results_by_query = {}
     for query in queries:
         with urlopen(f"{url}/api/v1/query?" + urlencode({"query": query, "time": _AT})) as answer:
             data = json.load(answer)["data"]
-        found[query] = sorted(data["result"], key=json.dumps) if data["resultType"] == "vector" else data["result"]
-    return found
+        results_by_query[query] = (
+            sorted(data["result"], key=json.dumps) if data["resultType"] == "vector" else data["result"]
+        )
+    return results_by_query
 
 
 @contextmanager
@@ -136,13 +138,13 @@ def main() -> None:
 
 def _read_remotely(answers: dict[str, list]) -> None:
     """Have a Prometheus without samples read those of the server, compare, and write down what it asked."""
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     def listening(app):
         async def recorded(scope, receive, send):
             async def receive_and_keep():
                 message = await receive()
-                asked.append(message.get("body", b""))
+                bodies.append(message.get("body", b""))
                 return message
 
             await app(scope, receive_and_keep, send)
@@ -156,16 +158,16 @@ def _read_remotely(answers: dict[str, list]) -> None:
         prometheus(Path(folder), 19491, _remote(server.url)) as url,
     ):
         for query in QUERIES:
-            asked.clear()
-            (found,) = answers_of(url, [query]).values()
-            requests[query] = [base64.b64encode(body).decode() for body in asked if body]
-            if _figures(found) != _figures(answers[query]):
-                sys.exit(f"{query} by remote read: {found} and {answers[query]}")
-        asked.clear()
+            bodies.clear()
+            (results,) = answers_of(url, [query]).values()
+            requests[query] = [base64.b64encode(body).decode() for body in bodies if body]
+            if _figures(results) != _figures(answers[query]):
+                sys.exit(f"{query} by remote read: {results} and {answers[query]}")
+        bodies.clear()
         with urlopen(f"{url}/api/v1/series?match[]=requests_total") as answer:  # of all of time
             if not json.load(answer)["data"]:
                 sys.exit("there are no series by remote read")
-        requests["series"] = [base64.b64encode(body).decode() for body in asked if body]
+        requests["series"] = [base64.b64encode(body).decode() for body in bodies if body]
     REQUESTS.write_text(json.dumps(requests, ensure_ascii=False, indent=1) + "\n")
     print(f"by remote read it answers the same; what it asked is in {REQUESTS.name}")
 
@@ -175,7 +177,7 @@ def _remote(url: str) -> str:
 
 
 def _figures(result: list) -> list:
-    return sorted(re.sub(r"[0-9.]{13,}", _rounded, json.dumps(each, sort_keys=True)) for each in result)
+    return sorted(re.sub(r"[0-9.]{13,}", _rounded, json.dumps(sample, sort_keys=True)) for sample in result)
 
 
 def _alert() -> None:
@@ -200,7 +202,7 @@ def _alert() -> None:
                 if alerts:
                     break
                 time.sleep(0.2)
-    if [(each["state"], each["labels"]) for each in alerts] != [("firing", {"alertname": "Errors", "host": "b"})]:
+    if [(alert["state"], alert["labels"]) for alert in alerts] != [("firing", {"alertname": "Errors", "host": "b"})]:
         sys.exit(f"Prometheus alerts otherwise: {alerts}")
     print("it alerts on what it reads remotely")
 
@@ -218,11 +220,11 @@ def _wait(url: str) -> None:
 def _compare(*urls: str) -> None:
     """Compare what promtool prints of servers, but for its warnings."""
     start, end = f"--start={_AT - 1800}", f"--end={_AT}"
-    asked = "sum by (code) (increase(requests_total[10m]))"
+    increase_query = "sum by (code) (increase(requests_total[10m]))"
     for words in (
         *(["query", "instant", "URL", query, f"--time={_AT}"] for query in QUERIES),
-        ["query", "range", "URL", asked, start, end, "--step=10m"],
-        ["query", "range", "URL", f"{asked} > 100 or {asked}", start, end, "--step=10m"],
+        ["query", "range", "URL", increase_query, start, end, "--step=10m"],
+        ["query", "range", "URL", f"{increase_query} > 100 or {increase_query}", start, end, "--step=10m"],
         ["query", "series", "URL", '--match=requests_total{host=~"a|w.*"}'],
         ["query", "labels", "URL", "host"],
         ["query", "labels", "URL", "code"],

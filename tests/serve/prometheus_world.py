@@ -79,13 +79,13 @@ class Answer(NamedTuple):
 
     def by_labels(self):
         """Map the labels of each series to its value, or to its values by time."""
-        found = {}
-        for each in self.data["result"]:
-            labels = frozenset(each["metric"].items())
-            assert labels not in found
-            points = each.get("values") or [each["value"]]
-            found[labels] = {at: float(value) for at, value in points}
-        return found
+        series_by_labels = {}
+        for series in self.data["result"]:
+            labels = frozenset(series["metric"].items())
+            assert labels not in series_by_labels
+            points = series.get("values") or [series["value"]]
+            series_by_labels[labels] = {at: float(value) for at, value in points}
+        return series_by_labels
 
 
 class Server(NamedTuple):

@@ -28,8 +28,8 @@ def test_key_values_of_a_moving_range_are_asked_anew(tmp_path):
         later = server.ask("/v1/stores/web/keys/k?within=-1h", headers={"If-None-Match": first.headers["etag"]})
         assert later.status == 200
         assert later.headers["etag"] != first.headers["etag"]
-        whole = server.ask("/v1/stores/web/keys/k")
-        assert whole.json()["values"] == ["new", "old"]
+        unlimited = server.ask("/v1/stores/web/keys/k")
+        assert unlimited.json()["values"] == ["new", "old"]
 
 
 @pytest.mark.parametrize("name", ["名", "größe", "a\u2028b", "emoji 🎉"])
@@ -51,12 +51,12 @@ def test_the_memory_of_kept_answers_is_counted(size):
     """What is counted is what Python allocates for answers like those of a server, within a fifth."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    kept = {}
+    cached = {}
     for number in range(2000):
         tag = f'"{number:032x}"'
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": "private, no-cache"}
-        kept[tag] = _Begun(headers, "application/json", bytes(bytearray(size)))
+        cached[tag] = _Begun(headers, "application/json", bytes(bytearray(size)))
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    counted = sum(map(_kept_bytes, kept.values()))
+    counted = sum(map(_kept_bytes, cached.values()))
     assert used / 1.25 <= counted <= used * 1.5  # a server keeps them in an ordered dict, which takes more

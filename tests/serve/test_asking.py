@@ -48,8 +48,8 @@ def in_address(words):
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in written.items()}
 
 
-def test_a_lookup_goes_with_a_posted_query(asked):
-    server, stores = asked
+def test_a_lookup_goes_with_a_posted_query(server_and_stores):
+    server, stores = server_and_stores
     words = {
         "per": "1h",
         "now": NOW,
@@ -66,8 +66,8 @@ def test_a_lookup_goes_with_a_posted_query(asked):
 
 @pytest.mark.parametrize("name", ["web", "orders"])
 @pytest.mark.parametrize("words", QUERIES.values(), ids=QUERIES)
-def test_a_stream_of_arrow_is_what_the_store_answers(asked, name, words):
-    server, stores = asked
+def test_a_stream_of_arrow_is_what_the_store_answers(server_and_stores, name, words):
+    server, stores = server_and_stores
     expected = stores[name].ask(Query.from_dict({**words, "now": NOW})).table()
     posted = server.ask("/v1/query", json.dumps({"store": name, **words, "now": NOW}), headers={"Accept": ARROW})
     got = server.query({"Accept": ARROW}, store=name, now=NOW, **in_address(words))
@@ -90,34 +90,36 @@ def read_back(value, kind):
     return int(value) if kind.startswith("int") else value
 
 
-def test_json_loses_nothing(asked):
-    server, stores = asked
+def test_json_loses_nothing(server_and_stores):
+    server, stores = server_and_stores
     answer = server.query(store="web", per="1m", flat="true").json()
     expected = stores["web"].query(per="1m", flat=True)
     kinds = {column["name"]: column["type"] for column in answer["columns"]}
     assert list(kinds) == expected.column_names
     texts = 0
     for name in ("host", "n", "bytes", "paid", "rate", "latency_p99"):
-        given = [row[name] for row in answer["rows"]]
-        texts += sum(isinstance(value, str) for value in given if name in ("bytes", "rate"))
+        json_values = [row[name] for row in answer["rows"]]
+        texts += sum(isinstance(value, str) for value in json_values if name in ("bytes", "rate"))
         assert all(
-            value is None or abs(int(value)) <= 2**53 or isinstance(value, str) for value in given if name == "bytes"
+            value is None or abs(int(value)) <= 2**53 or isinstance(value, str)
+            for value in json_values
+            if name == "bytes"
         )
-        read = [read_back(value, kinds[name]) for value in given]
-        wanted = expected.column(name).to_pylist()
-        assert [repr(value) for value in read] == [repr(value) for value in wanted], name
+        read = [read_back(value, kinds[name]) for value in json_values]
+        expected_values = expected.column(name).to_pylist()
+        assert [repr(value) for value in read] == [repr(value) for value in expected_values], name
     assert texts > 100
     assert {row["rate"] for row in answer["rows"]} >= {"NaN", "Infinity", "-Infinity", None}
     assert all(isinstance(row["paid"], str) for row in answer["rows"])
 
 
-def test_times_are_written_in_the_zone_that_is_asked_for(asked):
-    row = asked[0].query(store="web", per="1h", timezone="Asia/Tokyo", limit=1).json()["rows"][0]
+def test_times_are_written_in_the_zone_that_is_asked_for(server_and_stores):
+    row = server_and_stores[0].query(store="web", per="1h", timezone="Asia/Tokyo", limit=1).json()["rows"][0]
     assert (row["window_start"], row["window_end"]) == ("2024-05-01T19:00:00+09:00", "2024-05-01T20:00:00+09:00")
 
 
-def test_csv_is_read_by_others(asked):
-    server, stores = asked
+def test_csv_is_read_by_others(server_and_stores):
+    server, stores = server_and_stores
     answer = server.query({"Accept": "text/csv"}, store="web", per="1h")
     read = list(csv.DictReader(io.StringIO(answer.body.decode())))
     expected = stores["web"].query(per="1h", flat=True).to_pylist()
@@ -128,8 +130,8 @@ def test_csv_is_read_by_others(asked):
 
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
-def test_answers_are_packed_for_who_unpacks_them(asked, packing):
-    server = asked[0]
+def test_answers_are_packed_for_who_unpacks_them(server_and_stores, packing):
+    server = server_and_stores[0]
     plain = server.query(store="web", per="1m", now=NOW)
     packed = server.query({"Accept-Encoding": f"br, {packing}"}, store="web", per="1m", now=NOW)
     unpack = (
@@ -179,9 +181,9 @@ def test_windows_that_are_closed_at_their_end_are_asked_for_by_their_text(tmp_pa
     with serving(tmp_path, tmp_path / "web") as server:
         answer = server.query(store="web", per="tumbling(1m, offset=1us)")
         assert answer.status == 200, answer.body
-        found = [(pd.Timestamp(row["window_end"]), row["n"]) for row in answer.json()["rows"]]
+        ends_and_counts = [(pd.Timestamp(row["window_end"]), row["n"]) for row in answer.json()["rows"]]
     expected = pd.Series(1, times).resample("1min", closed="right", label="right").sum()
-    assert found == [(at.tz_localize("UTC") + pd.Timedelta("1us"), n) for at, n in expected.items()]
+    assert ends_and_counts == [(at.tz_localize("UTC") + pd.Timedelta("1us"), n) for at, n in expected.items()]
 
 
 @pytest.mark.long
@@ -199,26 +201,26 @@ def test_results_longer_than_a_message_are_streamed_whole(tmp_path):
         assert same_bits(pa.ipc.open_stream(stream.body).read_all().column("latency"), expected.column("latency"))
 
 
-def test_stores_describe_themselves(asked):
-    server, stores = asked
+def test_stores_describe_themselves(server_and_stores):
+    server, stores = server_and_stores
     listed = server.ask("/v1/stores").json()["stores"]
-    assert [(each["name"], each["levels"], each["keys"]) for each in listed] == [
+    assert [(store["name"], store["levels"], store["keys"]) for store in listed] == [
         (name, ["1m", "1h"], ["host"]) for name in stores
     ]
     for name, store in stores.items():
-        told = server.ask(f"/v1/stores/{name}").json()
+        description = server.ask(f"/v1/stores/{name}").json()
         report = {level.level: level for level in store.inspect().levels}
-        for level in told["levels"]:
+        for level in description["levels"]:
             assert level["rows"] == report[level["level"]].rows
             assert (level["first"], level["end"]) == ("2024-05-01T10:00:00Z", "2024-05-01T12:00:00Z")
-        columns = [column["name"] for measure in told["measures"] for column in measure["columns"]]
+        columns = [column["name"] for measure in description["measures"] for column in measure["columns"]]
         assert columns == store.query(per="1h", keys=[], flat=True).column_names[3:-1]
         values = server.ask(f"/v1/stores/{name}/keys/host").json()
         assert values == {"key": "host", "values": ["a", "b", 'c"d', None], "more": False}
 
 
-def test_many_threads_are_answered_as_one(asked):
-    server, stores = asked
+def test_many_threads_are_answered_as_one(server_and_stores):
+    server, stores = server_and_stores
     words = [
         {"store": name, "per": "1m", "now": NOW, "limit": limit, "where": f"host = '{host}'"}
         for name in stores
@@ -226,16 +228,16 @@ def test_many_threads_are_answered_as_one(asked):
         for host in "ab"
     ]
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda each: server.query({"Accept": ARROW}, **each), words * 2))
-    for each, answer in zip(words * 2, answers, strict=True):
-        asked_for = {name: value for name, value in each.items() if name != "store"}
-        expected = FrameStore.query(stores[each["store"]], **asked_for)
+        answers = list(pool.map(lambda query: server.query({"Accept": ARROW}, **query), words * 2))
+    for query, answer in zip(words * 2, answers, strict=True):
+        asked_for = {name: value for name, value in query.items() if name != "store"}
+        expected = FrameStore.query(stores[query["store"]], **asked_for)
         table = pa.ipc.open_stream(answer.body).read_all()
         assert all(same_bits(*columns) for columns in zip(table.columns, expected.columns, strict=True))
 
 
-def test_the_description_names_every_word_and_route(asked):
-    server = asked[0]
+def test_the_description_names_every_word_and_route(server_and_stores):
+    server = server_and_stores[0]
     document = server.ask("/openapi.json").json()
     words = {word["name"]: word for word in document["paths"]["/v1/query"]["get"]["parameters"]}
     members = {"store", *Query.__dataclass_fields__}

@@ -162,16 +162,16 @@ def problem_of(answer: Answer, expected) -> str | None:
     """Say what is wrong with an answer to a bad request."""
     if answer.status not in expected or answer.headers["content-type"] != "application/json":
         return f"not {expected}"
-    said = answer.json()
-    sentence = said["error"]
-    if list(said) != ["error"] or not 10 < len(sentence) <= 300 or "\n" in sentence:
+    problem = answer.json()
+    sentence = problem["error"]
+    if list(problem) != ["error"] or not 10 < len(sentence) <= 300 or "\n" in sentence:
         return "no sentence"
     leaks = re.search(r"Traceback|File \"|\.py:|root:|0x[0-9a-f]{6}|object at", sentence)
     return leaks and leaks[0]
 
 
-def test_bad_requests_are_one_sentence(asked):
-    server = asked[0]
+def test_bad_requests_are_one_sentence(server_and_stores):
+    server = server_and_stores[0]
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
     print(f"SEED={seed}")
     draw = random.Random(seed)
@@ -187,8 +187,8 @@ def test_bad_requests_are_one_sentence(asked):
 
 
 @pytest.mark.parametrize("sent", RAW, ids=range(len(RAW)))
-def test_what_is_no_http_is_refused(asked, sent):
-    with socket.create_connection((asked[0].host, asked[0].port), timeout=10) as connection:
+def test_what_is_no_http_is_refused(server_and_stores, sent):
+    with socket.create_connection((server_and_stores[0].host, server_and_stores[0].port), timeout=10) as connection:
         answer = b""
         with suppress(ConnectionError):  # what is far too long is not read to its end
             connection.sendall(sent)
@@ -198,18 +198,18 @@ def test_what_is_no_http_is_refused(asked, sent):
                 answer += piece
     assert answer == b"" or re.match(rb"HTTP/1\.1 4\d\d ", answer), answer[:200]
     assert b"Traceback" not in answer
-    assert asked[0].query(store="web", per="1h").status == 200
+    assert server_and_stores[0].query(store="web", per="1h").status == 200
 
 
-def test_a_body_that_does_not_come_and_a_client_that_goes_hold_nothing(asked):
-    server = asked[0]
-    held = [socket.create_connection((server.host, server.port)) for _ in range(20)]
-    for each in held[:10]:
-        each.sendall(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-    for each in held[10:]:
-        each.sendall(b"GET /v1/query?store=web&per=1m HTTP/1.1\r\nHost: localhost\r\n\r\n")
+def test_a_body_that_does_not_come_and_a_client_that_goes_hold_nothing(server_and_stores):
+    server = server_and_stores[0]
+    connections = [socket.create_connection((server.host, server.port)) for _ in range(20)]
+    for connection in connections[:10]:
+        connection.sendall(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    for connection in connections[10:]:
+        connection.sendall(b"GET /v1/query?store=web&per=1m HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert server.query(store="web", per="1h").status == 200
-    for each in held:
-        each.close()
+    for connection in connections:
+        connection.close()
     assert server.query(store="web", per="1h").status == 200
     assert not [line for line in server.log() if line.get("status", 0) >= 500]

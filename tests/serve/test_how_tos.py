@@ -84,8 +84,8 @@ def _asks_through(url, context):
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node is installed")
-def test_javascript_reads_a_store(asked, tmp_path):
-    server, stores = asked
+def test_javascript_reads_a_store(server_and_stores, tmp_path):
+    server, stores = server_and_stores
     text = block("serve.md", "const answer").replace("127.0.0.1:9464", f"127.0.0.1:{server.port}")
     (tmp_path / "read.mjs").write_text(text)
     printed = subprocess.run(["node", tmp_path / "read.mjs"], check=True, capture_output=True, text=True).stdout
@@ -93,9 +93,9 @@ def test_javascript_reads_a_store(asked, tmp_path):
     assert "2024-05-01T10:00:00.000Z" in printed
 
 
-def test_what_r_and_excel_ask_for_is_answered(asked):
+def test_what_r_and_excel_ask_for_is_answered(server_and_stores):
     """Neither is at hand: of both, what they ask for has the columns that they read."""
-    server, _ = asked
+    server, _ = server_and_stores
     in_r, in_excel = block("serve.md", "address <-"), block("serve.md", "let\n")
     address = re.search(r'http://[^/]*(/[^"]*)', in_r)[1]
     for accept in re.findall('Accept = "(.*?)"', in_r + in_excel):

@@ -114,8 +114,8 @@ def test_what_is_sent_again_counts_once(writable):
         assert writable.ask(f"{PATH}?writer=me&number=1", exported(host="c"), headers=KINDS["json"]).status == 200
     assert writable.ask(f"{PATH}?writer=me&number=1", exported(value="5"), headers=KINDS["json"]).status == 409
     assert writable.ask(PATH, b"", headers=KINDS["protobuf"]).status == 200, "an exporter that has nothing to say"
-    found = numbers(writable)
-    assert (found["b"]["requests"], found["c"]["requests"]) == (7, 3)
+    counts = numbers(writable)
+    assert (counts["b"]["requests"], counts["c"]["requests"]) == (7, 3)
     described = writable.ask("/openapi.json").json()["paths"]["/v1/stores/{name}/metrics"]["post"]
     assert set(described["requestBody"]["content"]) == {kind["Content-Type"] for kind in KINDS.values()}
 

@@ -29,8 +29,8 @@ VIEWS = {
 @pytest.mark.parametrize(
     "path", ["/", "/page.js", "/heat.js", "/page.css", "/uplot.js", "/uplot.css", "/uplot-licence.txt", "/api"]
 )
-def test_files_are_there_and_lead_nowhere_else(asked, path):
-    answer = asked[0].ask(path)
+def test_files_are_there_and_lead_nowhere_else(server_and_stores, path):
+    answer = server_and_stores[0].ask(path)
     assert answer.status == 200
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     text = answer.body.decode()
@@ -52,18 +52,18 @@ def inner(page, name):
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tab, view):
-    server, stores = asked
+def test_the_table_and_the_copied_queries_are_what_the_store_answers(server_and_stores, tab, view):
+    server, stores = server_and_stores
     page = rendered(tab, server, view)
     name = re.search("store=([a-z]+)", view)[1]
-    said = re.fullmatch(r"Windows of (\w+): (\d+), each from its start.*", inner(page, "status"))
-    assert said, inner(page, "status")
+    status = re.fullmatch(r"Windows of (\w+): (\d+), each from its start.*", inner(page, "status"))
+    assert status, inner(page, "status")
     assert "<canvas" in page
     caption = re.search(r"<caption>(\d+) rows", page) or re.search(r"of (\d+) rows", page)
 
     expected = run_python(inner(page, "python"), stores[name])
     assert expected.num_rows == int(caption[1]) > 0
-    assert (set(expected["level"].to_pylist()), len(expected["window_start"].unique())) == ({said[1]}, int(said[2]))
+    assert (set(expected["level"].to_pylist()), len(expected["window_start"].unique())) == ({status[1]}, int(status[2]))
     first = re.search(r"<section.*?<tbody>.*?<th[^>]*>([^<]*)", page, re.S)[1]
     shown = expected["window_start"].to_pylist()[-min(500, expected.num_rows)]
     assert first == f"{shown:%Y-%m-%d %H:%M:%S}"
@@ -86,24 +86,26 @@ def assert_promql_gives(server, text, note, expected):
     if len(text.splitlines()) == 1:  # of a measure of two quantiles, the last is asked for
         columns = columns[-1:]
     labels = ["host"] if "host" in expected.column_names else []
-    starts, ends = (expected[name].to_pylist() for name in ("window_start", "window_end"))
-    step = int((ends[0] - starts[0]).total_seconds())
+    starts, window_ends = (expected[name].to_pylist() for name in ("window_start", "window_end"))
+    step = int((window_ends[0] - starts[0]).total_seconds())
     assert f"step {step // 3600}h" in note if step % 3600 == 0 else f"step {step // 60}m" in note
     for column, query in zip(columns, text.splitlines(), strict=True):
-        words = {"query": query, "start": ends[0].timestamp(), "end": ends[-1].timestamp(), "step": step}
+        words = {"query": query, "start": window_ends[0].timestamp(), "end": window_ends[-1].timestamp(), "step": step}
         answer = server.ask(f"/api/v1/query_range?{urlencode(words)}").json()
         values = {
             (series["metric"].get("host"), at): float(value)
             for series in answer["data"]["result"]
             for at, value in series["values"]
         }
-        hosts = expected["host"].to_pylist() if labels else [None] * len(ends)
+        hosts = expected["host"].to_pylist() if labels else [None] * len(window_ends)
         numbers = map(float, expected[column].to_pylist())
-        assert values == dict(zip(zip(hosts, [end.timestamp() for end in ends], strict=True), numbers, strict=True))
+        assert values == dict(
+            zip(zip(hosts, [end.timestamp() for end in window_ends], strict=True), numbers, strict=True)
+        )
 
 
-def test_promql_is_given_of_merges_alone(asked, tab):
-    page = rendered(tab, asked[0], "?store=web&measure=latency&column=latency_relative_accuracy")
+def test_promql_is_given_of_merges_alone(server_and_stores, tab):
+    page = rendered(tab, server_and_stores[0], "?store=web&measure=latency&column=latency_relative_accuracy")
     assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_relative_accuracy")
 
 
@@ -116,8 +118,8 @@ def run_python(text, store):
 
 
 @pytest.mark.parametrize(("compare", "by", "windows"), [("period", 900, 15), ("day", 86400, 0)])
-def test_an_earlier_range_stands_beside(asked, tab, compare, by, windows):
-    server, stores = asked
+def test_an_earlier_range_stands_beside(server_and_stores, tab, compare, by, windows):
+    server, stores = server_and_stores
     view = "?store=web&measure=n&by=host&from=2024-05-01T11:00:00Z&to=2024-05-01T11:15:00Z"
     page = rendered(tab, server, f"{view}&compare={compare}")
     ending = "15m earlier." if windows else "of which there are no windows."
@@ -131,7 +133,7 @@ def test_an_earlier_range_stands_beside(asked, tab, compare, by, windows):
         for row in stores["web"].query("1m", within=within, measures=["n"]).to_pylist():
             at = row["window_start"] + timedelta(seconds=moved)
             expected.setdefault((f"{at:%F %T}", row["host"] or "(none)"), {})[column] = str(row["n"])
-    cells = {key: [each.get("n", "·"), each.get("previous", "·")] for key, each in expected.items()}
+    cells = {key: [row.get("n", "·"), row.get("previous", "·")] for key, row in expected.items()}
     assert {(time.removesuffix(" …"), host): values for time, host, *values in windows_shown} == cells
     assert len({at for (at, _), values in cells.items() if values[1] != "·"}) == windows
     assert page.count("u-series") == 1 + 2 * 4  # of the times, and of four hosts now and before
@@ -145,9 +147,9 @@ def table_of(page):
 
 
 @pytest.mark.parametrize("host", [None, "a"])
-def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tab, host):
+def test_a_heat_map_counts_the_rows_of_each_range_of_values(server_and_stores, tab, host):
     chosen = "" if host is None else f"&key.host={quote(json.dumps(host))}"
-    page = rendered(tab, asked[0], f"?store=web&measure=latency&drawn=heat{chosen}")
+    page = rendered(tab, server_and_stores[0], f"?store=web&measure=latency&drawn=heat{chosen}")
     assert re.search('id="colours">Rows:<span>', page)
     head, *windows = table_of(page)
     ranges = [tuple(map(float, text.split(" – "))) for text in head[1:]]
@@ -161,18 +163,18 @@ def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tab, host):
     for time, *counts in windows:
         assert sum(map(int, counts)) == len(values[time])
         for (low, high), count in zip(ranges, map(int, counts), strict=True):
-            least, most = (sum(low * by < v < high / by for v in values[time]) for by in (off, 1 / off))
-            assert least <= count <= most
+            fewest, highest = (sum(low * by < v < high / by for v in values[time]) for by in (off, 1 / off))
+            assert fewest <= count <= highest
 
 
-def test_a_measure_without_buckets_is_drawn_as_lines(asked, tab):
-    page = rendered(tab, asked[0], "?store=web&measure=n&drawn=heat")
+def test_a_measure_without_buckets_is_drawn_as_lines(server_and_stores, tab):
+    page = rendered(tab, server_and_stores[0], "?store=web&measure=n&drawn=heat")
     assert table_of(page)[0] == ["start, UTC", "n"]
     assert re.search(r'<select id="drawn" disabled', page)
 
 
-def test_what_cannot_be_shown_is_said(asked, tab):
-    server = asked[0]
+def test_what_cannot_be_shown_is_said(server_and_stores, tab):
+    server = server_and_stores[0]
     page = rendered(tab, server, "?store=web&from=x")
     assert "cannot read 'x' as a time" in inner(page, "status")
     page = rendered(tab, server, "?store=web&range=-1h")

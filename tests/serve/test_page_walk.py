@@ -64,24 +64,24 @@ def look(tab, name):
 
 def windows_of(tab, times):
     """Read the level, and check that the windows that are said are those that have rows in the range of the address."""
-    said = settled(tab)
-    level, count = re.match(r"Windows of (\w+): (\d+),", said).groups()
-    given = [re.search(rf"[?&]{word}=([^&]*)", tab.url) for word in ("from", "to")]
-    ends = [datetime.fromisoformat(each[1].replace("%3A", ":")).timestamp() for each in given if each]
-    low, high = ends or (0, float("inf"))
+    status = settled(tab)
+    level, count = re.match(r"Windows of (\w+): (\d+),", status).groups()
+    matches = [re.search(rf"[?&]{word}=([^&]*)", tab.url) for word in ("from", "to")]
+    limits = [datetime.fromisoformat(match[1].replace("%3A", ":")).timestamp() for match in matches if match]
+    low, high = limits or (0, float("inf"))
     length = SECONDS[level]
     starts = {at // length * length for at in times}
     assert int(count) == sum(low <= start < high for start in starts)
-    return level, said
+    return level, status
 
 
 def test_by_mouse(shop, tab):
     address, times = shop
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.goto(address)
-    level, said = windows_of(tab, times)
+    level, status = windows_of(tab, times)
     assert level == "1d"
-    assert re.search("[12] of them partial: not over yet", said)
+    assert re.search("[12] of them partial: not over yet", status)
     assert re.search(r" …$", tab.locator("tbody tr").last.locator("th").inner_text())
 
     tab.get_by_label("Measure").select_option("latency")
@@ -181,8 +181,10 @@ def test_axe_finds_nothing(shop, browser, sight):
             if name != "the API":
                 settled(tab)
                 tab.get_by_text("This query in Python").click()
-            found = Axe().run(tab).response["violations"]
-            assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == [], name
+            violations = Axe().run(tab).response["violations"]
+            assert [
+                (violation["id"], [node["target"] for node in violation["nodes"]]) for violation in violations
+            ] == [], name
             look(tab, f"{sight} {name}")
             width = tab.evaluate("document.documentElement.scrollWidth")
             assert width <= tab.viewport_size["width"], name

@@ -43,10 +43,10 @@ def small(times, levels=("1m", "1h"), timezone="UTC", measures=None, **columns):
 
 def test_answers_are_those_of_prometheus(world):
     server, _ = world
-    wanted = json.loads(ANSWERS.read_text())
-    assert len(wanted) >= 30
+    expected = json.loads(ANSWERS.read_text())
+    assert len(expected) >= 30
     for query, result in answers_of(server.url).items():
-        assert _comparable(result) == _comparable(wanted[query]), query
+        assert _comparable(result) == _comparable(expected[query]), query
 
 
 def _comparable(result):
@@ -64,7 +64,7 @@ def test_its_client_of_python(world):
     total = client.custom_query("sum(increase(requests_total[3h]))", params={"time": BEGIN + 3 * 3600})
     assert float(total[0]["value"][1]) == 6000
     now = client.get_current_metric_value("mean", {"host": "a"}, params={"time": _AT})
-    assert {each["metric"]["code"] for each in now} <= {"200", "404", "500"}
+    assert {labels["metric"]["code"] for labels in now} <= {"200", "404", "500"}
     import datetime as dt
 
     start, end = (dt.datetime.fromtimestamp(BEGIN + s, dt.UTC) for s in (3600, 7200))
@@ -92,10 +92,10 @@ def test_series_labels_and_metadata(world):
     server, store = world
     for metric, matcher, where in (("mean", "", "true"), ("bytes", '{host="a",code=~"4.."}', "host='a' AND code=404")):
         keys = store.query("1h", where=where, measures=["requests"]).select(["host", "code"]).to_pylist()
-        wanted = {tuple((k, str(v)) for k, v in row.items() if v is not None) for row in keys}
+        expected = {tuple((k, str(v)) for k, v in row.items() if v is not None) for row in keys}
         series = server.ask("series", **{"match[]": metric + matcher}).data
-        assert {tuple((k, each[k]) for k in ("host", "code") if k in each) for each in series} == wanted
-        assert {(each["__name__"], each["store"]) for each in series} == {(metric, "web")}
+        assert {tuple((k, labels[k]) for k in ("host", "code") if k in labels) for labels in series} == expected
+        assert {(labels["__name__"], labels["store"]) for labels in series} == {(metric, "web")}
     first = {"start": BEGIN, "end": BEGIN + 60}
     assert server.ask("series", **{"match[]": "mean", "start": BEGIN - 99999, "end": BEGIN - 7200}).data == []
     hosts = {row["host"] for row in store.query("1h", within="2026-03-28T00:00Z,2026-03-28T01:00Z").to_pylist()}
@@ -106,7 +106,7 @@ def test_series_labels_and_metadata(world):
     assert server.ask("label/quantile/values").data == ["0.5", "0.99"]
     assert server.ask("label/nothing/values").data == []
     described = server.ask("metadata").data
-    kinds = {name: each[0]["type"] for name, each in described.items()}
+    kinds = {name: descriptions[0]["type"] for name, descriptions in described.items()}
     assert kinds | {"requests_total": "counter", "latency": "histogram", "bytes": "gauge"} == kinds
     assert list(server.ask("metadata", metric="bytes").data) == ["bytes"]
     assert len(server.ask("metadata", limit=2).data) == 2
@@ -135,7 +135,7 @@ def test_a_range_is_one_merge_and_says_of_which_level():
         ]
         assert set(next(iter(fine.by_labels().values())).values()) == {1.0}
         alone = server.query("n_total[3m]", BEGIN + 7200 + 30)
-        assert [each["values"] for each in alone.data["result"]] == [
+        assert [series["values"] for series in alone.data["result"]] == [
             [[BEGIN + 7200 - 60 * back, "1"] for back in (2, 1, 0)]
         ]
 
@@ -143,9 +143,11 @@ def test_a_range_is_one_merge_and_says_of_which_level():
 def test_the_newest_window_counts_for_five_minutes_or_its_own_length():
     fine, coarse = small([BEGIN]), small([BEGIN], levels=["1h"])
     with serving({"fine": fine, "coarse": coarse}) as server:
-        for store, end, kept in (("fine", 60, 300), ("coarse", 3600, 3600)):
+        for store, end, seconds in (("fine", 60, 300), ("coarse", 3600, 3600)):
             query = f'n_total{{store="{store}"}}'
-            answered = [bool(server.query(query, BEGIN + end + after).by_labels()) for after in (-1, 0, kept - 1, kept)]
+            answered = [
+                bool(server.query(query, BEGIN + end + after).by_labels()) for after in (-1, 0, seconds - 1, seconds)
+            ]
             assert answered == [False, True, True, False]
         query = 'n_total{store="fine"}'
         assert server.query(query, BEGIN + 660, lookback_delta="11m").by_labels()
@@ -156,9 +158,9 @@ def test_keys_are_labels():
     columns = {"2xx rate": ["a", "", None], "store": [1, 2, 2], "on": [True, False, None]}
     store = small([BEGIN] * 3, **columns)
     with serving({"s": store}) as server:
-        found = server.query("n_total", BEGIN + 60).by_labels()
+        series_by_labels = server.query("n_total", BEGIN + 60).by_labels()
         own = {"__name__": "n_total", "store": "s"}
-        assert found == {
+        assert series_by_labels == {
             frozenset({**own, "_2xx_rate": "a", "exported_store": "1", "on": "true"}.items()): {BEGIN + 60: 1},
             frozenset({**own, "exported_store": "2", "on": "false"}.items()): {BEGIN + 60: 1},
             frozenset({**own, "exported_store": "2"}.items()): {BEGIN + 60: 1},
@@ -240,7 +242,7 @@ def test_numbers_beyond_doubles_and_special_ones():
 
         def texts(query):
             result = server.query(query, BEGIN + 60).data["result"]
-            return {each["metric"].get("k"): each["value"][1] for each in result}
+            return {series["metric"].get("k"): series["value"][1] for series in result}
 
         assert texts("sum") == {"a": "9007199254740992", "b": "-5", "c": "0"}
         assert texts("paid") == {"a": "0.3", "c": "-1.5"}
@@ -276,13 +278,13 @@ def _check_failure(answer, status, word):
     kinds = {400: "bad_data", 422: "execution", 503: "timeout"}
     assert answer.status in kinds, answer
     assert status in (None, answer.status), answer
-    said = json.loads(answer.body)
-    assert said.keys() == {"status", "errorType", "error"}
-    assert (said["status"], said["errorType"]) == ("error", kinds[answer.status])
-    assert word in said["error"]
-    assert 0 < len(said["error"]) <= 300, said["error"]
-    assert "\n" not in said["error"]
-    assert "Traceback" not in said["error"]
+    problem = json.loads(answer.body)
+    assert problem.keys() == {"status", "errorType", "error"}
+    assert (problem["status"], problem["errorType"]) == ("error", kinds[answer.status])
+    assert word in problem["error"]
+    assert 0 < len(problem["error"]) <= 300, problem["error"]
+    assert "\n" not in problem["error"]
+    assert "Traceback" not in problem["error"]
 
 
 def test_bodies_methods_and_paths(world):
@@ -323,13 +325,18 @@ def test_steps_are_answered_as_moments_are(world):
 def test_a_label_that_no_key_has_is_absent(world):
     server, _ = world
     every = server.query("mean", _AT).by_labels()
-    for matchers, found in (('nothing=""', every), ('nothing!="x"', every), ('nothing="x"', {}), ('nothing=~".+"', {})):
-        assert server.query(f"mean{{{matchers}}}", _AT).by_labels() == found
+    for matchers, expected in (
+        ('nothing=""', every),
+        ('nothing!="x"', every),
+        ('nothing="x"', {}),
+        ('nothing=~".+"', {}),
+    ):
+        assert server.query(f"mean{{{matchers}}}", _AT).by_labels() == expected
 
 
 def test_only_what_is_selected_or_compared_keeps_its_name(world):
     server, _ = world
-    kept = {"mean", "mean > 0", "0 < mean", "mean >= ignoring (other) mean", "topk(1, mean)", "(mean)"}
+    keeps_name = {"mean", "mean > 0", "0 < mean", "mean >= ignoring (other) mean", "topk(1, mean)", "(mean)"}
     dropped = {
         "mean * 1",
         "1 + mean",
@@ -339,10 +346,12 @@ def test_only_what_is_selected_or_compared_keeps_its_name(world):
         "mean == on (host, code) mean",
         "avg(mean)",
     }
-    for query in kept | dropped | {"avg_over_time(mean[1m])", "avg_over_time(mean[5m:1m])", "histogram_count(latency)"}:
+    for query in (
+        keeps_name | dropped | {"avg_over_time(mean[1m])", "avg_over_time(mean[5m:1m])", "histogram_count(latency)"}
+    ):
         series = server.query(query, _AT).by_labels()
         assert series
-        assert {"__name__" in dict(labels) for labels in series} == {query in kept}, query
+        assert {"__name__" in dict(labels) for labels in series} == {query in keeps_name}, query
 
 
 def test_histograms_are_native():
@@ -353,11 +362,11 @@ def test_histograms_are_native():
     )
     measures = {"x": aggr.dds("x", [0.5]), "y": aggr.hdr("y", [0.5], digits=1), "z": aggr.hdr("z", [0.5], unit=0.5)}
     measures |= {"e": aggr.exponential("x", [0.5]), "f": aggr.exponential("x", [0.5], max_buckets=9)}
-    whole = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
-    rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": whole, "z": whole / 2})
+    magnitudes = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
+    rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": magnitudes, "z": magnitudes / 2})
     store = store_of(MemoryBackend(), rows, TiltFrame(["1m", "1h"], "ts", measures))
     with serving({"s": store}) as server:
-        for name, values in (("x", x), ("y", whole), ("z", whole / 2), ("e", x), ("f", x)):
+        for name, values in (("x", x), ("y", magnitudes), ("z", magnitudes / 2), ("e", x), ("f", x)):
             (series,) = server.query(name, BEGIN + 60).data["result"]
             at, histogram = series["histogram"]
             assert (at, series["metric"]["__name__"]) == (BEGIN + 60, name)
@@ -372,24 +381,24 @@ def test_histograms_are_native():
                 assert inside.sum() == count > 0, (name, rule, texts)
                 edges += [low, high]
             assert edges == sorted(edges)
-            assert sum(float(each[3]) for each in histogram["buckets"]) == float(histogram["count"])
+            assert sum(float(bucket[3]) for bucket in histogram["buckets"]) == float(histogram["count"])
         (rate,) = server.query_range("rate(y[1m])", BEGIN, BEGIN + 120, 60).data["result"]
         ((at, first),) = rate["histograms"]
         assert (at, float(first["count"])) == (BEGIN + 60, len(x) / 60)
         assert first["sum"] == "NaN"  # hdr keeps none
-        assert sum(float(each[3]) for each in first["buckets"]) == pytest.approx(len(x) / 60)
+        assert sum(float(bucket[3]) for bucket in first["buckets"]) == pytest.approx(len(x) / 60)
         (alone,) = server.query("x[1m]", BEGIN + 60).data["result"]
         assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
 
 
 @pytest.mark.long
-def test_tiltframe_serve_has_it(asked):
-    server, stores = asked
-    one = server.ask(
+def test_tiltframe_serve_has_it(server_and_stores):
+    server, stores = server_and_stores
+    answer = server.ask(
         "/api/v1/query?" + urlencode({"query": 'sum(increase(n_total{store="web"}[1h]))', "time": 1714561200})
     )
     (row,) = stores["web"].query("1h", within="2024-05-01T10:00Z,2024-05-01T11:00Z", keys=[]).to_pylist()
-    assert (one.status, one.json()["data"]["result"][0]["value"]) == (200, [1714561200, str(row["n"])])
+    assert (answer.status, answer.json()["data"]["result"][0]["value"]) == (200, [1714561200, str(row["n"])])
     assert server.ask("/api/v1/query?query=n_total").json()["errorType"] == "execution"  # of which store?
 
 
@@ -397,16 +406,16 @@ def test_the_dashboard_and_the_alerts_are_answered():
     """What the page gives to Grafana asks only what is answered."""
     folder = Path(__file__).parents[2] / "examples" / "grafana"
     panels = json.loads((folder / "dashboard.json").read_text())["panels"]
-    asked = [target["expr"].replace("$host", "a|b") for panel in panels for target in panel["targets"]]
-    asked += re.findall(r"^ +expr: (.*)$", (folder / "alerts.yaml").read_text(), re.M)
+    queries = [target["expr"].replace("$host", "a|b") for panel in panels for target in panel["targets"]]
+    queries += re.findall(r"^ +expr: (.*)$", (folder / "alerts.yaml").read_text(), re.M)
     measures = {"requests": aggr.count(), "errors": aggr.count(where="status >= 500"), "latency": aggr.dds("ms")}
     columns = {"host": ["a", "b"] * 3600, "status": [500, 500, 200] * 2400, "ms": [900.0] * 7200}
     rows = pa.table({"ts": [(BEGIN + i) * 1000 for i in range(7200)], **columns})
     store = store_of(MemoryBackend(), rows, TiltFrame(["10s", "1m", "10m", "1h"], "ts", measures, ["host"]))
     with serving({"web": store}) as server:
-        for query in asked:
+        for query in queries:
             assert server.query_range(query, BEGIN + 3600, BEGIN + 7200, 60).by_labels(), query
-    assert len(asked) == 5
+    assert len(queries) == 5
 
 
 def drawn(rng, depth=3):

@@ -63,25 +63,25 @@ class Oracle:
         """Map the labels of each series to the value of a measure over a range of whole windows."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self.store.query(
+            result = self.store.query(
                 within=f"{_iso(start)},{_iso(end)}", keys=keys, where=where, measures={"x": measure}
             )
-        return {_labels(row, keys): v for row in found.to_pylist() if (v := _at(row["x"], path)) is not None}
+        return {_labels(row, keys): v for row in result.to_pylist() if (v := _at(row["x"], path)) is not None}
 
-    def newest(self, level, at, where, measure, path, reach=300):
+    def newest(self, level, at, where, measure, path, lookback=300):
         """Map the labels of each series to its newest value in a window that ended at a moment or before.
 
         A deviation of one row is null, and no value.
         """
-        reach = max(reach, LEVELS[level])
-        low, high = (math.floor(t / LEVELS[level]) * LEVELS[level] for t in (at - reach, at))
+        lookback = max(lookback, LEVELS[level])
+        low, high = (math.floor(t / LEVELS[level]) * LEVELS[level] for t in (at - lookback, at))
         if high <= low:
             return {}
-        found = self.store.query(level, within=f"{_iso(low)},{_iso(high)}", where=where, measures={"x": measure})
+        result = self.store.query(level, within=f"{_iso(low)},{_iso(high)}", where=where, measures={"x": measure})
         latest = {}
-        for row in found.to_pylist():  # in order of time
+        for row in result.to_pylist():  # in order of time
             value = _at(row["x"], path)
-            if value is not None and at - reach < row["window_end"].timestamp() <= at:
+            if value is not None and at - lookback < row["window_end"].timestamp() <= at:
                 latest[_labels(row, ["host", "code"])] = value
         return latest
 
@@ -105,10 +105,10 @@ def _at(value, path):
 def _plain(answer):
     """Take answers at one moment, without the labels that every series has."""
     own = ("__name__", "store")
-    found = {}
+    values_by_labels = {}
     for labels, points in answer.by_labels().items():
-        (found[frozenset((k, v) for k, v in labels if k not in own)],) = points.values()
-    return found
+        (values_by_labels[frozenset((k, v) for k, v in labels if k not in own)],) = points.values()
+    return values_by_labels
 
 
 def _moment(rng):
@@ -131,11 +131,13 @@ def _matchers(rng):
         texts.append(f'{key}{operator}"{text}"')
         pattern = text.replace("\\\\", "\\") if "~" in operator else re.escape(text)
         names = {value: "" if value is None else str(value) for value in values}
-        wanted = [v for v, name in names.items() if bool(re.fullmatch(pattern, name)) != operator.startswith("!")]
-        listed = ", ".join(repr(v) for v in wanted if v is not None)
-        some = [f"{key} IN ({listed})"] if listed else []
-        some += [f"{key} IS NULL"] if None in wanted else []
-        conditions.append(f"({' OR '.join(some)})" if some else f"({key} IS NULL AND {key} IS NOT NULL)")
+        matching = [v for v, name in names.items() if bool(re.fullmatch(pattern, name)) != operator.startswith("!")]
+        listed = ", ".join(repr(v) for v in matching if v is not None)
+        label_conditions = [f"{key} IN ({listed})"] if listed else []
+        label_conditions += [f"{key} IS NULL"] if None in matching else []
+        conditions.append(
+            f"({' OR '.join(label_conditions)})" if label_conditions else f"({key} IS NULL AND {key} IS NOT NULL)"
+        )
     return "{" + ",".join(texts) + "}" if texts else "", " AND ".join(conditions) or None
 
 
@@ -186,22 +188,22 @@ def newest(server, oracle, rng):
     metric, (measure, path) = rng.choice(list(READ.items()))
     matchers, where = _matchers(rng)
     matchers = matchers if "{" not in metric else ""
-    at, asked = _moment(rng), f"{metric}{matchers}"
-    found = _plain(server.query(asked, at))
+    at, query = _moment(rng), f"{metric}{matchers}"
+    values = _plain(server.query(query, at))
     if "{" in metric:
-        found = {frozenset((k, v) for k, v in labels if k != "quantile"): value for labels, value in found.items()}
+        values = {frozenset((k, v) for k, v in labels if k != "quantile"): value for labels, value in values.items()}
         where = None
-    assert found == oracle.newest("10s", at, where, FRAME.measures[measure], path), (asked, at)
+    assert values == oracle.newest("10s", at, where, FRAME.measures[measure], path), (query, at)
 
 
 def of_a_range(server, oracle, rng):
     text, read, span, per = _draw_range(rng, {k: v for kinds in MERGED.values() for k, v in kinds.items()})
     at = _moment(rng)
     offset = rng.choice([0, 0, 60, 90])
-    asked = f"{text}{f' offset {offset}s' if offset else ''})"
+    query = f"{text}{f' offset {offset}s' if offset else ''})"
     end = _finest(at - offset)
-    wanted = oracle.range(end - span, end, ["host", "code"], *read)
-    assert _plain(server.query(asked, at)) == {k: v / per for k, v in wanted.items()}, (asked, at)
+    expected = oracle.range(end - span, end, ["host", "code"], *read)
+    assert _plain(server.query(query, at)) == {k: v / per for k, v in expected.items()}, (query, at)
 
 
 def merged(server, oracle, rng):
@@ -211,9 +213,9 @@ def merged(server, oracle, rng):
         [("", []), (" by (host)", ["host"]), (" by (code, none)", ["code"]), (" without (code)", ["host"])]
     )
     at = _moment(rng)
-    asked = f"{aggregation}{grouping}({text}))"
-    wanted = oracle.range(_finest(at) - span, _finest(at), keys, *read)
-    assert _plain(server.query(asked, at)) == {k: v / per for k, v in wanted.items()}, (asked, at)
+    query = f"{aggregation}{grouping}({text}))"
+    expected = oracle.range(_finest(at) - span, _finest(at), keys, *read)
+    assert _plain(server.query(query, at)) == {k: v / per for k, v in expected.items()}, (query, at)
 
 
 def quantiles(server, oracle, rng):
@@ -222,7 +224,7 @@ def quantiles(server, oracle, rng):
     measure, name = rng.choice(
         [(aggr.dds("seconds", [q]), "latency"), (aggr.hdr("seconds", [q], unit=0.001), "rounded")]
     )
-    asked, keys = rng.choice(
+    query, keys = rng.choice(
         [
             (f"histogram_quantile({q}, sum by (host) (rate({name}{matchers}[{span}s])))", ["host"]),
             (f"histogram_quantile({q}, sum(sum without (code) (increase({name}{matchers}[{span}s]))))", []),
@@ -230,34 +232,38 @@ def quantiles(server, oracle, rng):
         ]
     )
     path = ("quantiles", repr(float(q)).removesuffix(".0"))
-    wanted = oracle.range(_finest(at) - span, _finest(at), keys, where, measure, path)
-    assert _plain(server.query(asked, at)) == wanted, (asked, at)
+    expected = oracle.range(_finest(at) - span, _finest(at), keys, where, measure, path)
+    assert _plain(server.query(query, at)) == expected, (query, at)
 
 
 def steps(server, oracle, rng):
     text, read, span, per = _draw_range(rng, MERGED["sum"])
     start, step, count = math.floor(_moment(rng)), rng.choice([10, 15, 60, 300, 600, 3600]), rng.randrange(1, 6)
     level = [size for size in LEVELS.values() if span % size == 0 and step % size == 0][-1:] or [10]
-    found = server.query_range(f"sum by (code)({text}))", start, start + step * count, step).by_labels()
+    series_by_labels = server.query_range(f"sum by (code)({text}))", start, start + step * count, step).by_labels()
     for at in range(start, start + step * count + 1, step):
         end = at // level[0] * level[0]
-        wanted = {k: v / per for k, v in oracle.range(end - span, end, ["code"], *read).items()}
-        assert {labels: points[at] for labels, points in found.items() if at in points} == wanted, (text, at, step)
+        expected = {k: v / per for k, v in oracle.range(end - span, end, ["code"], *read).items()}
+        assert {labels: points[at] for labels, points in series_by_labels.items() if at in points} == expected, (
+            text,
+            at,
+            step,
+        )
 
 
 def ratio(server, oracle, rng):
     span, at = rng.choice(RANGES), _moment(rng)
     matchers, where = _matchers(rng)
     above = rng.choice([0, 2**39])
-    asked = (
+    query = (
         f"sum by (host) (rate(bytes{matchers}[{span}s])) / on (host) sum by (host) (rate(requests_total[{span}s])) "
         f"> {above}"
     )
-    ends = _finest(at) - span, _finest(at), ["host"]
-    upper = oracle.range(*ends, where, FRAME.measures["bytes"], ())
-    lower = oracle.range(*ends, None, FRAME.measures["requests"], ())
-    wanted = {k: (v / span) / (lower[k] / span) for k, v in upper.items()}
-    assert _plain(server.query(asked, at)) == {k: v for k, v in wanted.items() if v > above}, (asked, at)
+    end_times = _finest(at) - span, _finest(at), ["host"]
+    upper = oracle.range(*end_times, where, FRAME.measures["bytes"], ())
+    lower = oracle.range(*end_times, None, FRAME.measures["requests"], ())
+    expected = {k: (v / span) / (lower[k] / span) for k, v in upper.items()}
+    assert _plain(server.query(query, at)) == {k: v for k, v in expected.items() if v > above}, (query, at)
 
 
 def sets(server, oracle, rng):
@@ -269,42 +275,42 @@ def sets(server, oracle, rng):
     for _ in "lr":
         keys = rng.choice([["host"], ["code"], ["host", "code"]])
         sides.append((f"sum by ({', '.join(keys)}) (increase(requests_total[{step}s]))", keys, rng.randrange(0, 9)))
-    asked = f"({sides[0][0]} > {sides[0][2]}) {operator} {matching} ({sides[1][0]} > {sides[1][2]})"
-    found = server.query_range(asked, start, start + 3 * step, step).by_labels()
+    query = f"({sides[0][0]} > {sides[0][2]}) {operator} {matching} ({sides[1][0]} > {sides[1][2]})"
+    series_by_labels = server.query_range(query, start, start + 3 * step, step).by_labels()
     for at in range(start, start + 3 * step + 1, step):
         left, right = (
             {k: v for k, v in oracle.range(at - step, at, keys, None, FRAME.measures["requests"], ()).items() if v > n}
             for _, keys, n in sides
         )
         on_left, on_right = ({_matched(k, labels) for k in side} for side in (left, right))
-        wanted = {k: v for k, v in left.items() if (_matched(k, labels) in on_right) == (operator == "and")}
+        expected = {k: v for k, v in left.items() if (_matched(k, labels) in on_right) == (operator == "and")}
         if operator == "or":
-            wanted = left | {k: v for k, v in right.items() if _matched(k, labels) not in on_left}
-        assert {k: points[at] for k, points in found.items() if at in points} == wanted, (asked, at)
+            expected = left | {k: v for k, v in right.items() if _matched(k, labels) not in on_left}
+        assert {k: points[at] for k, points in series_by_labels.items() if at in points} == expected, (query, at)
 
 
 def _matched(labels, names):
-    return frozenset(each for each in labels if each[0] in names)
+    return frozenset(label for label in labels if label[0] in names)
 
 
 def ranked(server, oracle, rng):
     text, read, span, per = _draw_range(rng, {"rate(seconds": ("seconds", ())})
     name, k, at = rng.choice(["topk", "bottomk"]), rng.randrange(4), _moment(rng)
-    wanted = oracle.range(_finest(at) - span, _finest(at), ["host", "code"], *read)
+    expected = oracle.range(_finest(at) - span, _finest(at), ["host", "code"], *read)
     best = {}
     for code in map(str, CODES):
-        group = [(v, labels) for labels, v in wanted.items() if ("code", code) in labels]
-        group.sort(key=lambda each: each[0], reverse=name == "topk")
+        group = [(v, labels) for labels, v in expected.items() if ("code", code) in labels]
+        group.sort(key=lambda row: row[0], reverse=name == "topk")
         best.update({labels: v / per for v, labels in group[:k]})
-    asked = f"{name} by (code) ({k}, {text}))"
-    assert _plain(server.query(asked, at)) == best, (asked, at)
+    query = f"{name} by (code) ({k}, {text}))"
+    assert _plain(server.query(query, at)) == best, (query, at)
 
 
 def of_steps(server, oracle, rng):
     """Reduce a subquery: naively, step by step."""
     name, span, step = rng.choice(["min", "max", "sum", "count", "avg"]), rng.choice([300, 600]), rng.choice([60, 100])
     inner, at = rng.choice([10, 60]), _moment(rng)
-    found = _plain(
+    values_by_labels = _plain(
         server.query(f"{name}_over_time(sum by (code) (increase(requests_total[{inner}s]))[{span}s:{step}s])", at)
     )
     values = {}
@@ -315,7 +321,7 @@ def of_steps(server, oracle, rng):
             for labels, value in totals.items():
                 values.setdefault(labels, []).append(value)
     reduce = {"min": min, "max": max, "sum": sum, "count": len, "avg": lambda v: sum(v) / len(v)}[name]
-    assert found == {labels: reduce(each) for labels, each in values.items()}
+    assert values_by_labels == {labels: reduce(series_values) for labels, series_values in values.items()}
 
 
 def values(server, oracle, rng):
@@ -323,10 +329,10 @@ def values(server, oracle, rng):
     name, at = rng.choice(["sum", "max", "min", "count", "avg"]), _moment(rng)
     metric = rng.choice(["requests_total", "bytes", "fastest", "slowest"])
     matchers, where = _matchers(rng)
-    found = _plain(server.query(f"{name} by (code) ({metric}{matchers})", at))
+    values = _plain(server.query(f"{name} by (code) ({metric}{matchers})", at))
     measure, path = READ[metric]
     newest_windows = oracle.newest("10s", at, where, FRAME.measures[measure], path)
-    assert found == _reduced(name, newest_windows), (name, metric, at)
+    assert values == _reduced(name, newest_windows), (name, metric, at)
 
 
 def unmerged(server, oracle, rng):
@@ -336,14 +342,14 @@ def unmerged(server, oracle, rng):
     text, read, span, per = _draw_range(rng, MERGED[other])
     at = _moment(rng)
     ranges = oracle.range(_finest(at) - span, _finest(at), ["host", "code"], *read)
-    found = _plain(server.query(f"{name} by (code) ({text}))", at))
-    assert found == _reduced(name, {labels: value / per for labels, value in ranges.items()}), (name, text, at)
+    values = _plain(server.query(f"{name} by (code) ({text}))", at))
+    assert values == _reduced(name, {labels: value / per for labels, value in ranges.items()}), (name, text, at)
 
 
 def _reduced(name, values):
     """Reduce values by their label ``code``, naively."""
     groups = {}
     for labels, value in values.items():
-        groups.setdefault(frozenset(each for each in labels if each[0] == "code"), []).append(value)
+        groups.setdefault(frozenset(label for label in labels if label[0] == "code"), []).append(value)
     reduce = {"min": min, "max": max, "sum": math.fsum, "count": len, "avg": lambda v: math.fsum(v) / len(v)}[name]
-    return {labels: pytest.approx(reduce(each), rel=1e-12) for labels, each in groups.items()}
+    return {labels: pytest.approx(reduce(group_values), rel=1e-12) for labels, group_values in groups.items()}

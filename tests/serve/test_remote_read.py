@@ -68,32 +68,34 @@ def series_of(server, packed):
         (byte & 127) << 7 * i for i, byte in enumerate(body[: next(i for i, b in enumerate(body) if b < 128) + 1])
     )
     (result,) = MESSAGES["Response"].FromString(pa.decompress(body, size, "snappy", asbytes=True)).results
-    found = {}
+    samples_by_labels = {}
     for series in result.series:
         labels = {label.name: label.value for label in series.labels}
         assert list(labels) == sorted(labels), "Prometheus takes labels in order"
-        found[frozenset(labels.items())] = [(sample.timestamp, sample.value) for sample in series.samples]
-    assert len(found) == len(result.series)
-    return found
+        samples_by_labels[frozenset(labels.items())] = [(sample.timestamp, sample.value) for sample in series.samples]
+    assert len(samples_by_labels) == len(result.series)
+    return samples_by_labels
 
 
 def test_counters_add_up_as_prometheus_asks_for_them(world):
     """Each sample of a counter is how many events there were since the beginning of the first window of the series."""
     data = rows()
     seconds = data["ts"].to_numpy() / 1000 - BEGIN
-    asked = json.loads(REQUESTS.read_text())
-    assert len(asked) >= 30
+    recorded = json.loads(REQUESTS.read_text())
+    assert len(recorded) >= 30
     checked = 0
-    for packed in map(base64.b64decode, (each for several in asked.values() for each in several)):
+    for packed in map(base64.b64decode, (request for several in recorded.values() for request in several)):
         for labels, samples in series_of(world[0], packed).items():
             labels = dict(labels)
             assert (labels["__name__"], labels["store"]) == ("requests_total", "web")
             hosts = np.array([host or "" for host in data["host"].to_pylist()]) == labels.get("host", "")
-            mine = np.sort(seconds[hosts & (data["code"].to_numpy() == int(labels["code"]))])
+            times_of_code = np.sort(seconds[hosts & (data["code"].to_numpy() == int(labels["code"]))])
             times = np.array([at for at, _ in samples]) / 1000 - BEGIN
             (length,) = set(np.diff(times)) or {10}
             assert length in LEVELS.values()
-            counted = np.searchsorted(mine, times, "left") - np.searchsorted(mine, times[0] - length, "left")
+            counted = np.searchsorted(times_of_code, times, "left") - np.searchsorted(
+                times_of_code, times[0] - length, "left"
+            )
             assert [value for _, value in samples] == counted.tolist()
             checked += 1
     assert checked > 100
@@ -102,7 +104,7 @@ def test_counters_add_up_as_prometheus_asks_for_them(world):
 def test_other_measures_are_those_of_each_window(world):
     server, store = world
     for step, span, level in ((0, 0, "10s"), (10, 0, "10s"), (600, 36000, "10s"), (3600, 0, "10s"), (0, 90, "10s")):
-        found = series_of(
+        series = series_of(
             server,
             request(
                 ("__name__", RE, "fastest|mean|latency"), ("host", EQ, "a"), ("code", NEQ, "500"), step=step, span=span
@@ -119,7 +121,7 @@ def test_other_measures_are_those_of_each_window(world):
                 labels = {"__name__": name, "store": "web", "host": "a", "code": str(row["code"]), **more}
                 sample = round(row["window_end"].timestamp() * 1000), float(row[column])
                 expected.setdefault(frozenset(labels.items()), []).append(sample)
-        assert found == expected, level
+        assert series == expected, level
     assert series_of(server, request(("host", EQ, "nobody"))) == {}
     assert series_of(server, request(("__name__", EQ, "mean"), start=-(2**53), end=2**53)), "of all of time"
     assert series_of(server, request(("__name__", EQ, "mean"), start=END + 3600, end=END + 7200)) == {}
@@ -128,10 +130,10 @@ def test_other_measures_are_those_of_each_window(world):
     }
 
 
-def totals_of(server, level_seconds, is_total=True, **asked):
+def totals_of(server, level_seconds, is_total=True, **hints):
     """Read the running total of a sum, and check that its samples stand at the ends of windows of one length."""
-    found = series_of(server, request(("__name__", EQ, "bytes"), ("host", EQ, "a"), ("code", EQ, "200"), **asked))
-    (samples,) = found.values()
+    series = series_of(server, request(("__name__", EQ, "bytes"), ("host", EQ, "a"), ("code", EQ, "200"), **hints))
+    (samples,) = series.values()
     steps = {later - sooner for (sooner, _), (later, _) in pairwise(samples)}
     assert steps == {level_seconds * 1000} or not is_total
     return samples
@@ -140,9 +142,9 @@ def totals_of(server, level_seconds, is_total=True, **asked):
 def test_a_sum_is_a_counter(world):
     """Each sample is the sum of all rows since the beginning of the first window, at every level that may be read."""
     data = rows().to_pylist()
-    mine = [(r["ts"], r["bytes"]) for r in data if (r["host"], r["code"]) == ("a", 200)]
+    rows_of_series = [(r["ts"], r["bytes"]) for r in data if (r["host"], r["code"]) == ("a", 200)]
     hour = {"step": 3600, "span": 36000, "start": BEGIN - 36000}
-    for level, asked in (
+    for level, hints in (
         (60, {}),
         (10, {"end": END + 5}),
         (10, {"step": 60, "span": 600, "start": BEGIN - 600 + 7}),  # moments between the ends of minutes
@@ -150,18 +152,18 @@ def test_a_sum_is_a_counter(world):
         (3600, hour),
         (3600, hour | {"function": "rate"}),
     ):
-        samples = totals_of(world[0], level, **asked)
+        samples = totals_of(world[0], level, **hints)
         for at, value in samples[:: max(len(samples) // 50, 1)]:
-            assert value == sum(n for ts, n in mine if ts < at)
+            assert value == sum(n for ts, n in rows_of_series if ts < at)
     samples = totals_of(world[0], 10, **hour, function="sum_over_time", is_total=False)
-    assert sum(value for _, value in samples) == sum(n for _, n in mine)
-    assert all(value == sum(n for ts, n in mine if at - 10_000 <= ts < at) for at, value in samples[::20])
+    assert sum(value for _, value in samples) == sum(n for _, n in rows_of_series)
+    assert all(value == sum(n for ts, n in rows_of_series if at - 10_000 <= ts < at) for at, value in samples[::20])
 
 
 def test_what_is_no_total_is_read_of_the_finest_windows(world):
-    asked = {"step": 3600, "span": 36000, "start": BEGIN - 36000, "function": "max_over_time"}
-    found = series_of(world[0], request(("__name__", EQ, "slowest"), ("host", EQ, "a"), **asked))
-    for labels, samples in found.items():
+    hints = {"step": 3600, "span": 36000, "start": BEGIN - 36000, "function": "max_over_time"}
+    series = series_of(world[0], request(("__name__", EQ, "slowest"), ("host", EQ, "a"), **hints))
+    for labels, samples in series.items():
         code = int(dict(labels)["code"])
         data = [r["seconds"] for r in rows().to_pylist() if (r["host"], r["code"]) == ("a", code)]
         assert max(value for _, value in samples) == max(data)

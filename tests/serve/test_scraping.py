@@ -54,7 +54,7 @@ def value_of(url, query):
     """Ask for a number that there is once Prometheus has scraped."""
     for _ in range(100):
         with urlopen(f"{url}/api/v1/query?" + urlencode({"query": query})) as answer:
-            if found := json.load(answer)["data"]["result"]:
-                return float(found[0]["value"][1])
+            if series := json.load(answer)["data"]["result"]:
+                return float(series[0]["value"][1])
         time.sleep(0.1)
     return None

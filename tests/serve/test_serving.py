@@ -89,8 +89,8 @@ def test_a_store_of_a_name_that_is_taken_is_told_how_to_be_called(folder, monkey
 
 def test_a_port_that_is_taken_is_one_sentence(folder, monkeypatch, capfd):
     monkeypatch.chdir(folder)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        status, _, err = call(capfd, "serve", "web", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as used_port:
+        status, _, err = call(capfd, "serve", "web", "--listen", f"127.0.0.1:{used_port.getsockname()[1]}")
     assert (status, err.count("\n")) == (2, 1)
     assert "cannot listen" in err
 
@@ -106,9 +106,9 @@ def test_it_stops_cleanly(folder, tmp_path, signum):
 
 def test_every_request_is_a_line_of_the_log(folder, tmp_path):
     with serving(tmp_path, folder / "web", f"again={folder}/web") as server:
-        said = server.log()[0]["message"]
-        assert said.startswith("serving web, again at http://127.0.0.1:")
-        assert said.endswith("to this machine alone, without a token")
+        message = server.log()[0]["message"]
+        assert message.startswith("serving web, again at http://127.0.0.1:")
+        assert message.endswith("to this machine alone, without a token")
         began = time.monotonic()
         server.query(store="web", per="1h")
         server.query(store="again", per="7s")
@@ -150,7 +150,7 @@ def test_with_a_token_only_who_brings_it_is_answered(folder, tmp_path):
             "/nothing",
             "/v1/stores/web",
         ):
-            for given in (
+            for authorization in (
                 None,
                 "",
                 "Bearer",
@@ -161,9 +161,9 @@ def test_with_a_token_only_who_brings_it_is_answered(folder, tmp_path):
                 TOKEN,
                 "Bearer ü",
             ):
-                headers = {} if given is None else {"Authorization": given.encode("latin-1")}
+                headers = {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
                 answer = server.ask(path, headers=headers)
-                assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), (path, given)
+                assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), (path, authorization)
                 assert TOKEN not in answer.body.decode()
         allowed = {"Authorization": f"Bearer {TOKEN}", "Host": "stores.example.org"}
         assert server.ask("/v1/stores", headers=allowed).status == 200

@@ -67,7 +67,7 @@ def of_minutes(server):
 @pytest.mark.long
 def test_every_answer_is_of_one_version(tmp_path):
     make_store(tmp_path / "web", frame=FRAME, data=events())
-    wrong, seen = [], {each.__name__: [] for each in (of_hours, of_all, of_promql, of_minutes)}
+    wrong, seen = [], {client_function.__name__: [] for client_function in (of_hours, of_all, of_promql, of_minutes)}
     with serving(tmp_path, tmp_path / "web") as server:
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "web")])
 
@@ -82,7 +82,10 @@ def test_every_answer_is_of_one_version(tmp_path):
             except BaseException as error:
                 wrong.append(error)
 
-        threads = [threading.Thread(target=client, args=(each,)) for each in (of_hours, of_all, of_promql, of_minutes)]
+        threads = [
+            threading.Thread(target=client, args=(client_function,))
+            for client_function in (of_hours, of_all, of_promql, of_minutes)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

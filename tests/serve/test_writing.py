@@ -48,8 +48,8 @@ def counted(server):
     return server.query(store="web", per="all", keys="", measures="n").json()["rows"][0]["n"]
 
 
-def test_a_server_that_is_not_asked_to_takes_nothing(asked):
-    server, stores = asked
+def test_a_server_that_is_not_asked_to_takes_nothing(server_and_stores):
+    server, stores = server_and_stores
     before = stores["web"].version()
     answer = server.ask(f"{EVENTS}?writer=w&number=1", stream(rows()), headers=ARROW)
     assert answer.status == 403
@@ -65,22 +65,22 @@ def test_events_count_once_and_are_the_rows_bits(writable, tmp_path):
     for sent in range(2):
         answer = server.ask(f"{address}1", stream(more), headers=ARROW)
         assert (answer.status, answer.json()) == (200, {"added": not sent}), answer.body
-    whole = pa.table(
+    all_rows = pa.table(
         {"ts": ["2024-05-01T10:00:30Z"] * 2, "host": ["a", "z"], "bytes": [7, 8], "rate": [2, None], "ms": [3, 4]}
     )
     for sent in range(2):
-        answer = server.ask(f"{address}2", lines(whole), headers=LINES)
+        answer = server.ask(f"{address}2", lines(all_rows), headers=LINES)
         assert (answer.status, answer.json()) == (200, {"added": not sent}), answer.body
     assert counted(server) == 360 + 540 + 2
     beside = make_store(tmp_path / "beside", data=rows().drop_columns(["paid"]), frame=frame_without("paid"))
     beside.append_rows(more, "w", 1)
-    floats = whole.set_column(3, "rate", whole["rate"].cast(pa.float64())).set_column(
-        4, "ms", whole["ms"].cast(pa.float64())
+    floats = all_rows.set_column(3, "rate", all_rows["rate"].cast(pa.float64())).set_column(
+        4, "ms", all_rows["ms"].cast(pa.float64())
     )
     beside.append_rows(floats, "w", 2)
     for level in ("1m", "1h"):
-        one, other = FrameStore(place).states(level), beside.states(level)
-        assert all(same_bits(*columns) for columns in zip(one.columns, other.columns, strict=True))
+        own_states, other = FrameStore(place).states(level), beside.states(level)
+        assert all(same_bits(*columns) for columns in zip(own_states.columns, other.columns, strict=True))
 
 
 def test_other_events_under_a_number_are_refused(writable):

@@ -81,13 +81,13 @@ class Disturbance:
                 yield from function(batches)
                 return
             first = self.note("first", context.stageId())
-            given = 0
+            row_count = 0
             for batch in function(batches):
-                if first and given == self.at:
+                if first and row_count == self.at:
                     self.strike()
                 yield batch
-                given += 1
-            if first and (self.at is None or self.at >= given):
+                row_count += 1
+            if first and (self.at is None or self.at >= row_count):
                 self.strike()
             if not first:
                 self.note("again", context.stageId())
@@ -146,8 +146,8 @@ def executors(master: str, file: str, folder: str, *runs: str) -> None:
             marks = Path(folder, str(number))
             marks.mkdir()
             with every_stage(Disturbance.read(str(marks), *disturbed).around if disturbed else as_it_is):
-                found = rolled_up(spark, file, f"{folder}/store-{number}" if what == "store" else None)
-            print("run", json.dumps([run, found]), flush=True)
+                digests = rolled_up(spark, file, f"{folder}/store-{number}" if what == "store" else None)
+            print("run", json.dumps([run, digests]), flush=True)
 
 
 def driver(kind: str, file: str, folder: str, point: str | None = None) -> None:
@@ -175,7 +175,7 @@ def rolled_up(spark: Any, file: str, place: str | None) -> dict[str, str]:
 def every_stage(around: Around) -> Iterator[None]:
     """Wrap what the tasks of each stage do, which is given by its number."""
     without, stages = DataFrame.mapInArrow, count()
-    DataFrame.mapInArrow = lambda df, task, *given: without(df, around(task, next(stages)), *given)
+    DataFrame.mapInArrow = lambda df, task, *arguments: without(df, around(task, next(stages)), *arguments)
     try:
         yield
     finally:
@@ -205,9 +205,9 @@ def killed_at(owner: type, name: str, after: bool) -> None:
     """Kill this process and its JVM before or after the first call of a method."""
     method = getattr(owner, name)
 
-    def call(*given: Any, **named: Any) -> None:
+    def call(*arguments: Any, **named: Any) -> None:
         if after:
-            method(*given, **named)
+            method(*arguments, **named)
         os.killpg(0, signal.SIGKILL)
 
     setattr(owner, name, staticmethod(call) if inspect.ismethod(method) else call)

@@ -26,7 +26,7 @@ from tests import engines  # noqa: E402
 from tiltframe import FrameStore, TiltFrame, rollup  # noqa: E402
 
 
-def asked(*words: str) -> list[tuple[str, Any]]:
+def run_engine(*words: str) -> list[tuple[str, Any]]:
     """Run the jobs of all engines."""
     command = [sys.executable, "-m", "tests.engines", "sail", *words]
     path = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
@@ -54,8 +54,8 @@ def check_jobs(folder: Path) -> None:
     pq.write_table(table, file)
     in_order = engines.local(pq.read_table(engines.in_order(str(file))))
     digests = [engines.local(table)] * 2
-    wanted = [*(("digests", each) for each in [*digests, in_order]), ("others", engines.others_local(table))]
-    assert asked(str(file), "1", "5") == wanted
+    expected = [*(("digests", digest) for digest in [*digests, in_order]), ("others", engines.others_local(table))]
+    assert run_engine(str(file), "1", "5") == expected
 
 
 def check_stores(folder: Path) -> None:
@@ -64,7 +64,7 @@ def check_stores(folder: Path) -> None:
     pq.write_table(table, file, row_group_size=1500)
     local = FrameStore(folder / "local", engines.KEPT)
     local.append(rollup(table, engines.KEPT), "w", 1)
-    ((_, answer),) = asked(str(file), "store", str(folder))
+    ((_, answer),) = run_engine(str(file), "store", str(folder))
     assert answer["new"] == [True, True, True, False]
     assert answer["stores"] == dict.fromkeys(["rows", "files", "states"], engines.kept(local))
 

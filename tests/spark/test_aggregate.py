@@ -38,10 +38,10 @@ def local(rows: pa.Table, by: list[str]) -> pa.Table:
     return reduce_by(rows, {name: key_column(rows[name]) for name in by}, plan(MEASURES))
 
 
-def same(given: pa.Table, wanted: pa.Table, by: list[str]) -> bool:
-    given = given.sort_by([(name, "ascending") for name in by]) if by else given
-    return given.column_names == wanted.column_names and all(
-        digest(given[name]) == digest(wanted[name]) for name in wanted.column_names
+def same(actual: pa.Table, expected: pa.Table, by: list[str]) -> bool:
+    actual = actual.sort_by([(name, "ascending") for name in by]) if by else actual
+    return actual.column_names == expected.column_names and all(
+        digest(actual[name]) == digest(expected[name]) for name in expected.column_names
     )
 
 
@@ -90,7 +90,7 @@ def test_finish_and_accessors_read_states(df, rows):
 
     states = su.aggregate(df, ["host"], MEASURES)
     results = su.finish(states, MEASURES | {"d": aggr.dds("x", [0.25])}).toArrow().sort_by("host").to_pylist()
-    asked = [
+    expressions = [
         su.states.quantile("d", 0.25),
         su.states.quantile("h", 1),
         su.states.rank("h", 1e12),
@@ -98,16 +98,16 @@ def test_finish_and_accessors_read_states(df, rows):
         su.states.stdev("sd", 0),
     ]
     read = states.select(
-        "host", *asked, su.states.count("n"), su.states.count("d"), su.states.stdev("h"), su.states.rank("d", 0.0)
+        "host", *expressions, su.states.count("n"), su.states.count("d"), su.states.stdev("h"), su.states.rank("d", 0.0)
     )
-    for row, wanted in zip(sorted(read.collect(), key=lambda r: (r[0] is None, r[0] or "")), results, strict=True):
+    for row, expected in zip(sorted(read.collect(), key=lambda r: (r[0] is None, r[0] or "")), results, strict=True):
         part = rows.filter(rows["host"].is_null() if row[0] is None else pc.equal(rows["host"], row[0]))
         i, x = part["i"].to_numpy(), part["x"].drop_null().to_numpy()
         numbers = x[~np.isnan(x)]
-        assert row[1] == wanted["d"]["quantiles"]["0.25"]
+        assert row[1] == expected["d"]["quantiles"]["0.25"]
         assert row[2] == pytest.approx(i.max(), rel=1e-3)
         assert row[3] == 1.0
-        assert row[4] == wanted["mean"]
+        assert row[4] == expected["mean"]
         assert row[5] == pytest.approx(i.std(), rel=1e-12)
         assert row[6] == len(part)
         assert row[7] == len(numbers)
@@ -135,8 +135,8 @@ def test_interchange_columns(df):
 
     finite = aggr.dds("x", where="x > -1e300 AND x < 1e300")
     states = su.aggregate(df, ["host"], {"d": finite, "h": aggr.hdr("i", where="i >= 0")}).localCheckpoint()
-    there = states.select("*", su.to_dds_proto("d").alias("p"), su.to_hdr_v2("h").alias("t"))
-    back = there.select("d", "h", su.from_dds_proto("p", mins="d.min").alias("d2"), su.from_hdr_v2("t").alias("h2"))
+    converted = states.select("*", su.to_dds_proto("d").alias("p"), su.to_hdr_v2("h").alias("t"))
+    back = converted.select("d", "h", su.from_dds_proto("p", mins="d.min").alias("d2"), su.from_hdr_v2("t").alias("h2"))
     for row in back.collect():
         assert row.d.positive == row.d2.positive
         assert row.d.negative == row.d2.negative
@@ -218,9 +218,9 @@ def test_files_read_in_the_workers_give_the_same_bits(spark, rows, folder, rows_
     scan = su.scan_parquet(spark, str(folder), rows_per_task=rows_per_task)
     rows = rows.set_column(rows.column_names.index("shelf"), "shelf", rows["shelf"].cast(pa.int32()))
     assert same(su.aggregate(scan, BY, MEASURES).toArrow(), local(rows, BY), BY)
-    wanted, order = rollup(rows, engines.FRAME), engines.ORDER
-    given = su.rollup(scan, engines.FRAME).toArrow().sort_by(order)
-    assert all(digest(given[c]) == digest(wanted.sort_by(order)[c]) for c in wanted.column_names)
+    expected, order = rollup(rows, engines.FRAME), engines.ORDER
+    states = su.rollup(scan, engines.FRAME).toArrow().sort_by(order)
+    assert all(digest(states[c]) == digest(expected.sort_by(order)[c]) for c in expected.column_names)
     groups = sum(len(piece.groups) for task in scan.tasks for piece in task)
     assert len(scan.tasks) == {1: groups, 10**6: 1}.get(rows_per_task, len(scan.tasks))
     assert "parquet" in repr(scan).lower()
@@ -232,9 +232,9 @@ def test_filters_leave_out_rows_folders_and_row_groups(spark, rows, folder, filt
 
     scan = su.scan_parquet(spark, [str(folder / "shelf=0"), str(folder / "shelf=1")], filters=filters)
     expression = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
-    kept = rows.filter((pc.field("shelf") < 2) & expression)
-    found = su.aggregate(scan, ["host"], MEASURES).toArrow()
-    assert same(found, local(kept, ["host"]), ["host"])
+    chosen_rows = rows.filter((pc.field("shelf") < 2) & expression)
+    result = su.aggregate(scan, ["host"], MEASURES).toArrow()
+    assert same(result, local(chosen_rows, ["host"]), ["host"])
     everything = su.scan_parquet(spark, str(folder))
     if isinstance(filters, list):
         assert len({p.path for t in scan.tasks for p in t}) < len({p.path for t in everything.tasks for p in t})
@@ -256,8 +256,8 @@ def test_columns_that_come_late_and_stores_by_uri(spark, rows, folder):
     late = su.aggregate(su.scan_parquet(spark, folder.as_uri()), [], {"n": aggr.count("late")})
     assert late.select(su.states.count("n")).first()[0] == 2000
     inside = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
-    some = su.aggregate(su.scan_parquet(spark, "shelf=2", filesystem=inside), [], {"n": aggr.count()})
-    assert some.select(su.states.count("n")).first()[0] == pc.sum(pc.equal(rows["shelf"], 2)).as_py()
+    of_one_shelf = su.aggregate(su.scan_parquet(spark, "shelf=2", filesystem=inside), [], {"n": aggr.count()})
+    assert of_one_shelf.select(su.states.count("n")).first()[0] == pc.sum(pc.equal(rows["shelf"], 2)).as_py()
 
 
 def test_what_cannot_be_scanned_is_told_in_a_sentence(spark, folder, tmp_path):
@@ -307,12 +307,12 @@ def test_hard_shapes(shape, spark):
     df = SHAPES[shape](spark)
     states = su.aggregate(df, ["k"], {"s": aggr.sum("x"), "d": aggr.dds("x")})
     results = su.finish(states, {"s": aggr.sum("x"), "d": aggr.dds("x", [1.0])}).select("k", "s", "d.count", "d.max")
-    wanted = (
+    expected = (
         df.coalesce(4).groupBy("k").agg(F.sum("x").alias("s"), F.count("x").alias("count"), F.max("x").alias("max"))
     )
-    given, wanted = (frame.toArrow().sort_by("k") for frame in (results, wanted))
-    assert given.num_rows == wanted.num_rows
-    assert all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
+    actual, expected = (frame.toArrow().sort_by("k") for frame in (results, expected))
+    assert actual.num_rows == expected.num_rows
+    assert all(same_bits(actual[c], expected[c]) for c in expected.column_names)
 
 
 def test_a_key_may_be_the_name_of_a_folder(spark, tmp_path):

@@ -88,11 +88,11 @@ def without_spark(monkeypatch):
     monkeypatch.setattr(two_phase, "task_number", iter(range(100)).__next__)
 
 
-def run(table, lose=lambda partitions: None, known=True):
-    source = Tasks(table, lose, partitions=TASKS if known else None)
-    if not known:
+def run(table, lose=lambda partitions: None, has_task_count=True):
+    source = Tasks(table, lose, partitions=TASKS if has_task_count else None)
+    if not has_task_count:
         lose_then = Shuffle.repartition
-        source.map = lambda *given: AnyPartitions(Tasks.map(source, *given), lose_then)
+        source.map = lambda *arguments: AnyPartitions(Tasks.map(source, *arguments), lose_then)
     result = FRAME.states_schema(table.schema)
     return plan_rollup(source, table.schema, FRAME, lambda levels: joined(levels, FRAME), result).run()
 
@@ -145,10 +145,10 @@ def a_task_twice(partitions):
 
 
 def a_message_to_another_shard(partitions):
-    number, message, *rest = partitions[0][0].columns
+    number, message, *other_columns = partitions[0][0].columns
     numbers = partitions[0][-1].column(0)
     other = numbers[5:6] if numbers[5] != number[0] else numbers[6:7]
-    partitions[0][0] = pa.RecordBatch.from_arrays([other, message, *rest], schema=MESSAGE)
+    partitions[0][0] = pa.RecordBatch.from_arrays([other, message, *other_columns], schema=MESSAGE)
 
 
 def a_shard(partitions):
@@ -181,7 +181,7 @@ LOSSES = [
     a_shard_of_a_task,
     rows_of_a_message,
 ]
-UNKNOWN = [each for each in LOSSES if each not in (a_task, a_shard_of_a_task)]  # which only a count of tasks tells
+UNKNOWN = [loss for loss in LOSSES if loss not in (a_task, a_shard_of_a_task)]  # which only a count of tasks tells
 
 
 def in_order(states: pa.Table) -> pa.Table:
@@ -189,9 +189,9 @@ def in_order(states: pa.Table) -> pa.Table:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [True, False])
-def test_what_is_conserved_is_the_rollup(table, known):
-    assert in_order(run(table, known=known)).equals(in_order(rollup(table, FRAME)))
+@pytest.mark.parametrize("has_task_count", [True, False])
+def test_what_is_conserved_is_the_rollup(table, has_task_count):
+    assert in_order(run(table, has_task_count=has_task_count)).equals(in_order(rollup(table, FRAME)))
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
@@ -203,11 +203,11 @@ def test_a_loss_is_noticed(table, lose):
 @pytest.mark.parametrize("lose", UNKNOWN, ids=lambda lose: lose.__name__)
 def test_a_loss_is_noticed_without_a_count_of_tasks(table, lose):
     with pytest.raises(NotConserved):
-        run(table, lose, known=False)
+        run(table, lose, has_task_count=False)
 
 
 def test_no_tasks_lose_nothing(table):
-    assert run(table.slice(0, 0), known=False).num_rows == 0
+    assert run(table.slice(0, 0), has_task_count=False).num_rows == 0
 
 
 @pytest.mark.parametrize("covered", [[1], [1, 2, 2, 3], [1, 2, 4]])

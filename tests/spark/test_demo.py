@@ -93,8 +93,8 @@ def test_the_demo(tmp_path):
     picture = (tmp_path / "out" / "dep_delay.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     query = [sys.executable, "-m", "tiltframe.cli", "query", str(tmp_path / "out" / "flights")]
-    asked = subprocess.run([*query, "--per", "1y", "--format", "json"], capture_output=True, text=True, check=True)
-    rows = [json.loads(line) for line in asked.stdout.splitlines()]
+    query_run = subprocess.run([*query, "--per", "1y", "--format", "json"], capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in query_run.stdout.splitlines()]
     assert sum(row["flights"] for row in rows) == 336_776
     assert {row["window_start"] for row in rows} == {"2013-01-01T00:00:00-05:00"}
 

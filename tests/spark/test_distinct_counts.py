@@ -19,16 +19,16 @@ COLUMNS = {"whole": "bigint", "small": "int", "x": "double", "f": "float", "word
 @pytest.fixture(scope="module")
 def df(spark):
     rng, n = np.random.default_rng(4), 20_000
-    whole = rng.integers(-(2**62), 2**62, n)
+    integers = rng.integers(-(2**62), 2**62, n)
     x = np.where(rng.random(n) < 0.1, rng.choice([np.nan, 0.0, -0.0, np.inf, 1e-320], n), rng.normal(size=n))
     columns = {
         "g": pa.array(np.minimum(np.arange(n) % 40, 5)),  # one large group, and some small ones
-        "whole": pa.array(whole),
-        "small": pa.array(whole % 9000, pa.int32()),
+        "whole": pa.array(integers),
+        "small": pa.array(integers % 9000, pa.int32()),
         "x": pa.array(x),
         "f": pa.array(x.astype(np.float32)),
-        "word": pa.array([f"é{v % 7000}" * (v % 5 + 1) for v in whole.tolist()]),
-        "raw": pa.array([v.to_bytes(8, "little", signed=True)[: v % 8 + 1] for v in whole.tolist()]),
+        "word": pa.array([f"é{v % 7000}" * (v % 5 + 1) for v in integers.tolist()]),
+        "raw": pa.array([v.to_bytes(8, "little", signed=True)[: v % 8 + 1] for v in integers.tolist()]),
     }
     return spark.createDataFrame(pa.table(columns)).repartition(4).localCheckpoint()
 
@@ -41,14 +41,14 @@ def test_each_reads_the_others(df):
 
     measures = {name: aggr.approx_count_distinct(name, k=1024) for name in COLUMNS}
     ours = su.aggregate(df, ["g"], measures).select("g", *(su.to_theta_sketch(name).alias(name) for name in COLUMNS))
-    theirs = df.groupBy("g").agg(*(F.theta_sketch_agg(name, 10).alias(name) for name in COLUMNS))
-    both = ours.unionByName(theirs).localCheckpoint()
+    spark_sketches = df.groupBy("g").agg(*(F.theta_sketch_agg(name, 10).alias(name) for name in COLUMNS))
+    both = ours.unionByName(spark_sketches).localCheckpoint()
     assert both.count() == 12
     estimates = [F.theta_sketch_estimate(name).alias(name) for name in COLUMNS]
     united = both.groupBy("g").agg(*(F.theta_sketch_estimate(F.theta_union_agg(n, 10)).alias(n) for n in COLUMNS))
-    counted = [ours.select("g", *estimates), theirs.select("g", *estimates), united]
-    one, other, union = (sorted(table.collect()) for table in counted)
-    assert one == other == union
+    counted = [ours.select("g", *estimates), spark_sketches.select("g", *estimates), united]
+    first, other, union = (sorted(table.collect()) for table in counted)
+    assert first == other == union
     states = both.select("g", *(su.from_theta_sketch(name, 1024).alias(name) for name in COLUMNS)).toArrow()
     ids = aggr.Groups.of(states["g"].to_numpy(), 6)
     for name in COLUMNS:  # what Spark wrote is the very state, packed or not
@@ -99,12 +99,12 @@ def test_spark_reads_hll(df):
     names = [name for name in COLUMNS if name not in ("x", "f")]  # Spark's hll takes no floats
     measures = {name: aggr.hll(name, lg_k=10) for name in names}
     ours = su.aggregate(df, ["g"], measures).select("g", *(su.to_hll_sketch(name).alias(name) for name in names))
-    theirs = df.groupBy("g").agg(*(F.hll_sketch_agg(name, 10).alias(name) for name in names))
-    joined = ours.alias("a").join(theirs.alias("b"), "g")
+    spark_sketches = df.groupBy("g").agg(*(F.hll_sketch_agg(name, 10).alias(name) for name in names))
+    joined = ours.alias("a").join(spark_sketches.alias("b"), "g")
     for name in names:
         columns = F.col(f"a.{name}"), F.col(f"b.{name}")
         alone = [F.hll_sketch_estimate(column) for column in columns]
         united = F.hll_sketch_estimate(F.hll_union(*columns)), F.hll_sketch_estimate(F.hll_union(*columns[1:] * 2))
-        for one, other, both, twice in joined.select(*alone, *united).collect():
-            assert one == pytest.approx(other, rel=0.15)  # theirs goes by the order of rows
+        for first, other, both, twice in joined.select(*alone, *united).collect():
+            assert first == pytest.approx(other, rel=0.15)  # theirs goes by the order of rows
             assert both == twice  # their union of both is that of theirs with itself: the registers are the same

@@ -70,7 +70,7 @@ def test_doors(spark, trial):
     keys = rng.choice([[], [key], [key, other]])
     by, x = [F.col(quoted(name)) for name in keys], quoted(column)
     plain = [F.count("*").alias("n"), F.sum(x).alias("s"), F.min(x).alias("lo"), F.max(x).alias("hi")]
-    wanted = rows_of(df.groupBy(*by).agg(*plain))
+    expected = rows_of(df.groupBy(*by).agg(*plain))
     types = A.of(df)
     ours = [
         A.count().alias("n"),
@@ -78,12 +78,12 @@ def test_doors(spark, trial):
     ]
     measures = {"n": aggr.count(), "s": aggr.sum(x), "lo": aggr.min(x), "hi": aggr.max(x)}
     message = f"seed {SEED + trial}: {keys} {column} {dtype} of {df.count()} rows"
-    assert rows_of(df.groupBy(*by).agg(*ours)) == wanted, f"agg, {message}"
-    assert rows_of(su.group_by(df, *by).agg(*ours)) == wanted, f"group_by, {message}"
-    assert rows_of(su.group_by(df, *by).agg(ours[0], plain[1], *ours[2:])) == wanted, f"with Spark's, {message}"
+    assert rows_of(df.groupBy(*by).agg(*ours)) == expected, f"agg, {message}"
+    assert rows_of(su.group_by(df, *by).agg(*ours)) == expected, f"group_by, {message}"
+    assert rows_of(su.group_by(df, *by).agg(ours[0], plain[1], *ours[2:])) == expected, f"with Spark's, {message}"
     states = su.aggregate(df, keys, measures)
     finished = su.finish(su.merge(states, keys), measures)
-    assert rows_of(finished.select(*by, "n", "s", "lo", "hi")) == wanted, f"aggregate, {message}"
+    assert rows_of(finished.select(*by, "n", "s", "lo", "hi")) == expected, f"aggregate, {message}"
     if keys:
         totals = rows_of(df.cube(*by).agg(*plain))
         assert rows_of(su.group_by(df).cube(*by).agg(*ours)) == totals, f"cube, {message}"
@@ -93,4 +93,4 @@ def test_doors(spark, trial):
         grouping = f"GROUP BY {', '.join(map(quoted, keys))}" * bool(keys)
         calls = ", ".join(f"aggr_{name}{suffix}({x})" for name in ("sum", "min", "max"))
         query = f"SELECT {''.join(quoted(name) + ', ' for name in keys)}aggr_count(*), {calls} FROM doors {grouping}"
-        assert rows_of(su.sql(spark, query)) == wanted, f"SQL, {message}"
+        assert rows_of(su.sql(spark, query)) == expected, f"SQL, {message}"

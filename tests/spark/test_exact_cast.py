@@ -43,8 +43,8 @@ def test_every_number_is_the_same_or_refused():
             with pytest.raises(ValueError, match=r"a double cannot hold .* exactly"):
                 exact_cast(column, pa.float64())
             continue
-        found = exact_cast(column, pa.float64()).to_pylist()
-        assert [None if value is None else Fraction(value) for value in found] == [
+        result = exact_cast(column, pa.float64()).to_pylist()
+        assert [None if value is None else Fraction(value) for value in result] == [
             None if value is None else Fraction(value) for value in values
         ]
     assert outcomes == {True, False}

@@ -26,19 +26,19 @@ def test_no_other_task_has_rows_there_and_more_would_meet_one(seed):
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 40, rng.integers(1, 7))
     spans = [(int(a), int(a + n)) for a, n in zip(low, rng.integers(0, 12, len(low)), strict=True)]
-    for number, found in enumerate(exclusive_times(spans)):
-        others = {t for other, (a, b) in enumerate(spans) for t in range(a, b + 1) if other != number}
-        least = spans[number][0]
-        if found is None:
-            assert least in others
+    for number, exclusive in enumerate(exclusive_times(spans)):
+        times_of_others = {t for other, (a, b) in enumerate(spans) for t in range(a, b + 1) if other != number}
+        first_time = spans[number][0]
+        if exclusive is None:
+            assert first_time in times_of_others
             continue
-        start, end = found
+        start, end = exclusive
         assert start <= spans[number][1]
-        assert end > least
+        assert end > first_time
         inside = range(max(start, -1), min(end, 60))
-        assert not others & set(inside)
-        assert start - 1 in others or not any(t < start for t in others)
-        assert end in others or not any(t >= end for t in others)
+        assert not times_of_others & set(inside)
+        assert start - 1 in times_of_others or not any(t < start for t in times_of_others)
+        assert end in times_of_others or not any(t >= end for t in times_of_others)
 
 
 TIMES = [dt.datetime(1969, 12, 31, 23, 59, 59, 998500), dt.datetime(2024, 5, 1), dt.datetime(1970, 1, 1, 0, 0, 7)]
@@ -52,15 +52,15 @@ TYPES = {
 
 def fragment(tmp_path, table, **options):
     pq.write_table(table, tmp_path / "rows.parquet", **options)
-    (found,) = ds.dataset(tmp_path / "rows.parquet").get_fragments()
-    return found
+    (only_fragment,) = ds.dataset(tmp_path / "rows.parquet").get_fragments()
+    return only_fragment
 
 
 def column(dtype):
-    whole = {"s": 1, "ms": 1000, "us": SECOND, "ns": 1000 * SECOND}
+    units = {"s": 1, "ms": 1000, "us": SECOND, "ns": 1000 * SECOND}
     seconds = [(t - dt.datetime(1970, 1, 1)).total_seconds() for t in TIMES]
     if pa.types.is_timestamp(dtype):
-        return pa.array([int(np.floor(s * whole[dtype.unit])) for s in seconds]).cast(dtype)
+        return pa.array([int(np.floor(s * units[dtype.unit])) for s in seconds]).cast(dtype)
     return pa.array([t.date() for t in TIMES]).cast(dtype)
 
 
@@ -84,9 +84,9 @@ def test_whole_numbers_are_milliseconds_and_groups_are_united(tmp_path):
 
 def test_one_group_of_which_nothing_is_known_leaves_all_unknown(tmp_path):
     files = []
-    for number, told in enumerate((True, False, True)):
+    for number, has_statistics in enumerate((True, False, True)):
         (tmp_path / str(number)).mkdir()
-        files.append(fragment(tmp_path / str(number), pa.table({"ts": [number, 9]}), write_statistics=told))
+        files.append(fragment(tmp_path / str(number), pa.table({"ts": [number, 9]}), write_statistics=has_statistics))
     assert span_of([(files[0], 0), (files[2], 0)], "ts", pa.int64()) == (0, 9000)
     assert span_of([(file, 0) for file in files], "ts", pa.int64()) is None
 
@@ -138,34 +138,34 @@ def spans(tables):
 
 def climbed(tables, frame):
     """Climb within what each table alone has, then with what is left; each window comes once."""
-    whole, left = [], [[] for _ in frame.levels]
+    finished, left = [], [[] for _ in frame.levels]
     for table, alone in zip(tables, exclusive_times(spans(tables)), strict=True):
         states = merge_panes(reduce_rows(table, frame), frame)
-        found = climb_within(states, frame, *(alone or (0, 0)))
-        whole.append(joined(found[0], frame))
-        for states, rest in zip(left, found[1], strict=True):
-            states.append(rest)
+        finished_and_rest = climb_within(states, frame, *(alone or (0, 0)))
+        finished.append(joined(finished_and_rest[0], frame))
+        for states, remaining in zip(left, finished_and_rest[1], strict=True):
+            states.append(remaining)
     finest, *coarser = map(pa.concat_tables, left)
     late = joined(climb(merge_panes(finest, frame), frame, coarser), frame)
-    return whole, late
+    return finished, late
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 @pytest.mark.parametrize("seed", range(6))
 def test_climbing_before_and_after_gives_the_same_states(frame, seed):
-    rng, given = np.random.default_rng(seed), rows(3000, seed, hours=[1, 3, 30][seed % 3])
+    rng, all_rows = np.random.default_rng(seed), rows(3000, seed, hours=[1, 3, 30][seed % 3])
     cuts = np.sort(rng.choice(np.arange(1, 3000), 4, replace=False))
-    tables = [given.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, 3000], strict=True)]
+    tables = [all_rows.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, 3000], strict=True)]
     if seed % 2:  # two tasks of the same times, and one of none but its own
         both = tables[1].num_rows // 2
         tables[1:2] = [tables[1].take(np.arange(half, tables[1].num_rows, 2)) for half in (0, 1)] if both else []
-    whole, late = climbed(tables, frame)
+    finished, late = climbed(tables, frame)
     order = [("level", "ascending"), ("window_start", "ascending"), *((key, "ascending") for key in frame.keys)]
-    found = pa.concat_tables([*whole, late]).combine_chunks().sort_by(order)
-    assert found.equals(rollup(pa.concat_tables(tables), frame).combine_chunks().sort_by(order))
-    early = sum(table.num_rows for table in whole)
-    assert early > found.num_rows / 3 or seed != 2  # thirty hours in five tasks, one after the other
-    assert early < found.num_rows
+    all_states = pa.concat_tables([*finished, late]).combine_chunks().sort_by(order)
+    assert all_states.equals(rollup(pa.concat_tables(tables), frame).combine_chunks().sort_by(order))
+    early = sum(table.num_rows for table in finished)
+    assert early > all_states.num_rows / 3 or seed != 2  # thirty hours in five tasks, one after the other
+    assert early < all_states.num_rows
 
 
 @pytest.mark.parametrize(("rows", "partitions"), [(0, 2), (1, 3), (10, 1), (2001, 2), (4000, 2), (9999, 3)])
@@ -190,10 +190,10 @@ SPARK = pytest.mark.spark
 @pytest.fixture(scope="module")
 def in_order(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
-    given = rows(12_000, 7, hours=1)
+    all_rows = rows(12_000, 7, hours=1)
     for number in range(3):
-        pq.write_table(given.slice(4000 * number, 4000), folder / f"{number}.parquet", row_group_size=1000)
-    return folder, given
+        pq.write_table(all_rows.slice(4000 * number, 4000), folder / f"{number}.parquet", row_group_size=1000)
+    return folder, all_rows
 
 
 def tables(answers, number):
@@ -220,11 +220,11 @@ ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascend
 def test_tasks_of_files_in_order_finish_their_windows(spark, in_order, tasks):
     import spark_udaf as su
 
-    (folder, given), frame = in_order, FRAMES["seconds to an hour"]
+    (folder, all_rows), frame = in_order, FRAMES["seconds to an hour"]
     scan = su.scan_parquet(spark, folder, rows_per_task=-(-12_000 // tasks))
     states = su.rollup(scan, frame)
     answers = su.finish(states, frame)
-    expected = rollup(given, frame)
+    expected = rollup(all_rows, frame)
     assert states.toArrow().sort_by(ORDER) == expected.sort_by(ORDER).cast(states.toArrow().schema)
     assert answers.toArrow().sort_by(ORDER) == finish(expected, frame).sort_by(ORDER).cast(answers.toArrow().schema)
     for number in range(tasks):
@@ -238,13 +238,13 @@ def test_tasks_of_files_in_order_finish_their_windows(spark, in_order, tasks):
 def test_what_meets_others_is_shuffled(spark, in_order, tmp_path):
     import spark_udaf as su
 
-    folder, given = in_order
+    folder, all_rows = in_order
     frame = FRAMES["seconds to an hour"]
     for number, half in enumerate((0, 1)):  # both files have rows of all times
-        pq.write_table(given.take(np.arange(half, 12_000, 2)), tmp_path / f"{number}.parquet")
+        pq.write_table(all_rows.take(np.arange(half, 12_000, 2)), tmp_path / f"{number}.parquet")
     answers = su.finish(su.rollup(su.scan_parquet(spark, tmp_path, rows_per_task=6000), frame), frame)
     assert {content for content, _ in contents(answers, 0)} == {"STATES"}
-    assert answers.toArrow().num_rows == rollup(given, frame).num_rows
+    assert answers.toArrow().num_rows == rollup(all_rows, frame).num_rows
     hopping = TiltFrame(["10s", "hopping(1m, 30s)"], "ts", MEASURES, ["host"])
     answers = su.finish(su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), hopping), hopping)
     assert {content for content, _ in contents(answers, 0)} == {"STATES"}
@@ -255,12 +255,12 @@ def test_rows_that_travel_meet_the_states_of_other_tasks(spark, tmp_path):
     import spark_udaf as su
 
     frame = FRAMES["seconds to an hour"]
-    given = pa.concat_tables([rows(5000, 1, hours=1), rows(6000, 2, hours=30)]).sort_by("ts")
-    pq.write_table(given, tmp_path / "rows.parquet", row_group_size=500)
+    all_rows = pa.concat_tables([rows(5000, 1, hours=1), rows(6000, 2, hours=30)]).sort_by("ts")
+    pq.write_table(all_rows, tmp_path / "rows.parquet", row_group_size=500)
     answers = su.finish(su.rollup(su.scan_parquet(spark, tmp_path, rows_per_task=5500), frame), frame)
     assert [[content for content, _ in contents(answers, n)] for n in range(2)] == [["RESULTS", "STATES"], ["ROWS"]]
-    found = answers.toArrow().sort_by(ORDER)
-    assert found == finish(rollup(given, frame), frame).sort_by(ORDER).cast(found.schema)
+    result = answers.toArrow().sort_by(ORDER)
+    assert result == finish(rollup(all_rows, frame), frame).sort_by(ORDER).cast(result.schema)
 
 
 @SPARK
@@ -271,7 +271,7 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
     from spark_udaf.batch import rollup as module
     from spark_udaf.plan.two_phase import plan_of
 
-    folder, given = in_order
+    folder, all_rows = in_order
     monkeypatch.setattr(partial_aggregation, "REDUCE_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 1000)
@@ -279,34 +279,34 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
     states = su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), frame)
     plan, results, left = plan_of(states), [], []
     for number in range(2):
-        most = 1 if number in full else 1 << 26
-        monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", most)
-        monkeypatch.setattr(module, "MOST_BYTES", most)
-        found = tables(states, number)
-        kinds = [content.name for content, _ in found]
-        assert kinds == (["STATES"] * len(found) if number in full else ["RESULTS", "STATES"])
-        assert len(found) > 1
-        for content, table in found:
+        limit = 1 if number in full else 1 << 26
+        monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", limit)
+        monkeypatch.setattr(module, "MOST_BYTES", limit)
+        states_of_task = tables(states, number)
+        kinds = [content.name for content, _ in states_of_task]
+        assert kinds == (["STATES"] * len(states_of_task) if number in full else ["RESULTS", "STATES"])
+        assert len(states_of_task) > 1
+        for content, table in states_of_task:
             (results if content is Content.RESULTS else left).append(table)
     merged = plan.merge(pa.concat_tables([table.select(plan.partial.names).cast(plan.partial) for table in left]))
     every = pa.concat_tables([*results, merged]).combine_chunks().sort_by(ORDER)
-    assert every.equals(rollup(given, frame).combine_chunks().sort_by(ORDER))
+    assert every.equals(rollup(all_rows, frame).combine_chunks().sort_by(ORDER))
 
 
 @SPARK
 def test_filters_keys_and_windows_of_other_jobs(spark, in_order):
     import spark_udaf as su
 
-    folder, given = in_order
+    folder, all_rows = in_order
     scan = su.scan_parquet(spark, folder, filters=[("host", "=", "a")], rows_per_task=5000)
     frame = FRAMES["seconds to an hour"]
-    some = given.filter(pa.compute.equal(given["host"], "a"))
+    rows_of_host = all_rows.filter(pa.compute.equal(all_rows["host"], "a"))
     answers = su.finish(su.rollup(scan, frame), frame).toArrow().sort_by(ORDER)
-    assert answers == finish(rollup(some, frame), frame).sort_by(ORDER).cast(answers.schema)
-    asked = {"n": aggr.count(), "dds": aggr.dds("x", [0.5])}
-    by_hour = su.finish(su.aggregate(scan, ["host"], asked, window="1h", time="ts"), asked).toArrow()
-    hours = TiltFrame(["1h"], "ts", asked, ["host"])
-    expected = finish(rollup(some, hours), hours).drop_columns(["level"])
+    assert answers == finish(rollup(rows_of_host, frame), frame).sort_by(ORDER).cast(answers.schema)
+    measures = {"n": aggr.count(), "dds": aggr.dds("x", [0.5])}
+    by_hour = su.finish(su.aggregate(scan, ["host"], measures, window="1h", time="ts"), measures).toArrow()
+    hours = TiltFrame(["1h"], "ts", measures, ["host"])
+    expected = finish(rollup(rows_of_host, hours), hours).drop_columns(["level"])
     assert by_hour.sort_by(ORDER[1:]) == expected.sort_by(ORDER[1:]).cast(by_hour.schema)
 
 
@@ -315,11 +315,11 @@ def test_a_store_is_written_after_the_shuffle_alone(spark, in_order, tmp_path):
     import spark_udaf as su
     from tiltframe import FrameStore
 
-    folder, given = in_order
+    folder, all_rows = in_order
     frame = FRAMES["seconds to an hour"]
     stores = [FrameStore(str(tmp_path / name), frame) for name in ("files", "rows")]
     su.rollup_into(su.scan_parquet(spark, folder, rows_per_task=6000), stores[0], writer="w", commit=1)
-    stores[1].append(rollup(given, frame), "w", 1)
+    stores[1].append(rollup(all_rows, frame), "w", 1)
     for level in frame.levels:
-        found, expected = (store.states(level.name).sort_by(ORDER[1:]) for store in stores)
-        assert found.equals(expected)
+        actual, expected = (store.states(level.name).sort_by(ORDER[1:]) for store in stores)
+        assert actual.equals(expected)

@@ -107,9 +107,9 @@ def rows_of(answer) -> list[str]:
 def test_jobs(spark, df):
     from pyspark.sql import functions as F
 
-    theirs, ours = spark_job(df, F, spark), our_job(df, F, spark)
-    assert len(theirs) == 20
-    differing = [name for name in theirs if rows_of(theirs[name]()) != rows_of(ours[name]())]
+    spark_results, ours = spark_job(df, F, spark), our_job(df, F, spark)
+    assert len(spark_results) == 20
+    differing = [name for name in spark_results if rows_of(spark_results[name]()) != rows_of(ours[name]())]
     assert not differing
 
 
@@ -127,5 +127,5 @@ def test_a_batch_of_a_stream(spark, df, tmp_path):
     stream = spark.readStream.schema(df.schema).parquet(f"{tmp_path}/in")
     query = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{tmp_path}/checkpoint")
     query.trigger(availableNow=True).start().awaitTermination()
-    wanted = sorted(df.groupBy("host").agg({"bytes": "sum"}).collect())
-    assert sorted(answers) == sorted([*wanted, *wanted])
+    expected = sorted(df.groupBy("host").agg({"bytes": "sum"}).collect())
+    assert sorted(answers) == sorted([*expected, *expected])

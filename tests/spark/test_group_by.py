@@ -50,34 +50,34 @@ def test_rows_that_travel_give_the_same_bits(df, rows):
 
     both = pa.concat_tables([rows, rows.slice(3000)])
     for by in (["k"], ["k", "host"]):
-        found = ordered(su.aggregate(df, by, SEVEN).toArrow(), *by)
-        wanted = reduce_by(both, {name: key_column(both[name]) for name in by}, plan(SEVEN))
-        assert digests(found) == digests(wanted)
+        result = ordered(su.aggregate(df, by, SEVEN).toArrow(), *by)
+        expected = reduce_by(both, {name: key_column(both[name]) for name in by}, plan(SEVEN))
+        assert digests(result) == digests(expected)
     frame = TiltFrame(["1m", "1h", "1d"], "ts", SEVEN, ["k", "host"])
     order = ("level", "window_start", "k", "host")
     states = su.rollup(df, frame)
     assert digests(ordered(states.toArrow(), *order)) == digests(ordered(rollup(both, frame), *order))
-    wanted = ordered(finish(rollup(both, frame), frame), *order)
-    assert digests(ordered(su.finish(states, frame).toArrow(), *order)) == digests(wanted)
+    expected = ordered(finish(rollup(both, frame), frame), *order)
+    assert digests(ordered(su.finish(states, frame).toArrow(), *order)) == digests(expected)
 
 
 @pytest.mark.spark
 def test_finish_crosses_to_python_once_less(df, capsys):
     import spark_udaf as su
 
-    def crossings(asked):
-        asked.explain()
+    def crossings(frame_of_spark):
+        frame_of_spark.explain()
         return capsys.readouterr().out.count("MapInArrow")
 
     frame = TiltFrame(["1h", "1d"], "ts", SEVEN, ["host"])
     for states, measures in ((su.rollup(df, frame), frame), (su.aggregate(df, ["host"], SEVEN), SEVEN)):
         assert crossings(su.finish(states, measures)) == crossings(states) == 2
         assert crossings(su.finish(states.where("host = 'a'"), measures)) == 3
-        kept = states.cache()
-        once = su.finish(kept, measures)
+        cached = states.cache()
+        once = su.finish(cached, measures)
         once.explain()
         assert "InMemoryTableScan" in capsys.readouterr().out
-        kept.unpersist()
+        cached.unpersist()
 
 
 @pytest.mark.spark
@@ -89,8 +89,8 @@ def test_shards_are_spread_evenly_by_the_hash_of_spark(spark):
     for shards, partitions in ((64, 4), (66, 3), (200, 200), (70, 7), (64, 1)):
         numbers = shard_numbers(shards, partitions)
         assert len(set(numbers.tolist())) == shards
-        given = spark.createDataFrame(pa.table({"n": pa.array(numbers, pa.int32())})).coalesce(1)
-        places = [row[0] for row in given.select(F.pmod(F.hash("n"), F.lit(partitions))).collect()]
+        numbered = spark.createDataFrame(pa.table({"n": pa.array(numbers, pa.int32())})).coalesce(1)
+        places = [row[0] for row in numbered.select(F.pmod(F.hash("n"), F.lit(partitions))).collect()]
         assert places == (np.arange(shards) % partitions).tolist()
 
 
@@ -111,11 +111,11 @@ def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
     before = module.REDUCE_ROWS, module._MOST_ROWS
     module.REDUCE_ROWS = module._MOST_ROWS = 1000
     try:
-        found = run([spread, *[dense] * 8, spread, spread])
+        output = run([spread, *[dense] * 8, spread, spread])
     finally:
         module.REDUCE_ROWS, module._MOST_ROWS = before
     # seven are taken to be like the first; the tenth is reduced, for the ninth had few groups; the last is looked at
-    assert [(reduced, table.num_rows) for reduced, table in found] == [*[(False, 1000)] * 9, (True, 1001)]
+    assert [(reduced, table.num_rows) for reduced, table in output] == [*[(False, 1000)] * 9, (True, 1001)]
 
 
 @pytest.mark.spark
@@ -127,7 +127,7 @@ def test_group_by_answers_as_spark_does(df):
     from spark_udaf import functions as A
 
     keys = ("shelf", F.window("ts", "1 day"), F.upper("host").alias("HOST"))
-    found = su.group_by(df, *keys).agg(
+    results = su.group_by(df, *keys).agg(
         aggr.count(),
         aggr.max("ts"),
         A.min(F.concat("word", F.lit("!")), type="string").alias("least"),
@@ -137,12 +137,12 @@ def test_group_by_answers_as_spark_does(df):
         far=aggr.max("abs(i)"),
         having="some > 20 AND window.start < timestamp'2100-01-01'",
     )
-    assert found.columns == ["shelf", "window", "HOST", "count()", "max(ts)", "least", "some", "tenth", "big", "far"]
-    theirs = df.groupBy(*keys).agg(
+    assert results.columns == ["shelf", "window", "HOST", "count()", "max(ts)", "least", "some", "tenth", "big", "far"]
+    spark_results = df.groupBy(*keys).agg(
         F.count(F.lit(1)), F.max("ts"), F.min(F.concat("word", F.lit("!"))), F.count_if(F.col("i") > 5).alias("some"),
         F.sum(F.col("i") * 10), F.sum(F.when(F.col("i") > 500000, F.col("i"))), F.max(F.abs("i")),
     ).where("some > 20")  # fmt: skip
-    assert sorted(map(str, map(tuple, found.collect()))) == sorted(map(str, map(tuple, theirs.collect())))
+    assert sorted(map(str, map(tuple, results.collect()))) == sorted(map(str, map(tuple, spark_results.collect())))
     everything = su.group_by(df).agg(n=A.count(), d=A.dds("x", [0.5])).first()
     assert (everything.n, everything.d) == df.agg(A.count(), A.dds("x", [0.5])).first()[:]
 

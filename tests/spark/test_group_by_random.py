@@ -76,7 +76,7 @@ CONDITIONS = [
     "money < 1",
 ]
 FLOATS = [0.0, -0.0, 0.5, -2.25, 2.0**40, float("nan"), float("inf"), float("-inf"), None]  # Spark sums these exactly
-WHOLE = [0, 2**53 - 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 7, None]
+BIGINTS = [0, 2**53 - 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 7, None]
 MONEY = [*map(Decimal, ("0.00", "-0.01", "99999999999999.99", "0.10")), None]
 CHANGES = [
     dt.datetime(2024, 3, 31, 1),
@@ -115,7 +115,7 @@ def df(spark):
             *((draws.randint(0, 1), draws.choice(["p", None])), draws.sample(range(4), draws.randint(0, 2))),
             *(
                 draws.choice(FLOATS),
-                draws.choice(WHOLE),
+                draws.choice(BIGINTS),
                 draws.choice(MONEY),
                 draws.choice([b"", b"\0\xff", b"a", None]),
             ),
@@ -128,7 +128,7 @@ def df(spark):
     return spark.createDataFrame(rows, f"{types}, tags array<int>, {nasty}").coalesce(1).cache()
 
 
-def made(texts):
+def columns_from(texts):
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -157,8 +157,8 @@ def by_ours(df, keys, questions):
     import spark_udaf as su
 
     calls = {"n": aggr.count, "s": aggr.sum, "least": aggr.min, "most": aggr.max}
-    asked = enumerate(questions)
-    measures = {f"{name}{n}": calls[name](c, where=w) for n, (c, w) in asked for name in results_of(c)}
+    numbered_questions = enumerate(questions)
+    measures = {f"{name}{n}": calls[name](c, where=w) for n, (c, w) in numbered_questions for name in results_of(c)}
     return su.group_by(df, *keys).agg(**measures)
 
 
@@ -169,10 +169,10 @@ def rows_of(frames):
     labelled = [
         frame.select(F.lit(place).alias("place"), F.struct("*").cast("string")) for place, frame in enumerate(frames)
     ]
-    found = defaultdict(list)
+    rows_by_key = defaultdict(list)
     for place, text in reduce(lambda a, b: a.union(b), labelled).collect():
-        found[place].append(text)
-    return [sorted(found[place]) for place in range(len(frames))]
+        rows_by_key[place].append(text)
+    return [sorted(rows_by_key[place]) for place in range(len(frames))]
 
 
 def drawn(draws, count):
@@ -189,25 +189,27 @@ def test_random_groups(df, small_jobs):
     for at in range(0, len(cases), TOGETHER):
         waiting = []
         for texts, questions in cases[at : at + TOGETHER]:
-            keys = made(texts)
+            keys = columns_from(texts)
             try:
-                theirs = by_spark(df, keys, questions)
+                spark_frames = by_spark(df, keys, questions)
             except Exception:  # two windows, say: what Spark refuses, ours does as well
                 with pytest.raises(Exception, match=r"\S"):
                     by_ours(df, keys, questions).collect()
             else:
-                waiting.append(((texts, questions), theirs, by_ours(df, keys, questions)))
-        asked, theirs, ours = zip(*waiting, strict=True)
-        assert [frame.columns for frame in ours] == [frame.columns for frame in theirs], (SEED, asked)
-        for said, expected, found in zip(asked, rows_of(theirs), rows_of(ours), strict=True):
-            assert found == expected, (SEED, said)
+                waiting.append(((texts, questions), spark_frames, by_ours(df, keys, questions)))
+        all_questions, spark_frames, ours = zip(*waiting, strict=True)
+        assert [frame.columns for frame in ours] == [frame.columns for frame in spark_frames], (SEED, all_questions)
+        for questions_of_frame, expected, actual in zip(
+            all_questions, rows_of(spark_frames), rows_of(ours), strict=True
+        ):
+            assert actual == expected, (SEED, questions_of_frame)
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_keys_that_groupby_refuses(df, text):
     import spark_udaf as su
 
-    (key,) = made([text])
+    (key,) = columns_from([text])
     with pytest.raises(Exception, match=r"\S"):
         _ = df.groupBy(key).count().schema
     with pytest.raises(Exception, match=r"\S"):
@@ -218,7 +220,7 @@ def test_keys_that_groupby_refuses(df, text):
 def test_session_windows_are_refused_by_name(df, text):
     import spark_udaf as su
 
-    for keys in (made([text]), [*made([text]), "k"]):
+    for keys in (columns_from([text]), [*columns_from([text]), "k"]):
         with pytest.raises(ValueError, match=r"cannot group by the session window .*su\.aggregate has sessions"):
             su.group_by(df, *keys).agg(aggr.count())
 
@@ -228,7 +230,7 @@ def test_lists_and_maps_are_refused_by_name(df, text):
     import spark_udaf as su
 
     with pytest.raises(TypeError, match=r"the key 'wide' has type .*; keys must be of plain types"):
-        su.group_by(df, made([text])[0].alias("wide")).agg(aggr.count())
+        su.group_by(df, columns_from([text])[0].alias("wide")).agg(aggr.count())
 
 
 @pytest.mark.long
@@ -241,10 +243,10 @@ def test_errors_of_tasks_name_what_the_user_named(df):
         ({"n": aggr.count(where="v > 'a'")}, ("count(where=", "v > 'a'")),
     ]:
         with pytest.raises(Exception, match=r"\S") as error:
-            su.group_by(df, made(["F.upper('k').alias('K')"])[0]).agg(**calls).collect()
-        said = str(error.value)
-        assert all(word in said for word in words), said
-        assert not any(word in said for word in ("result 0", "key 0", "input 1", "input 0")), said
+            su.group_by(df, columns_from(["F.upper('k').alias('K')"])[0]).agg(**calls).collect()
+        message = str(error.value)
+        assert all(word in message for word in words), message
+        assert not any(word in message for word in ("result 0", "key 0", "input 1", "input 0")), message
 
 
 @pytest.mark.parametrize("column", BAD_INPUTS)

@@ -28,13 +28,13 @@ def test_totals_are_those_of_spark(df, totals):
     import spark_udaf as su
 
     ours = getattr(su.group_by(df), totals)("host", "place")
-    theirs = getattr(df, totals)("host", "place")
-    wanted = theirs.agg(F.count("x").alias("n"), F.max("x").alias("hi"))
-    assert same(ours.agg(n=aggr.count("x"), hi=aggr.max("x")), wanted)
+    spark_groups = getattr(df, totals)("host", "place")
+    expected = spark_groups.agg(F.count("x").alias("n"), F.max("x").alias("hi"))
+    assert same(ours.agg(n=aggr.count("x"), hi=aggr.max("x")), expected)
     mixed = ours.agg(n=aggr.count("x"), hi=F.max("x"))
-    assert mixed.columns == wanted.columns
-    assert same(mixed, wanted)
-    assert same(ours.agg(F.count("x").alias("n"), F.max("x").alias("hi")), wanted)
+    assert mixed.columns == expected.columns
+    assert same(mixed, expected)
+    assert same(ours.agg(F.count("x").alias("n"), F.max("x").alias("hi")), expected)
 
 
 def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_calls(df):
@@ -43,12 +43,12 @@ def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_cal
     import spark_udaf as su
     from spark_udaf import functions as A
 
-    found = su.group_by(df, "host", "place").agg(F.max("x"), A.max("x").alias("hi"), m=F.sum("`a.b`"), n=aggr.count())
-    wanted = df.groupBy("host", "place").agg(
+    result = su.group_by(df, "host", "place").agg(F.max("x"), A.max("x").alias("hi"), m=F.sum("`a.b`"), n=aggr.count())
+    expected = df.groupBy("host", "place").agg(
         F.max("x"), F.max("x").alias("hi"), F.sum("`a.b`").alias("m"), F.count("*").alias("n")
     )
-    assert found.columns == wanted.columns
-    assert same(found, wanted)
+    assert result.columns == expected.columns
+    assert same(result, expected)
     total = su.group_by(df).agg(F.max("x"), A.count(), having="`count()` > 1")
     assert total.collect() == [(59.0, 60)]
     with pytest.raises(ValueError, match="the name 'host' is taken twice"):
@@ -62,12 +62,12 @@ def test_pivot_is_that_of_spark(df, values):
     import spark_udaf as su
 
     ours = su.group_by(df, "place").pivot("host", values)
-    theirs = df.groupBy("place").pivot("host", values)
-    one, two = ours.agg(hi=aggr.max("x")), ours.agg(hi=aggr.max("x"), lo=F.min("x"))
-    assert one.columns == theirs.agg(F.max("x").alias("hi")).columns
-    assert same(one, theirs.agg(F.max("x").alias("hi")))
-    assert two.columns == theirs.agg(F.max("x").alias("hi"), F.min("x").alias("lo")).columns
-    assert same(two, theirs.agg(F.max("x").alias("hi"), F.min("x").alias("lo")))
+    spark_groups = df.groupBy("place").pivot("host", values)
+    one_aggregate, two = ours.agg(hi=aggr.max("x")), ours.agg(hi=aggr.max("x"), lo=F.min("x"))
+    assert one_aggregate.columns == spark_groups.agg(F.max("x").alias("hi")).columns
+    assert same(one_aggregate, spark_groups.agg(F.max("x").alias("hi")))
+    assert two.columns == spark_groups.agg(F.max("x").alias("hi"), F.min("x").alias("lo")).columns
+    assert same(two, spark_groups.agg(F.max("x").alias("hi"), F.min("x").alias("lo")))
 
 
 def test_keys_are_named_once(df):

@@ -55,9 +55,9 @@ def test_states_of_a_frame(spark, df, tmp_path):
 def test_states_by_keys(spark, df, tmp_path):
     import spark_udaf as su
 
-    kept = su.aggregate(df, ["k"], {"a": aggr.avg("lat"), "n": aggr.count(where="status >= 500")})
+    grouped_states = su.aggregate(df, ["k"], {"a": aggr.avg("lat"), "n": aggr.count(where="status >= 500")})
     try:
-        for states in ways(spark, kept, tmp_path, "identity_keys"):
+        for states in ways(spark, grouped_states, tmp_path, "identity_keys"):
             merged = su.merge(states, [])
             assert su.finish(merged, {"a": aggr.avg("lat")}).first().a == 4.5
             assert su.finish(merged, {"a": aggr.sum("lat")}).first().a == 45

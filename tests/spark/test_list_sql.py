@@ -49,13 +49,13 @@ def test_a_query_with_filter_distinct_and_aggregates_of_spark(spark_with_rows):
                   aggr_sum_bigint(i, weight => n) AS w, aggr_dds(x).count AS d
            FROM rows_of_lists GROUP BY k HAVING aggr_count(1) > 6 ORDER BY k""",
     )
-    wanted = spark.sql(
+    expected = spark.sql(
         """SELECT k, sum(i), max(x), sum(i) FILTER (WHERE n > 9) AS late, sum(DISTINCT i) AS once, count(*) AS n,
                   min_by(i, ts) AS first, sum(i * n) AS w, count(x) AS d
            FROM rows_of_lists GROUP BY k HAVING count(1) > 6 ORDER BY k"""
     )
-    assert ours.columns == ["k", "aggr_sum_bigint(i)", *wanted.columns[2:]]
-    assert ours.collect() == wanted.collect()
+    assert ours.columns == ["k", "aggr_sum_bigint(i)", *expected.columns[2:]]
+    assert ours.collect() == expected.collect()
     none = su.sql(spark, "SELECT aggr_count(*), aggr_sum(i) FROM rows_of_lists WHERE false").collect()
     assert none == [(0, None)]
 

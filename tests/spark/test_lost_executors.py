@@ -42,7 +42,7 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wanted(file, tmp_path_factory):
+def local_digests(file, tmp_path_factory):
     """What local code gives: the states, and what a store holds."""
     states = rollup(pq.read_table(file), FRAME).sort_by(ORDER)
     store = FrameStore(tmp_path_factory.mktemp("local"), FRAME)
@@ -55,11 +55,11 @@ def disturbed(master, file, folder, *runs):
     command = [sys.executable, "-m", "tests.spark.disturbances", "executors", master, file, str(folder), *runs]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("run ")]
-    assert [run for run, _ in found] == list(runs)
+    digests_of_runs = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("run ")]
+    assert [run for run, _ in digests_of_runs] == list(runs)
     (log,) = Path(folder).glob("app-*")
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    return found, [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    return digests_of_runs, [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
 
 
 def stages_of(folder, what):
@@ -73,10 +73,10 @@ if EVERY:
 
 
 @pytest.mark.long
-def test_executors_killed_in_each_stage_change_no_bit(file, wanted, tmp_path):
-    found, tasks = disturbed(CLUSTER, file, tmp_path, *LOST)
-    for run, digests in found:
-        assert digests == wanted[run.split(",")[0]], run
+def test_executors_killed_in_each_stage_change_no_bit(file, local_digests, tmp_path):
+    digests_of_runs, tasks = disturbed(CLUSTER, file, tmp_path, *LOST)
+    for run, digests in digests_of_runs:
+        assert digests == local_digests[run.split(",")[0]], run
     lost = {
         (task["Stage ID"], task["Task Info"]["Partition ID"]) for task in tasks if reason(task) == "ExecutorLostFailure"
     }
@@ -104,11 +104,11 @@ def two_hosts(folder: Path) -> Iterator[str]:
         words[f"Worker {number}"] += ["--webui-port", "0", "--work-dir", str(folder / "work")]
     environment = ENVIRONMENT | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(spark_class.parents[1])}
     with ExitStack() as running:
-        said = running.enter_context((folder / "said").open("w"))
-        for name, given in words.items():
+        output = running.enter_context((folder / "said").open("w"))
+        for name, arguments in words.items():
             kind = name.split()[0]
-            command = [spark_class, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *given]
-            process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+            command = [spark_class, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments]
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
             running.callback(process.wait)
             running.callback(os.killpg, process.pid, signal.SIGTERM)
         yield master
@@ -120,18 +120,18 @@ if EVERY:
 
 
 @pytest.mark.long
-def test_tasks_that_run_twice_count_once(file, wanted, tmp_path):
+def test_tasks_that_run_twice_count_once(file, local_digests, tmp_path):
     """The first attempt of a task waits until another has done, and written, the same."""
     with two_hosts(tmp_path) as master:
         (tmp_path / "log").mkdir()
-        found, tasks = disturbed(master, file, tmp_path / "log", *TWICE)
-    for number, (run, digests) in enumerate(found):
-        assert digests == wanted[run.split(",")[0]], run
+        digests_of_runs, tasks = disturbed(master, file, tmp_path / "log", *TWICE)
+    for number, (run, digests) in enumerate(digests_of_runs):
+        assert digests == local_digests[run.split(",")[0]], run
         (stage,) = stages_of(tmp_path / "log" / str(number), "again")
         assert [t for t in tasks if t["Stage ID"] == stage and t["Task Info"]["Speculative"]], run
     store = FrameStore(tmp_path / "log" / f"store-{len(TWICE) - 1}")
     assert store.backend.vacuum(0) > 0  # what the other attempt had written
-    assert kept(store) == wanted["store"]
+    assert kept(store) == local_digests["store"]
 
 
 def drive(file, place, *point):
@@ -146,8 +146,8 @@ def drive(file, place, *point):
         start_new_session=True,
         text=True,
     )
-    said, _ = driver.communicate()
-    assert driver.returncode == (-signal.SIGKILL if point else 0), said[-3000:]
+    output, _ = driver.communicate()
+    assert driver.returncode == (-signal.SIGKILL if point else 0), output[-3000:]
 
 
 CHAINS = {"in a task": [IN_A_TASK]}
@@ -159,15 +159,15 @@ if EVERY:  # in each chain every driver comes to its point: a store is made once
 
 @pytest.mark.parametrize("points", CHAINS.values(), ids=CHAINS)
 @pytest.mark.long
-def test_drivers_killed_at_each_point_of_a_commit_lose_nothing(points, file, wanted, tmp_path):
+def test_drivers_killed_at_each_point_of_a_commit_lose_nothing(points, file, local_digests, tmp_path):
     """Each driver goes on in the store that the last one left, and the last is left to its end."""
     for point in points:
         drive(file, tmp_path / "s", point)
-        there = FrameStore(tmp_path / "s", FRAME).last_commit("w")
-        assert there == (1 if point in AFTER_IT else None), point
-        assert there is None or kept(FrameStore(tmp_path / "s")) == wanted["store"], point
+        last_commit = FrameStore(tmp_path / "s", FRAME).last_commit("w")
+        assert last_commit == (1 if point in AFTER_IT else None), point
+        assert last_commit is None or kept(FrameStore(tmp_path / "s")) == local_digests["store"], point
     drive(file, tmp_path / "s")
     store = FrameStore(tmp_path / "s")
-    assert kept(store) == wanted["store"]
+    assert kept(store) == local_digests["store"]
     assert store.backend.vacuum(0) > 0 or IN_A_TASK not in points  # what the killed one's tasks had written
-    assert kept(store) == wanted["store"]
+    assert kept(store) == local_digests["store"]

@@ -24,15 +24,15 @@ ROWS = pa.table(
         "status": RNG.choice([200, 404, 500], N),
     }
 )
-OF = {
+FUNCTIONS = {
     "n": aggr.count(),
     "errors": aggr.count(where="status >= 500"),
     "p": aggr.dds("ms", [0.5]),
     "s": aggr.sum("ms * 2"),
 }
 MEASURES = {
-    "whole": aggr.per("host", of=OF | {"early": aggr.first("status")}),
-    "sample": aggr.per("host", of=OF, max=9, beyond="sample"),
+    "whole": aggr.per("host", of=FUNCTIONS | {"early": aggr.first("status")}),
+    "sample": aggr.per("host", of=FUNCTIONS, max=9, beyond="sample"),
     "often": aggr.frequent("host", share=0.05),
     "slowest": aggr.top_k("host", by="ms", k=3),
     "bars": aggr.histogram("ms", edges=[0, 5, 20]),
@@ -51,15 +51,15 @@ def test_a_frame_has_the_local_states_also_in_a_store(spark, df, tmp_path):
     import spark_udaf as su
 
     order = [("level", "ascending"), ("window_start", "ascending"), ("g", "ascending")]
-    local, there = (rows.sort_by(order) for rows in (rollup(ROWS, FRAME), su.rollup(df, FRAME).toArrow()))
+    local, on_spark = (rows.sort_by(order) for rows in (rollup(ROWS, FRAME), su.rollup(df, FRAME).toArrow()))
     for column in FRAME.states:
-        assert same_bits(there[column.name].combine_chunks(), local[column.name].combine_chunks()), column.name
+        assert same_bits(on_spark[column.name].combine_chunks(), local[column.name].combine_chunks()), column.name
     store = FrameStore(str(tmp_path / "store"), FRAME)
     su.rollup_into(df, store, writer="spark", commit=1)
-    kept = store.query(per="1h").sort_by([("window_start", "ascending"), ("g", "ascending")])
-    wanted = finish(local, FRAME).filter(pa.compute.equal(local["level"], "1h"))
+    stored_results = store.query(per="1h").sort_by([("window_start", "ascending"), ("g", "ascending")])
+    expected = finish(local, FRAME).filter(pa.compute.equal(local["level"], "1h"))
     for name in MEASURES:
-        assert same_bits(kept[name].combine_chunks(), wanted[name].combine_chunks()), name
+        assert same_bits(stored_results[name].combine_chunks(), expected[name].combine_chunks()), name
 
 
 def by_group(groups, results) -> dict:
@@ -69,9 +69,9 @@ def by_group(groups, results) -> dict:
 def test_groups_have_the_local_results(df):
     import spark_udaf as su
 
-    groups, one = group_by([ROWS["g"].combine_chunks()], N)
+    groups, first_rows = group_by([ROWS["g"].combine_chunks()], N)
     states = MEASURES["sample"].reduce(ROWS, groups)
-    local = by_group(ROWS["g"].take(pa.array(one)), MEASURES["sample"].function.finish(states))
+    local = by_group(ROWS["g"].take(pa.array(first_rows)), MEASURES["sample"].function.finish(states))
     grouped = su.group_by(df, "g").agg(m=MEASURES["sample"]).toArrow()
     assert by_group(grouped["g"], grouped["m"]) == local
 
@@ -86,5 +86,5 @@ def test_a_map_over_columns_names_the_way_to_read_others():
 def test_one_group_is_the_merge_of_all():
     states = MEASURES["often"].reduce(ROWS, Groups.of(ROWS["g"].to_numpy(), 5), ROWS["ts"].combine_chunks())
     function = MEASURES["often"].function
-    whole = MEASURES["often"].reduce(ROWS, Groups.single(N), ROWS["ts"].combine_chunks())
-    assert same_bits(function.merge(states, Groups.single(5)), whole)
+    unsplit = MEASURES["often"].reduce(ROWS, Groups.single(N), ROWS["ts"].combine_chunks())
+    assert same_bits(function.merge(states, Groups.single(5)), unsplit)

@@ -39,8 +39,8 @@ def test_an_observation_counts_them(spark, folder, tmp_path):
 
     rows = spark.read.parquet(str(folder))
     of_rollup, of_store = Observation("of a rollup"), Observation()
-    found = su.finish(su.rollup(rows, FRAME, on_null_time=of_rollup), FRAME).where("level = '1h'").collect()
-    assert sorted((row.n, row.s) for row in found) == [(1, 16), (2, 5)]
+    result = su.finish(su.rollup(rows, FRAME, on_null_time=of_rollup), FRAME).where("level = '1h'").collect()
+    assert sorted((row.n, row.s) for row in result) == [(1, 16), (2, 5)]
     assert of_rollup.get == {"rows": 2}
     store = FrameStore(str(tmp_path / "store"), FRAME)
     assert su.rollup_into(rows, store, "w", 1, on_null_time=of_store)
@@ -55,8 +55,8 @@ def test_rollups_and_streams_leave_them_out(spark, folder, tmp_path):
     import spark_udaf as su
 
     rows = spark.read.parquet(str(folder))
-    found = su.finish(su.rollup(rows, FRAME, on_null_time="skip"), FRAME).where("level = '1h'").collect()
-    assert sorted((row.n, row.s) for row in found) == [(1, 16), (2, 5)]
+    result = su.finish(su.rollup(rows, FRAME, on_null_time="skip"), FRAME).where("level = '1h'").collect()
+    assert sorted((row.n, row.s) for row in result) == [(1, 16), (2, 5)]
     store = FrameStore(str(tmp_path / "store"), FRAME)
     assert su.rollup_into(rows, store, "w", 1, on_null_time="skip")
     assert store.query(keys=[])["s"].to_pylist() == [21]

@@ -86,7 +86,7 @@ def drawn(draws: random.Random, depth: int = 0) -> str:
 @pytest.mark.long
 def test_the_same_rows_are_chosen(spark, folder):
     print("seed", SEED)
-    draws, taken = random.Random(SEED), 0
+    draws, scans = random.Random(SEED), 0
     df = spark.read.parquet(folder)
     for _ in range(TRIALS):
         condition = drawn(draws)
@@ -97,12 +97,12 @@ def test_the_same_rows_are_chosen(spark, folder):
             scan = su.scan_of(chosen)
         except ValueError:
             continue
-        taken += 1
+        scans += 1
         table = scan.dataset.to_table(columns=["row"], filter=scan.filters)
         with every_row_group(spark):
-            theirs = sorted(row[0] for row in chosen.select("row").collect())
-        assert sorted(table["row"].to_pylist()) == theirs, condition
-    assert taken > TRIALS / 4
+            spark_rows = sorted(row[0] for row in chosen.select("row").collect())
+        assert sorted(table["row"].to_pylist()) == spark_rows, condition
+    assert scans > TRIALS / 4
 
 
 @contextmanager
@@ -132,8 +132,8 @@ def test_states_are_the_same_and_the_log_says_which_way(spark, folder, caplog, t
         assert same(su.rollup(df, frame, scan="auto"), su.rollup(df, frame))
         assert same(su.aggregate(df, ["host"], measures, scan="auto"), su.aggregate(df, ["host"], measures))
         assert same(su.rollup(df.where("f * 2 < 1"), frame, scan="auto"), su.rollup(df.where("f * 2 < 1"), frame))
-    said = [record.getMessage() for record in caplog.records if record.name == "spark_udaf"]
-    assert [line.split(":")[1].split("(")[0].strip() for line in said] == [
+    messages = [record.getMessage() for record in caplog.records if record.name == "spark_udaf"]
+    assert [line.split(":")[1].split("(")[0].strip() for line in messages] == [
         "tasks read ParquetScan",
         "tasks read ParquetScan",
         "the rows of the DataFrame pass through the JVM",
@@ -144,9 +144,9 @@ def test_states_are_the_same_and_the_log_says_which_way(spark, folder, caplog, t
         su.rollup(df, frame, scan="yes")
 
 
-def same(one, other):
-    order = [name for name in one.columns if name in ("level", "window_start", "host")]
-    return one.orderBy(order).toArrow().equals(other.orderBy(order).toArrow())
+def same(first, other):
+    order = [name for name in first.columns if name in ("level", "window_start", "host")]
+    return first.orderBy(order).toArrow().equals(other.orderBy(order).toArrow())
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def store(spark, tmp_path_factory):
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     table = spark.createDataFrame(rows, f"ts TIMESTAMP, host STRING, shelf INT, {schema}").coalesce(2).cache()
     table.createOrReplaceTempView("requests")
-    made = FrameStore(tmp_path_factory.mktemp("store") / "s", FRAME)
-    made.append_rows(table.toArrow(), "w", 1)
-    yield made
+    new_store = FrameStore(tmp_path_factory.mktemp("store") / "s", FRAME)
+    new_store.append_rows(table.toArrow(), "w", 1)
+    yield new_store
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
@@ -138,10 +138,12 @@ def drawn(draws):
     conditions = draws.sample(KEY_CONDITIONS, draws.randrange(3)) + draws.sample(TIMES[:2], draws.randrange(3))
     if odd and draws.random() < 0.4:
         conditions.append(draws.choice(ODD_CONDITIONS))
-    named = [f"{each} AS c{at}" if draws.random() < 0.3 else each for at, each in enumerate(chosen)]
+    named = [f"{expression} AS c{at}" if draws.random() < 0.3 else expression for at, expression in enumerate(chosen)]
     text = f"SELECT {', '.join(named)} FROM requests"
     text += (
-        f" WHERE {' AND '.join(f'({each})' if ' OR ' in each else each for each in conditions)}" if conditions else ""
+        f" WHERE {' AND '.join(f'({condition})' if ' OR ' in condition else condition for condition in conditions)}"
+        if conditions
+        else ""
     )
     if groups:
         text += f" GROUP BY {', '.join(groups)}"
@@ -173,7 +175,7 @@ def test_random_queries_are_answered_alike_or_refused(spark, store):
         assert answer(rewritten) == answer(spoken), (SEED, query)
         answered += 1
     print(f"\nseed {SEED}: {answered} of {CASES} answered", *refused, sep="\n")
-    assert all(len(said) <= 300 for _, said in refused)
+    assert all(len(message) <= 300 for _, message in refused)
     assert answered > CASES // 3
 
 

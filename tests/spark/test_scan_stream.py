@@ -35,13 +35,13 @@ ONE_FILE = {"maxFilesPerTrigger": "1"}
 )
 def test_every_row_group_is_in_one_share(files, shares):
     lengths, groups = [length for length, _ in files], [sizes for _, sizes in files]
-    found = [
+    result = [
         (at, group)
         for share in range(shares)
         for at, chosen in share_of(lengths, groups.__getitem__, share, shares)
         for group in (range(len(groups[at])) if chosen is None else chosen)
     ]
-    assert sorted(found) == [(at, group) for at, sizes in enumerate(groups) for group in range(len(sizes))]
+    assert sorted(result) == [(at, group) for at, sizes in enumerate(groups) for group in range(len(sizes))]
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 8))
@@ -77,15 +77,15 @@ def arriving(folder: Path, files: int = 4, rows: int = 400) -> pa.Table:
 
 def emitted_of(emitted, checkpoint: Path) -> dict[int, list[tuple]]:
     """Run a query over what is there; list what each batch emitted."""
-    taken: dict[int, list[tuple]] = {}
+    batches: dict[int, list[tuple]] = {}
 
     def take(batch, number: int) -> None:
         rows = [tuple(row) for row in batch.collect()]
-        taken[number] = sorted(rows, key=repr)
+        batches[number] = sorted(rows, key=repr)
 
     writer = emitted.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(take)
     writer.trigger(availableNow=True).start().awaitTermination()
-    return taken
+    return batches
 
 
 SCHEMA = "ts timestamp, host string, x double, other array<bigint>, shelf int"
@@ -105,13 +105,13 @@ def test_files_give_what_a_dataframe_of_them_gives(spark, tmp_path, late):
     scan = su.scan_parquet_stream(spark, folder, watermark="5s", options=ONE_FILE)
     assert "ParquetStream(" in repr(scan)
     assert scan.schema.names == ["ts", "host", "x", "other", "shelf"], "names above the folder are no columns"
-    given = [
+    emitted = [
         emitted_of(su.stream(source, FRAME, late=late, dropped=True, shards=2), tmp_path / name)
         for name, source in (("df", df), ("scan", scan))
     ]
-    assert given[0] == given[1]
-    assert len(given[0]) >= 4
-    reasons = {row[-3] for batch in given[0].values() for row in batch}
+    assert emitted[0] == emitted[1]
+    assert len(emitted[0]) >= 4
+    reasons = {row[-3] for batch in emitted[0].values() for row in batch}
     assert reasons == {"close"} | {"drop": {"dropped"}, "true_window": {"late"}}.get(late, {"late", "dropped"})
 
 
@@ -167,11 +167,11 @@ def test_what_is_there_once_the_windows_have_closed_is_the_rollup(spark, tmp_pat
     tables: list[pa.Table] = []
     writer = writer.foreachBatch(lambda batch, _: tables.append(batch.toArrow()))
     writer.trigger(availableNow=True).start().awaitTermination()
-    kept = rows.filter((ds.field("shelf") == 1) & ds.field("host").isin(["a", "b"])).drop_columns(["other"])
-    wanted = rollup(kept, FRAME).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
-    found = pa.concat_tables(tables).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
-    assert found.num_rows == wanted.num_rows
-    assert all(same_bits(found[name], wanted[name].cast(found[name].type)) for name in ("n", "x", "d"))
+    chosen_rows = rows.filter((ds.field("shelf") == 1) & ds.field("host").isin(["a", "b"])).drop_columns(["other"])
+    expected = rollup(chosen_rows, FRAME).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
+    result = pa.concat_tables(tables).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
+    assert result.num_rows == expected.num_rows
+    assert all(same_bits(result[name], expected[name].cast(result[name].type)) for name in ("n", "x", "d"))
 
 
 @pytest.mark.spark
@@ -204,12 +204,12 @@ def test_a_store_has_each_file_once_over_restarts(spark, tmp_path):
         {"ts": pa.array([BEGIN]).cast(pa.timestamp("us", "UTC")), "host": ["a"], "shelf": pa.array([1], pa.int32())}
     )
     rows = pa.concat_tables([first.drop_columns(["other"]), more], promote_options="default")
-    wanted = rollup(rows, FRAME)
-    found = store.states("1m").sort_by([("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")])
-    wanted = wanted.filter(ds.field("level") == "1m").sort_by(
+    expected = rollup(rows, FRAME)
+    result = store.states("1m").sort_by([("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")])
+    expected = expected.filter(ds.field("level") == "1m").sort_by(
         [("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
     )
-    assert all(same_bits(found[name], wanted[name].cast(found[name].type)) for name in ("n", "x", "d"))
+    assert all(same_bits(result[name], expected[name].cast(result[name].type)) for name in ("n", "x", "d"))
 
 
 def test_files_of_an_object_store_are_found_by_the_name_of_the_bucket(tmp_path):
@@ -232,7 +232,7 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     folder = tmp_path / "in"
     (tmp_path / "none").mkdir()
     arriving(folder)
-    for arguments, error, said in [
+    for arguments, error, message in [
         ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "there is no folder"),
         ({"folder": tmp_path / "none"}, ValueError, "yet: give the schema="),
         ({"folder": f"{folder}/*"}, ValueError, "give one folder"),
@@ -245,7 +245,7 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
         ({"options": 3}, ValueError, "options must be a dict"),
         ({"tasks": 0}, ValueError, "tasks must be a whole number"),
     ]:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             su.scan_parquet_stream(spark, **{"folder": folder, **arguments})
     with pytest.raises(TypeError, match="give a SparkSession"):
         su.scan_parquet_stream(3, folder)

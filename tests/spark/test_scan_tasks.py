@@ -66,24 +66,24 @@ def test_tasks_read_about_as_much_and_each_row_group_once(spark, folder, tasks):
     import spark_udaf as su
 
     scan = su.scan_parquet(spark, folder, rows_per_task=-(-10_800 // tasks))
-    found = rows_of(scan)
-    assert sum(found) == 10_800
-    assert len(found) == min(tasks, 12)
-    assert max(found) <= 10_800 / tasks + 1000
+    result = rows_of(scan)
+    assert sum(result) == 10_800
+    assert len(result) == min(tasks, 12)
+    assert max(result) <= 10_800 / tasks + 1000
     read = [(piece.path, g) for task in scan.tasks for piece in task for g in piece.groups]
     assert sorted(read) == sorted((path, g.id) for path, groups in row_groups(scan).items() for g in groups)
 
 
 @pytest.mark.parametrize(
-    ("most", "least", "tasks"),
+    ("max_bytes", "min_bytes", "tasks"),
     [(10_000_000, 1000, 2), (10_000_000, 10_000, 2), (10_000_000, 10_800, 1), (2_000, 1, 6), (5_399, 1, 4)],
 )
-def test_a_task_for_each_core(spark, folder, monkeypatch, most, least, tasks):
+def test_a_task_for_each_core(spark, folder, monkeypatch, max_bytes, min_bytes, tasks):
     import spark_udaf as su
     from spark_udaf.plan import scan as module
 
-    monkeypatch.setattr(module, "_MOST_ROWS", most)
-    monkeypatch.setattr(module, "_LEAST_ROWS", least)
+    monkeypatch.setattr(module, "_MOST_ROWS", max_bytes)
+    monkeypatch.setattr(module, "_LEAST_ROWS", min_bytes)
     assert spark.conf.get("spark.master") in ("local[2]", "local-cluster[2,1,1024]")
     assert su.scan_parquet(spark, folder).partitions == tasks
     settings = Session({})
@@ -96,8 +96,8 @@ def test_the_first_phase_is_planned_once_for_states_and_answers(spark, folder):
     import spark_udaf as su
     from spark_udaf.plan.two_phase import plan_of
 
-    asked = {"n": aggr.count(), "most": aggr.max("x")}
-    states = su.aggregate(su.scan_parquet(spark, folder), [], asked)
-    answers = su.finish(states, asked)
+    measures = {"n": aggr.count(), "most": aggr.max("x")}
+    states = su.aggregate(su.scan_parquet(spark, folder), [], measures)
+    answers = su.finish(states, measures)
     assert plan_of(answers).sharded is plan_of(states).sharded
     assert [row.asDict() for row in answers.collect()] == [{"n": 10_800, "most": 3_699}]

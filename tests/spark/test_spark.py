@@ -37,11 +37,11 @@ def test_engines_agree_to_the_bit(kind, partitions, file):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("digests ")]
     assert len(lines) == len(partitions) + 1, done.stderr[-3000:]  # and files in the order of time
-    wanted = [engines.local(pq.read_table(file))] * len(partitions)
+    expected = [engines.local(pq.read_table(file))] * len(partitions)
     close = engines.local(pq.read_table(engines.in_order(str(file))))
-    assert [json.loads(line.removeprefix("digests ")) for line in lines] == [*wanted, close]
-    (others,) = [line for line in done.stdout.splitlines() if line.startswith("others ")]
-    assert json.loads(others.removeprefix("others ")) == engines.others_local(pq.read_table(file))
+    assert [json.loads(line.removeprefix("digests ")) for line in lines] == [*expected, close]
+    (other_digests,) = [line for line in done.stdout.splitlines() if line.startswith("others ")]
+    assert json.loads(other_digests.removeprefix("others ")) == engines.others_local(pq.read_table(file))
 
 
 def test_batch_bytes_are_set_unless_the_user_has(spark):
@@ -62,9 +62,9 @@ def test_columns_of_plain_names_reach_python_without_a_copy(spark):
     import spark_udaf as su
     from tiltframe import TiltFrame
 
-    def rolled(name, others=()):
+    def rolled(name, other_names=()):
         table = engines.rows(50).select(["ts", "i", "x"]).rename_columns(["ts", name, "other"])
-        for other in others:
+        for other in other_names:
             table = table.append_column(other, table.column(name))
         frame = TiltFrame(["1d"], "ts", {"n": aggr.sum(f"`{name}`")})
         df = su.finish(su.rollup(spark.createDataFrame(table), frame), frame)
@@ -75,9 +75,9 @@ def test_columns_of_plain_names_reach_python_without_a_copy(spark):
     assert (copied, len(expected)) == (False, 4)  # three days of New York are on four of UTC
     assert rolled("a.b") == (True, expected)
     spark.conf.set("spark.sql.caseSensitive", "true")
-    told = rolled("value", ["Value"])
+    case_sensitive = rolled("value", ["Value"])
     spark.conf.unset("spark.sql.caseSensitive")
-    assert told == (True, expected)
+    assert case_sensitive == (True, expected)
 
 
 def test_what_does_not_fit_is_refused_before_a_job(spark):
@@ -133,12 +133,12 @@ def test_shards_are_cut_only_where_they_end(monkeypatch):
     module = importlib.import_module("spark_udaf.plan.two_phase")
     shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     messages = [Message(p, f"{p:09}".encode(), Content.STATES, 1) for part in shards for p in part]
-    for most in (1, 20, 40, 60, 2000):
-        monkeypatch.setattr(module, "MOST_BYTES", most)
+    for limit in (1, 20, 40, 60, 2000):
+        monkeypatch.setattr(module, "MOST_BYTES", limit)
         pieces = [[int(message.data) for message in piece] for piece in module._whole_shards(iter(messages))]
         assert [s for piece in pieces for s in piece] == [s for part in shards for s in part]
         assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
-        assert len(pieces) >= (2 if most < 50 else 1)
+        assert len(pieces) >= (2 if limit < 50 else 1)
 
 
 @pytest.mark.parametrize(

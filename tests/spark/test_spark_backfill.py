@@ -46,10 +46,10 @@ def past(path, hours=24):
 
 
 def same(store, table, place):
-    whole = FrameStore(place, FRAME)
-    whole.append_rows(table, "w", 1)
+    complete = FrameStore(place, FRAME)
+    complete.append_rows(table, "w", 1)
     for level in FRAME.levels:
-        tables = [one.query(level.name, now="2030-01-01") for one in (store, whole)]
+        tables = [each_store.query(level.name, now="2030-01-01") for each_store in (store, complete)]
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
 
 
@@ -59,8 +59,8 @@ def test_ranges_come_one_by_one_and_once(spark, tmp_path):
     table = past(tmp_path / "a.parquet", hours=5)
     rows, store, seen = spark.read.parquet(str(tmp_path / "a.parquet")), FrameStore(tmp_path / "s", FRAME), []
 
-    def stopping(done, of):
-        seen.append((done, of, store.query("1h", keys=[])["window_start"].to_pylist()[0].hour))
+    def stopping(done, range_count):
+        seen.append((done, range_count, store.query("1h", keys=[])["window_start"].to_pylist()[0].hour))
         if done == 2:
             raise KeyboardInterrupt
 
@@ -89,13 +89,13 @@ def test_kills_lose_no_range_and_count_none_twice(tmp_path):
             assert process.stdout.readline() == "ready\n"
             time.sleep(chance.random() * 6)
             os.killpg(process.pid, signal.SIGKILL)
-            said = process.stdout.read().splitlines()
+            output_lines = process.stdout.read().splitlines()
         kills += 1
-        if "done" in said:
+        if "done" in output_lines:
             same(FrameStore(f"{path}{number}", FRAME), table, tmp_path / f"whole{number}")
             number += 1
-        elif said:
+        elif output_lines:
             last = FrameStore(f"{path}{number}", FRAME).last_commit("archive")
-            assert last + 1 >= int(said[-1].split()[0])
+            assert last + 1 >= int(output_lines[-1].split()[0])
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     same(FrameStore(command[-1], FRAME), table, tmp_path / "whole")

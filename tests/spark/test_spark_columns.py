@@ -46,9 +46,9 @@ def expected() -> dict[str, tuple]:
     answers = {}
     for host in range(3):
         ids = [i for i in range(100) if i % 3 == host]
-        some = [float(i) for i in ids if i > 3 and host != 1]
+        values = [float(i) for i in ids if i > 3 and host != 1]
         answers[f"h{host}"] = (
-            sum(some) if some else None,
+            sum(values) if values else None,
             ids[-1] % 2,
             sum(i % 5 for i in ids),
             sum(i % 7 for i in ids),
@@ -60,12 +60,12 @@ def hours(results) -> dict[str, tuple]:
     table = results.toArrow()
     names = ["level", "a.b", "m.n", "l ä", "both", "other", "start", "``"]
     rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-    found = {}
+    values_by_hour = {}
     for level, host, *values, start, tick in rows:
         if level == "1h":
             assert (start, tick) == (9, 10)
-            found[host] = tuple(values)
-    return found
+            values_by_hour[host] = tuple(values)
+    return values_by_hour
 
 
 @pytest.mark.spark
@@ -78,10 +78,10 @@ def test_columns_may_be_called_anything(spark, odd, tmp_path):
     few = {"m.n": aggr.sum("x.y")}
     plain.write.parquet(str(tmp_path / "rows"))
     scan = su.scan_parquet(spark, str(tmp_path / "rows"))
-    wanted = {f"h{h}": float(sum(i for i in range(100) if i % 3 == h)) for h in range(3)}
-    for given in (plain, scan):
-        merged = su.merge(su.aggregate(given, ["a.b", "t.s"], few), ["a.b"])
-        assert {r["a.b"]: r["m.n"] for r in su.finish(merged, few).toArrow().to_pylist()} == wanted
+    expected_values = {f"h{h}": float(sum(i for i in range(100) if i % 3 == h)) for h in range(3)}
+    for source in (plain, scan):
+        merged = su.merge(su.aggregate(source, ["a.b", "t.s"], few), ["a.b"])
+        assert {r["a.b"]: r["m.n"] for r in su.finish(merged, few).toArrow().to_pylist()} == expected_values
         assert sorted(r[0] for r in merged.select(su.states.mean("`m.n`")).collect()) == [49.0, 49.5, 50.0]
 
 
@@ -226,9 +226,9 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
         "1h": 100,
         "1d": 100,
     }
-    one = su.merge(states.where("level = '1m'"), [])
-    assert one.select(su.states.count("n")).collect() == [(100,)]
-    assert one.columns == ["n"]
+    merged = su.merge(states.where("level = '1m'"), [])
+    assert merged.select(su.states.count("n")).collect() == [(100,)]
+    assert merged.columns == ["n"]
 
 
 def test_rows_are_counted_where_no_column_is_read(spark):

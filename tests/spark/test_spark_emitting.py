@@ -30,7 +30,7 @@ from tiltframe import TiltFrame, rollup
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 INSTANT = pa.timestamp("us", "UTC")
-TOLD = pa.schema([("key", pa.string()), ("time", INSTANT), ("value", pa.float64()), ("told", INSTANT)])
+CASE_SCHEMA = pa.schema([("key", pa.string()), ("time", INSTANT), ("value", pa.float64()), ("told", INSTANT)])
 EVERY = os.environ.get("STREAM_CASES") == "all"
 FEW_CASES = ("beam-sessions-late-bridge",)
 
@@ -57,8 +57,8 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     """Of a source of Spark's; the late event counts in its hour, which is open, and not in its minute."""
     cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--state", str(tmp_path / "checkpoint")])
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
-    found = sorted((r["level"], r["window_start"][11:16], r["host"], r["n"], r["reason"]) for r in rows)
-    assert found == [
+    result = sorted((r["level"], r["window_start"][11:16], r["host"], r["n"], r["reason"]) for r in rows)
+    assert result == [
         ("1h", "06:00", "a", 2, "close"),
         ("1h", "06:00", "b", 2, "close"),
         ("1m", "06:00", "a", 1, "close"),
@@ -86,9 +86,9 @@ def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
     assert last == {("1m", "b"): 2, ("1h", "b"): 2}
 
 
-@pytest.mark.parametrize(("given", "shards"), [([], 2), (["--shards", "3"], 3)])
+@pytest.mark.parametrize(("options", "shards"), [([], 2), (["--shards", "3"], 3)])
 @pytest.mark.long
-def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, given, shards):
+def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, options, shards):
     """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
     name, folder = "spark.sql.shuffle.partitions", tmp_path / "checkpoint"
     before = spark.conf.get(name)
@@ -98,7 +98,7 @@ def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arr
     try:
         spark.conf.unset(name)
         begun = time.time()
-        cli.main([*command, *given])
+        cli.main([*command, *options])
         spark.conf.set(name, "7")  # the checkpoint's own number stays
         (arrived / "more.parquet").write_bytes((arrived / "0.parquet").read_bytes())
         cli.main(command)
@@ -146,37 +146,37 @@ def test_what_is_dropped_is_emitted(spark, arrived, tmp_path):
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count(), "ms": aggr.sum("ms")}, ["host"])
     rows = spark.readStream.schema("ts timestamp, host string, ms double").option("maxFilesPerTrigger", 1)
     df = rows.parquet(str(arrived)).withWatermark("ts", "1 second")
-    emitted, taken = su.stream(df, frame, dropped=True, shards=2), []
+    emitted, batches = su.stream(df, frame, dropped=True, shards=2), []
     writer = emitted.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer = writer.foreachBatch(lambda batch, _: taken.extend(batch.where("reason = 'dropped'").collect()))
+    writer = writer.foreachBatch(lambda batch, _: batches.extend(batch.where("reason = 'dropped'").collect()))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    assert [(row.host, row.n, row.ms, row.level) for row in taken] == [("b", 1, 2.0, "1m")]
+    assert [(row.host, row.n, row.ms, row.level) for row in batches] == [("b", 1, 2.0, "1m")]
     assert su.progress(query).late_rows == 1
 
 
-def told(rows: list[dict], begin: int = 0) -> pa.Table:
+def rows_of_case(rows: list[dict], begin: int = 0) -> pa.Table:
     """Make rows of a case, whose units are seconds from ``begin`` on."""
-    columns = {name: [row.get(name) for row in rows] for name in TOLD.names}
+    columns = {name: [row.get(name) for row in rows] for name in CASE_SCHEMA.names}
     for name in ("time", "told"):
         columns[name] = [None if at is None else int((at + begin) * SCALE) for at in columns[name]]
-    return pa.table(columns, TOLD)
+    return pa.table(columns, CASE_SCHEMA)
 
 
 def watermark(at: float, begin: int = 0) -> pa.Table:
     """Make a row that tells a watermark, and is no event."""
-    return told([{"time": 0, "told": at}], begin)
+    return rows_of_case([{"time": 0, "told": at}], begin)
 
 
-def stepped(spark, folder, frame, emit, late, **given) -> SteppedQuery:
+def stepped(spark, folder, frame, emit, late, **options) -> SteppedQuery:
     """Start a query that is told its watermark by a column of its own."""
     import spark_udaf as su
 
     def plan(df):
         marked = df.withWatermark("told", "0 seconds").where("key IS NOT NULL OR told IS NULL")
-        return su.stream(marked, frame, emit=emit, late=late, shards=2, **given)
+        return su.stream(marked, frame, emit=emit, late=late, shards=2, **options)
 
-    query = SteppedQuery(spark, folder, TOLD, plan)
+    query = SteppedQuery(spark, folder, CASE_SCHEMA, plan)
     query.start()
     return query
 
@@ -190,20 +190,20 @@ def test_cases(spark, tmp_path, case):
     query = stepped(spark, tmp_path, frame_of(case), *policies_of(case))
     late = 0
     for step in case["steps"]:
-        ((kind, given),) = step.items()
+        ((kind, value),) = step.items()
         if kind == "input":
-            query.arrive(told(given, begin))
+            query.arrive(rows_of_case(value, begin))
         elif kind == "watermark":
-            query.arrive(watermark(given, begin))
+            query.arrive(watermark(value, begin))
         elif kind == "time":
-            query.tell(given * 1000)
+            query.tell(value * 1000)
         elif kind == "restart":
             query.stop()
             query.start()
         elif kind == "expect":
-            compare(case, "emitted", given, [moved(row, begin) for row in query.emitted()])
+            compare(case, "emitted", value, [moved(row, begin) for row in query.emitted()])
         else:
-            late += len(given)
+            late += len(value)
             assert query.numbers()["late_rows"] == late
     assert query.emitted() == []
     query.stop()
@@ -220,12 +220,12 @@ def moved(row: dict, begin: int) -> dict:
 
 
 STEPS = [
-    told([{"key": "a", "time": 1}, {"key": "a", "time": 2}, {"key": "b", "time": 3}]),
+    rows_of_case([{"key": "a", "time": 1}, {"key": "a", "time": 2}, {"key": "b", "time": 3}]),
     5_000,
-    told([{"key": "a", "time": 4}]),
+    rows_of_case([{"key": "a", "time": 4}]),
     10_000,
     watermark(12),
-    told([{"key": "a", "time": 5}]),
+    rows_of_case([{"key": "a", "time": 5}]),
 ]
 POLICIES = {
     "after_close": ["", "", "", "", "a3 close 0, b1 close 0", "a4 late 1"],
@@ -292,12 +292,12 @@ class Stream:
         pq.write_table(rows, path)
         os.utime(path, (self.files, self.files))
 
-    def run(self, frame: TiltFrame = FRAME, late: str = "true_window", **given):
+    def run(self, frame: TiltFrame = FRAME, late: str = "true_window", **options):
         import spark_udaf as su
 
         path = str(self.folder / "rows")
         rows = self.spark.readStream.schema(self.spark.read.parquet(path).schema).option("maxFilesPerTrigger", 1)
-        emitted = su.stream(rows.parquet(path).withWatermark("ts", "3 seconds"), frame, late=late, **given)
+        emitted = su.stream(rows.parquet(path).withWatermark("ts", "3 seconds"), frame, late=late, **options)
         writer = emitted.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(self.folder / "out"))
         query.awaitTermination()
@@ -334,13 +334,13 @@ def test_stream_is_batch(spark, tmp_path, shards):
     end = rows.slice(0, 1).set_column(0, "ts", pa.array([10**15], INSTANT))
     stream.arrive(end)  # closes all windows but its own
     stream.run(shards=shards, states=True)
-    whole = by_window(rollup(rows, FRAME))
-    assert_same(standing(FRAME, stream.emitted(whole.schema), "accumulating"), whole)
+    unsplit = by_window(rollup(rows, FRAME))
+    assert_same(standing(FRAME, stream.emitted(unsplit.schema), "accumulating"), unsplit)
     progress = su.progress(query)
     assert (progress.rows, progress.late_rows) == (3000, 0)
     assert 0 < progress.watermark_us < 10**15
     assert progress.watermark < dt.datetime.fromtimestamp(10**9, dt.UTC)
-    assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == whole.num_rows
+    assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == unsplit.num_rows
 
 
 @pytest.mark.long
@@ -351,14 +351,14 @@ def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     stream = Stream(spark, tmp_path)
     stream.arrive(rows)
     stream.run(shards=2)
-    others = {
+    other_streams = {
         "has 2 shards of keys, and this stream 3; give shards=2": {"shards": 3},
         "levels is": {"shards": 2, "frame": TiltFrame(["5s", "1m"], "ts", FRAME.measures, ["k"])},
     }
-    for message, given in others.items():
+    for message, options in other_streams.items():
         stream.arrive(rows)
         with pytest.raises(StreamingQueryException, match=message):
-            stream.run(**given)
+            stream.run(**options)
     more = TiltFrame(FRAME.levels, "ts", {**FRAME.measures, "most": aggr.max("i")}, ["k"])
     query = stream.run(more, shards=2, max_keys=1, beyond="drop")
     progress = su.progress(query)
@@ -372,7 +372,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
     batch.write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema(batch.schema).parquet(str(tmp_path / "rows"))
     marked = rows.withWatermark("ts", "1 second")
-    for message, (df, given) in {
+    for message, (df, options) in {
         "this DataFrame is no stream; su.rollup": (batch, {}),
         "give a streaming DataFrame": (events(np.random.default_rng(0), 5), {}),
         "after_close emits by the watermark, and this stream has none": (rows, {}),
@@ -383,7 +383,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
         "states must be true or false|states": (marked, {"states": 1}),
     }.items():
         with pytest.raises((ValueError, TypeError), match=message):
-            su.stream(df, FRAME, **given)
+            su.stream(df, FRAME, **options)
     with pytest.raises(ValueError, match="no column 'time'"):
         su.stream(marked, TiltFrame(["1m"], "time", {"n": aggr.count()}))
     with pytest.raises(ValueError, match="progress takes a query"):

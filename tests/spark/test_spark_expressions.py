@@ -18,9 +18,9 @@ pytestmark = pytest.mark.spark
 NAMES = ("level", "window_start", *KEYS, "ts", "rows", "quantity")
 
 
-def bits(found):
-    found = found.sort_by([(name, "ascending") for name in NAMES if name in found.column_names]).combine_chunks()
-    return {name: digest(found.column(name)) for name in found.column_names if name != "ts"}
+def bits(table):
+    table = table.sort_by([(name, "ascending") for name in NAMES if name in table.column_names]).combine_chunks()
+    return {name: digest(table.column(name)) for name in table.column_names if name != "ts"}
 
 
 @pytest.mark.parametrize("partitions", [1, 17])
@@ -31,15 +31,15 @@ def test_the_same_bits_as_locally(spark, partitions, tmp_path):
     rows = table()
     df = spark.createDataFrame(rows).selectExpr("*", "make_ym_interval(1, 2) odd").repartition(partitions)
     frame = TiltFrame(["1s", "1m"], "ts", MEASURES, KEYS)
-    wanted = rollup(rows, frame)
-    assert bits(su.rollup(df, frame).toArrow().cast(wanted.schema)) == bits(wanted)
+    expected = rollup(rows, frame)
+    assert bits(su.rollup(df, frame).toArrow().cast(expected.schema)) == bits(expected)
     pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=100)
     scan = su.scan_parquet(spark, tmp_path, rows_per_task=300 // partitions)
-    assert bits(su.rollup(scan, frame).toArrow().cast(wanted.schema)) == bits(wanted)
+    assert bits(su.rollup(scan, frame).toArrow().cast(expected.schema)) == bits(expected)
 
     states = plan(MEASURES)
-    taken, _, keys = keyed(rows, KEYS, rows.column_names)
-    grouped = reduce_by(taken, keys, states)
+    rows_of_keys, _, keys = keyed(rows, KEYS, rows.column_names)
+    grouped = reduce_by(rows_of_keys, keys, states)
     for source in (df, scan):
         assert bits(su.aggregate(source, KEYS, MEASURES).toArrow().cast(grouped.schema)) == bits(grouped)
     windows = su.aggregate(df, {"tag": "each(tags)"}, MEASURES, "session(1s)", "ts").toArrow()
@@ -47,19 +47,19 @@ def test_the_same_bits_as_locally(spark, partitions, tmp_path):
     assert bits(windows) == bits(rollup(rows, session).drop_columns(["level"]).cast(windows.schema))
 
     for window, emit in (("running()", "rows"), ("sliding(3)", "rows"), ("count(4)", "final")):
-        given = {"time": "ts", "keys": KEYS, "order": ["quantity", "price", "route"], "emit": emit}
-        local = running(rows, MEASURES, window, **given)
-        found = su.running(df.drop("odd"), MEASURES, window, **given).toArrow()
-        assert found.column_names == local.column_names
+        options = {"time": "ts", "keys": KEYS, "order": ["quantity", "price", "route"], "emit": emit}
+        local = running(rows, MEASURES, window, **options)
+        result = su.running(df.drop("odd"), MEASURES, window, **options).toArrow()
+        assert result.column_names == local.column_names
         names = ["rows", "revenue", "mean", "late", "dearest", *KEYS]
-        assert bits(found.select(names)) == bits(local.select(names)), window
+        assert bits(result.select(names)) == bits(local.select(names)), window
     chain = OrderedFrame(["count(2)", "count(3)"], "ts", MEASURES, KEYS, ["quantity", "price", "route"])
     local = ordered_rollup(rows, chain)
     assert bits(su.ordered_rollup(df, chain).toArrow().cast(local.schema)) == bits(local)
 
     store = FrameStore(str(tmp_path / f"store{partitions}"), frame)
     assert su.rollup_into(df, store, "test", 1)
-    assert bits(store.states("1m")) == bits(_level(wanted, "1m"))
+    assert bits(store.states("1m")) == bits(_level(expected, "1m"))
 
 
 def _level(states, name):

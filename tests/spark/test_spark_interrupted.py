@@ -32,8 +32,8 @@ def processes(session):
 @pytest.mark.long
 def test_ctrl_c_while_workers_work_is_one_sentence(command, tmp_path):
     arguments, sentence = COMMANDS[command]
-    said = tmp_path / "said"
-    with said.open("w") as out:
+    output_file = tmp_path / "said"
+    with output_file.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "tiltframe.cli", *arguments],
             stdout=out,
@@ -44,15 +44,17 @@ def test_ctrl_c_while_workers_work_is_one_sentence(command, tmp_path):
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
     while "pyspark.daemon" not in processes(process.pid):
-        assert process.poll() is None, said.read_text()
+        assert process.poll() is None, output_file.read_text()
         time.sleep(0.05)
-    before = len(said.read_text())
+    before = len(output_file.read_text())
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    assert process.wait() == 130, said.read_text()
+    assert process.wait() == 130, output_file.read_text()
     until = time.monotonic() + 120
     while left := processes(process.pid):
         assert time.monotonic() < until, left
         time.sleep(0.1)
-    told = said.read_text()[before:].splitlines()
-    assert f"tiltframe: {sentence}" in told
-    assert not [line for line in told if re.match(r"\s+at |\s+File |Traceback|.*(Error|Exception)\b", line)], told
+    output_lines = output_file.read_text()[before:].splitlines()
+    assert f"tiltframe: {sentence}" in output_lines
+    assert not [line for line in output_lines if re.match(r"\s+at |\s+File |Traceback|.*(Error|Exception)\b", line)], (
+        output_lines
+    )

@@ -199,9 +199,9 @@ def names(spark, tmp_path_factory):
     store.append(rollup(rows, FRAME), "first", 1)
     su.register(spark)
     df.createOrReplaceTempView("mistaken")
-    given = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
-    given |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
-    return given | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
+    namespace = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
+    namespace |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
+    return namespace | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
 
 
 def check(error: BaseException, start: str) -> None:
@@ -333,5 +333,5 @@ def test_moments_travel_as_they_are_given(spark, names):
     store = names["store"]
     day = dt.datetime(2013, 11, 3, tzinfo=dt.UTC)
     for within in ((20131103, 1383500000000), (day, day + dt.timedelta(hours=9)), "2013-11-03 **:**:**"):
-        asked = {"per": "1h", "within": within, "keys": []}
-        assert su.read(spark, store.uri, **asked).toArrow()["n"].to_pylist() == store.query(**asked)["n"].to_pylist()
+        query = {"per": "1h", "within": within, "keys": []}
+        assert su.read(spark, store.uri, **query).toArrow()["n"].to_pylist() == store.query(**query)["n"].to_pylist()

@@ -56,10 +56,10 @@ def test_a_query_that_fails_and_goes_on_emits_what_the_batch_job_computes(spark,
     import spark_udaf as su
 
     chain = OrderedFrame(["count(2)", "sliding(2)"], "ts", MEASURES, ["k"])
-    one = RunningAggregation(MEASURES, "sliding(3)", time="ts", keys=["k"])
+    aggregation = RunningAggregation(MEASURES, "sliding(3)", time="ts", keys=["k"])
     rows = spark.readStream.schema("ts timestamp, k string, x long").option("maxFilesPerTrigger", 1)
     rows = rows.parquet(str(folder / "in")).withWatermark("ts", f"{DELAY} seconds")
-    emitted = su.stream(rows, chain if kind == "chain" else one, shards=2)
+    emitted = su.stream(rows, chain if kind == "chain" else aggregation, shards=2)
     batches, failed = {}, []
 
     def keep(batch, number: int) -> None:
@@ -77,13 +77,13 @@ def test_a_query_that_fails_and_goes_on_emits_what_the_batch_job_computes(spark,
     with pytest.raises(Exception, match="killed here"):
         run()
     run()
-    found = passed(pa.concat_tables(batches.values()))
+    result = passed(pa.concat_tables(batches.values()))
     if kind == "chain":
-        whole = finish_ordered(ordered_rollup(events(1), chain), chain)
+        unsplit = finish_ordered(ordered_rollup(events(1), chain), chain)
     else:
-        whole = running(events(1), MEASURES, "sliding(3)", time="ts", keys=["k"])
-    assert found == passed(whole)
-    assert len(found) > 20
+        unsplit = running(events(1), MEASURES, "sliding(3)", time="ts", keys=["k"])
+    assert result == passed(unsplit)
+    assert len(result) > 20
 
 
 @pytest.mark.long
@@ -92,18 +92,18 @@ def test_the_command_prints_the_results_of_ordered_windows(spark, folder, capfd)
     command += ["--measure", "n=count()", "--measure", "total=sum(x)", "--disorder", f"{DELAY}s", "--shards", "2"]
     cli.main([*command, "--ordered", "sliding(3)", "--state", str(folder / "checkpoint")])
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
-    whole = running(events(1), MEASURES, "sliding(3)", time="ts", keys=["k"])
-    assert sorted((r["k"], r["n"], r["total"]) for r in lines) == sorted((k, n, t) for k, _, n, t in passed(whole))
+    unsplit = running(events(1), MEASURES, "sliding(3)", time="ts", keys=["k"])
+    assert sorted((r["k"], r["n"], r["total"]) for r in lines) == sorted((k, n, t) for k, _, n, t in passed(unsplit))
 
 
 def test_what_ordered_windows_do_not_take_is_refused(spark, folder):
     import spark_udaf as su
 
     rows = spark.readStream.schema("ts timestamp, k string, x long").parquet(str(folder / "in"))
-    one = RunningAggregation(MEASURES, "count(2)", time="ts", keys=["k"])
+    aggregation = RunningAggregation(MEASURES, "count(2)", time="ts", keys=["k"])
     with pytest.raises(ValueError, match="this stream has none"):
-        su.stream(rows, one)
+        su.stream(rows, aggregation)
     with pytest.raises(ValueError, match="leave out emit"):
-        su.stream(rows.withWatermark("ts", "1 second"), one, emit="on_update")
+        su.stream(rows.withWatermark("ts", "1 second"), aggregation, emit="on_update")
     with pytest.raises(ValueError, match="no column 'y'"):
         su.stream(rows.withWatermark("ts", "1 second"), RunningAggregation({"n": aggr.sum("y")}, time="ts"))

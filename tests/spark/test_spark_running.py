@@ -30,11 +30,11 @@ def table():
     )
 
 
-def bits(found):
-    by = [(name, "ascending") for name in ("level", "key", "ts", "n", "tick") if name in found.column_names]
-    found = found.sort_by(by).combine_chunks()
-    found = found.set_column(found.column_names.index("ts"), "ts", found.column("ts").cast(pa.timestamp("us", "UTC")))
-    return {name: digest(found.column(name)) for name in found.column_names}
+def bits(table):
+    by = [(name, "ascending") for name in ("level", "key", "ts", "n", "tick") if name in table.column_names]
+    table = table.sort_by(by).combine_chunks()
+    table = table.set_column(table.column_names.index("ts"), "ts", table.column("ts").cast(pa.timestamp("us", "UTC")))
+    return {name: digest(table.column(name)) for name in table.column_names}
 
 
 @pytest.mark.parametrize("partitions", [1, 17])
@@ -50,11 +50,11 @@ def test_the_same_bits_as_locally(spark, table, partitions):
         (ordered.sliding(2, ordered.hourly()), "final"),
         (ordered.count(7), "final"),
     ):
-        given = {"time": "ts", "keys": ["key"], "order": ["n"], "emit": emit}
-        wanted = running(table, MEASURES, window, **given)
-        found = su.running(df, MEASURES, window, **given).toArrow()
-        assert wanted.num_rows > 0
-        assert bits(found) == bits(wanted), (str(window), emit)
+        options = {"time": "ts", "keys": ["key"], "order": ["n"], "emit": emit}
+        expected = running(table, MEASURES, window, **options)
+        result = su.running(df, MEASURES, window, **options).toArrow()
+        assert expected.num_rows > 0
+        assert bits(result) == bits(expected), (str(window), emit)
     frame = OrderedFrame(["count(4)", "interval('6h')"], "ts", MEASURES, ["key"], ["n"])
     assert bits(su.ordered_rollup(df, frame).toArrow()) == bits(ordered_rollup(table, frame))
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -65,8 +65,8 @@ def test_text_with_offsets_is_put_in_the_order_of_time(spark):
 
     rows = [("2024-01-01T09:00:00+09:00", 1), ("2024-01-01T01:00:00Z", 2), ("2024-01-01T02:30:00+03:00", 4)]
     df = spark.createDataFrame(rows, ["at", "n"])
-    found = su.running(df, {"total": aggr.sum("n")}, time="at").toArrow().to_pydict()
-    assert (found["n"], found["total"]) == ([4, 1, 2], [4, 5, 7])
+    result = su.running(df, {"total": aggr.sum("n")}, time="at").toArrow().to_pydict()
+    assert (result["n"], result["total"]) == ([4, 1, 2], [4, 5, 7])
 
 
 def test_what_does_not_fit_is_refused_before_a_job(spark):

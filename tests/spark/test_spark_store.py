@@ -44,25 +44,25 @@ def local(rows, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wanted(local):
+def local_digests(local):
     return kept(local)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["connect", "cluster"])
 @pytest.mark.long
-def test_every_spark_writes_and_reads_the_same(kind, rows, wanted, tmp_path):
+def test_every_spark_writes_and_reads_the_same(kind, rows, local_digests, tmp_path):
     file = str(tmp_path / "rows.parquet")
     pq.write_table(rows, file, row_group_size=1500)
     command = [sys.executable, "-m", "tests.engines", kind, file, "store", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("store ")]
     assert lines, done.stderr[-3000:]
-    found = json.loads(lines[0].removeprefix("store "))
-    assert found["new"] == [True] * len(found["stores"]) + [False]
-    assert found["read"]
-    assert found["seen"] > 10
-    assert all(each == wanted for each in found["stores"].values())
+    digests = json.loads(lines[0].removeprefix("store "))
+    assert digests["new"] == [True] * len(digests["stores"]) + [False]
+    assert digests["read"]
+    assert digests["seen"] > 10
+    assert all(digest == local_digests for digest in digests["stores"].values())
 
 
 @pytest.mark.spark
@@ -71,15 +71,15 @@ def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
     store = FrameStore(tmp_path / "s", frame, retention={"1h": "3d"})
     store.append_rows(pa.table({"ts": [hour * 3_600_000 for hour in range(240)]}), "w", 1)
     store.expire(now="1970-01-11T00:00:00Z")
-    for asked in ({"per": "1h", "within": ("1970-01-01", "1970-01-03")}, {"per": "5h"}):
+    for query in ({"per": "1h", "within": ("1970-01-01", "1970-01-03")}, {"per": "5h"}):
         with pytest.warns(Expired, match="1h is held from 1970-01-08") as by_spark:
-            found = su.read(spark, store.uri, **asked).sort("window_start").toPandas()
+            result = su.read(spark, store.uri, **query).sort("window_start").toPandas()
         with pytest.warns(Expired) as by_query:
-            wanted = store.query(**asked).to_pandas()
-        assert [str(each.message) for each in by_spark] == [str(each.message) for each in by_query]
+            expected = store.query(**query).to_pandas()
+        assert [str(warning.message) for warning in by_spark] == [str(warning.message) for warning in by_query]
         assert by_spark[0].filename == __file__
-        assert found[["n", "partial"]].to_dict("list") == wanted[["n", "partial"]].to_dict("list")
-    assert found["partial"].tolist()[:2] == [True, False]  # its first window begins before the third day
+        assert result[["n", "partial"]].to_dict("list") == expected[["n", "partial"]].to_dict("list")
+    assert result["partial"].tolist()[:2] == [True, False]  # its first window begins before the third day
     with pytest.warns(Expired):
         su.read_states(spark, store.uri, per="1h")
 
@@ -110,48 +110,48 @@ def test_jobs_replace_and_retract_as_local_code_does(spark, tmp_path):
     for store in stores:
         store.append(rollup(data, frame), "w", 1)
     within = ("1970-01-01T01:00Z", "1970-01-01T02:00Z")
-    new, gone = rollup(data.slice(70, 20), frame), rollup(data.slice(150, 60), frame)
+    new, removed = rollup(data.slice(70, 20), frame), rollup(data.slice(150, 60), frame)
     su.replace(spark.createDataFrame(new).repartition(3), stores[0], within, recorded={"day": 1})
     stores[1].replace(new, within)
     assert stores[0].recorded(["day"]) == {"day": 1}
-    assert su.retract(spark.createDataFrame(gone).repartition(3), stores[0], "eraser", 1)
-    assert not su.retract(spark.createDataFrame(gone), stores[0], "eraser", 1)
-    assert stores[1].retract(gone, "eraser", 1)
+    assert su.retract(spark.createDataFrame(removed).repartition(3), stores[0], "eraser", 1)
+    assert not su.retract(spark.createDataFrame(removed), stores[0], "eraser", 1)
+    assert stores[1].retract(removed, "eraser", 1)
     for per in ("1m", "1h"):
-        found, wanted = (store.query(per, order_by=["window_start", "k"]) for store in stores)
-        assert found == wanted
+        actual, expected = (store.query(per, order_by=["window_start", "k"]) for store in stores)
+        assert actual == expected
     with pytest.raises(ValueError, match="outside the range"):
-        su.replace(spark.createDataFrame(gone), stores[0], within)
+        su.replace(spark.createDataFrame(removed), stores[0], within)
     assert stores[0].verify().problems == ()
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
+def test_jobs_write_what_local_code_would(spark, rows, local_digests, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)
     store = FrameStore(tmp_path / "s", KEPT)
     assert su.rollup_into(df.limit(0), store, "nothing", 7)
     assert store.last_commit("nothing") == 7
     assert su.rollup_into(df, store, "w", 1, {"file": 1})
-    assert kept(store) == wanted
+    assert kept(store) == local_digests
     assert store.recorded(["file"]) == {"file": 1}
     finer = FrameStore(tmp_path / "finer", KEPT)
     pq.write_table(rollup(rows, KEPT), tmp_path / "states.parquet")
     scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
     assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
-    assert kept(finer) == wanted
+    assert kept(finer) == local_digests
     with pytest.raises(StoreError, match="someone else has added or replaced the same"):
         store.append(rollup(rows, KEPT), "v", 1, {"file": 1})
-    assert kept(store) == wanted
+    assert kept(store) == local_digests
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, wanted, tmp_path):
+def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, local_digests, tmp_path):
     store = FrameStore(tmp_path / "s", KEPT)
     states = rollup(rows, KEPT)
-    made = pickle.loads(pickle.dumps(store.begin("w", 5, states.schema)))
-    assert made.commit([made.write(states)])
+    transaction = pickle.loads(pickle.dumps(store.begin("w", 5, states.schema)))
+    assert transaction.commit([transaction.write(states)])
     df = spark.createDataFrame(rows)
     files = set((tmp_path / "s").rglob("*.parquet"))
     assert su.rollup_into(df.repartition(3), store, "w", 5) is False
@@ -164,7 +164,7 @@ def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, 
         su.rollup_into(df, store, "w", 4)
     assert set((tmp_path / "s").rglob("*.parquet")) == files
     assert store.append(states, "w", 5) is False
-    assert kept(store) == wanted
+    assert kept(store) == local_digests
     assert store.manifest.schema.names == ["window_start", "host", "shelf", *KEPT.measures]
 
 
@@ -192,19 +192,19 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
             su.append(travelled, store, "w", 1)
     with pytest.raises(ValueError, match=r"not states of this frame: 'rows' is count\(\) in the frame"):
         su.finish(states, KEPT)
-    mine = su.rollup(df, KEPT)
+    own_states = su.rollup(df, KEPT)
     for damaged, message in (
-        (mine.withColumn("level", F.lit("2h")), "the frame has no level '2h'"),
+        (own_states.withColumn("level", F.lit("2h")), "the frame has no level '2h'"),
         (
-            mine.withColumn("window_start", F.col("window_start") + F.expr("interval 1 second")),
+            own_states.withColumn("window_start", F.col("window_start") + F.expr("interval 1 second")),
             "no window of 1m in Ame",
         ),
-        (mine.filter("level <> '1m' OR window_start < '2013-11-03'"), "are not those of 1m merged|are missing"),
+        (own_states.filter("level <> '1m' OR window_start < '2013-11-03'"), "are not those of 1m merged|are missing"),
     ):
         with pytest.raises(ValueError, match=message):
             su.append(damaged, store, "w", 1)
     assert store.last_commit("w") is None
-    assert su.append(mine.unionByName(mine), store, "w", 1)
+    assert su.append(own_states.unionByName(own_states), store, "w", 1)
     assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), KEPT)] * 2), "w", 1) is False
 
 
@@ -213,9 +213,9 @@ def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
     frame = TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}, ["k"])
     df = spark.createDataFrame([(0, 2**62, "a"), (61_000, 2**62, "a"), (0, 1, "b")], "ts long, x long, k string")
     store = FrameStore(tmp_path / "s", frame)
-    for write, given in ((su.rollup_into, df), (su.append, su.rollup(df, frame))):
+    for write, data in ((su.rollup_into, df), (su.append, su.rollup(df, frame))):
         with pytest.raises(OverflowError, match=rf"level='1h', .* k='a': the sum {2**63} does not fit into int64"):
-            write(given, store, "w", 1)
+            write(data, store, "w", 1)
     assert store.last_commit("w") is None
 
 
@@ -257,15 +257,15 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
 
 
-def reader(store: FrameStore, per: str | None, rows_per_task: int = 100, **asked) -> TiltframeReader:
-    options = to_options(store.uri, Query(per, **asked), None, rows_per_task=rows_per_task)
+def reader(store: FrameStore, per: str | None, rows_per_task: int = 100, **query_options) -> TiltframeReader:
+    options = to_options(store.uri, Query(per, **query_options), None, rows_per_task=rows_per_task)
     query, rows = from_options(options)
     return TiltframeReader(query, query.schema, rows)
 
 
-def answered(given: TiltframeReader) -> pa.Table:
-    batches = [batch for partition in given.partitions() for batch in given.read(partition)]
-    return pa.Table.from_batches(batches, given.schema)
+def answered(table_reader: TiltframeReader) -> pa.Table:
+    batches = [batch for partition in table_reader.partitions() for batch in table_reader.read(partition)]
+    return pa.Table.from_batches(batches, table_reader.schema)
 
 
 def in_utc(table: pa.Table) -> pa.Table:
@@ -274,8 +274,8 @@ def in_utc(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def same(given: pa.Table, wanted: pa.Table) -> bool:
-    return given.schema == wanted.schema and all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
+def same(actual: pa.Table, expected: pa.Table) -> bool:
+    return actual.schema == expected.schema and all(same_bits(actual[c], expected[c]) for c in expected.column_names)
 
 
 HOURS = "2013-11-03,2013-11-03T18:00"
@@ -304,8 +304,8 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_slices_together_are_the_query(question, local):
-    given = reader(local, **question, now="2013-11-04T12:00Z")
-    assert same(answered(given), local.query(**question, now="2013-11-04T12:00Z"))
+    table_reader = reader(local, **question, now="2013-11-04T12:00Z")
+    assert same(answered(table_reader), local.query(**question, now="2013-11-04T12:00Z"))
 
 
 def test_slices_are_whole_buckets_of_about_so_many_rows(local):
@@ -330,13 +330,15 @@ def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
     store.append(rollup(rows, KEPT), "w", 1)
     assert same(pa.Table.from_batches(empty.read(partitions[0])), store.query("1h"))
     planned, hopping = reader(store, "1h"), reader(store, "hopping(2h, 30m)")
-    before = [(each, each.partitions()) for each in (planned, hopping)]
+    before = [(table_reader, table_reader.partitions()) for table_reader in (planned, hopping)]
     for days in (-400, 400):
         times = pc.add(rows["ts"], pa.scalar(days * 86_400_000_000, pa.duration("us")))
         store.append(rollup(rows.set_column(0, "ts", times), KEPT), "w", 500 + days)
-    for each, partitions in before:
-        found = pa.Table.from_batches([batch for p in partitions for batch in each.read(p)], each.schema)
-        assert same(found, store.query(each.query.plan.window))
+    for table_reader, partitions in before:
+        result = pa.Table.from_batches(
+            [batch for p in partitions for batch in table_reader.read(p)], table_reader.schema
+        )
+        assert same(result, store.query(table_reader.query.plan.window))
 
 
 def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
@@ -357,9 +359,9 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
     assert [field.dataType.simpleString() for field in schema][3:6] == ["decimal(20,0)", "smallint", "bigint"]
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    given = source.reader(schema)
-    assert given.schema == to_arrow_schema(schema, timezone="UTC")
-    assert answered(given).column("k").to_pylist() == [2**64 - 1, None]
+    table_reader = source.reader(schema)
+    assert table_reader.schema == to_arrow_schema(schema, timezone="UTC")
+    assert answered(table_reader).column("k").to_pylist() == [2**64 - 1, None]
 
 
 @pytest.mark.parametrize(
@@ -391,9 +393,9 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
 
 
 def test_new_measures_of_several_inputs_are_options(local):
-    asked = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
-    options = to_options(local.uri, Query("1h", measures=asked), None)
-    assert from_options(options)[0].plan.measures == {name: (name, measure) for name, measure in asked.items()}
+    measures = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
+    options = to_options(local.uri, Query("1h", measures=measures), None)
+    assert from_options(options)[0].plan.measures == {name: (name, measure) for name, measure in measures.items()}
     with pytest.raises(
         ValueError, match="a described arg_max has no 'weight'; there are function, parameters, column, where, by"
     ):
@@ -409,8 +411,8 @@ def test_a_store_is_a_table(spark, local):
     assert hosts == [query.filter(pc.equal(query["host"], host)).num_rows for host in "abc"]
     assert read.count() == query.num_rows
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days USING tiltframe OPTIONS (path '{local.uri}', per '1d', keys '')")
-    found = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
-    assert found == local.query("1d", keys=[])["rows"].to_pylist()
+    result = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
+    assert result == local.query("1d", keys=[])["rows"].to_pylist()
     with pytest.raises(ValueError, match=r"^there is no option 'limit'"), raise_task_error():
         spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
     with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
@@ -419,11 +421,11 @@ def test_a_store_is_a_table(spark, local):
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_tasks_write_into_postgresql_and_read_it(spark, rows, wanted, postgres):
+def test_tasks_write_into_postgresql_and_read_it(spark, rows, local_digests, postgres):
     store = FrameStore(postgres, KEPT, name="web")
     df = spark.createDataFrame(rows.select(KEPT.columns_in(rows.column_names))).repartition(3)
     assert su.rollup_into(df, store, "w", 1)
     assert not su.rollup_into(df, store, "w", 1)
-    assert kept(FrameStore(postgres)) == wanted
+    assert kept(FrameStore(postgres)) == local_digests
     read = su.read(spark, postgres, per="1d", keys=[]).toArrow().sort_by("window_start")
     assert same(read, in_utc(store.query("1d", keys=[])))

@@ -64,35 +64,35 @@ class Stream:
         (self.folder / "rows").mkdir(exist_ok=True)
         pq.write_table(rows, self.folder / "rows" / f"{name}.parquet")
 
-    def start(self, store: FrameStore | None = None, **given: Any) -> Any:
+    def start(self, store: FrameStore | None = None, **options: Any) -> Any:
         import spark_udaf as su
 
         path = str(self.folder / "rows")
         schema = self.spark.read.parquet(path).schema
         stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
-        settings = {"name": "hosts", "checkpoint": self.checkpoint, "trigger": "available_now", **given}
+        settings = {"name": "hosts", "checkpoint": self.checkpoint, "trigger": "available_now", **options}
         return su.stream_into(stream, store or self.store, **settings)
 
-    def run(self, store: FrameStore | None = None, **given: Any) -> Any:
-        query = self.start(store, **given)
+    def run(self, store: FrameStore | None = None, **options: Any) -> Any:
+        query = self.start(store, **options)
         query.awaitTermination()
         return query
 
     def holds(self, rows: pa.Table) -> bool:
         """Say whether the store has the bits of a batch rollup of the same rows, under any numbers of commits."""
-        whole = FrameStore(self.folder / "whole", KEPT)
-        whole.append(rollup(rows, KEPT), "once", 0)
-        same = kept(FrameStore(self.store.uri)) == kept(whole)
+        batch_store = FrameStore(self.folder / "whole", KEPT)
+        batch_store.append(rollup(rows, KEPT), "once", 0)
+        same = kept(FrameStore(self.store.uri)) == kept(batch_store)
         shutil.rmtree(self.folder / "whole")
         return same
 
 
 @pytest.fixture
 def stream(spark, tmp_path):
-    given = Stream(spark, tmp_path)
+    new_stream = Stream(spark, tmp_path)
     for at in range(FILES):
-        given.arrive(str(at), engines.rows(FILES * ROWS).slice(at * ROWS, ROWS))
-    return given
+        new_stream.arrive(str(at), engines.rows(FILES * ROWS).slice(at * ROWS, ROWS))
+    return new_stream
 
 
 @pytest.mark.slow
@@ -127,11 +127,11 @@ class FailsAfterCommit:
     store: FrameStore
     batch: int
 
-    def __call__(self, *given: Any, **named: Any) -> bool:
+    def __call__(self, *arguments: Any, **named: Any) -> bool:
         from spark_udaf.store.write import rollup_into
 
-        added = rollup_into(*given, **named)
-        if given[3] == self.batch:
+        added = rollup_into(*arguments, **named)
+        if arguments[3] == self.batch:
             raise OSError("the power went out")
         return added
 
@@ -196,8 +196,8 @@ def test_batches_that_the_store_has_not_are_missed(stream, changed):
     other = FrameStore(stream.folder / "other", KEPT) if changed == "store" else stream.store
     before = None if changed == "store" else kept(stream.store)
     name = "hosts" if changed == "store" else "guests"
-    wanted = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
-    with pytest.raises(StreamingQueryException, match=wanted):
+    expected = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
+    with pytest.raises(StreamingQueryException, match=expected):
         stream.run(other, name=name)
     assert recorded_ids(other, name) == []
     assert before is None or kept(stream.store) == before
@@ -254,14 +254,14 @@ def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
 @pytest.fixture
 def installed(monkeypatch):
     """Have the entry point as pyproject.toml says it, whenever the package was installed."""
-    group, asked = "tiltframe.streams", importlib.metadata.entry_points
+    group, entry_points = "tiltframe.streams", importlib.metadata.entry_points
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     point = importlib.metadata.EntryPoint("spark", project["entry-points"][group]["spark"], group)
 
-    def found(**given):
-        return [point] if given.get("group") == group else asked(**given)
+    def entry_points_of(**selection):
+        return [point] if selection.get("group") == group else entry_points(**selection)
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", found)
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points_of)
 
 
 COMMAND = "stream --spark --key host --measure n=count() --levels 1m,1h"
@@ -283,7 +283,7 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("", "say which: --format kafka"),
         ("--format rate --store s", "keeps a checkpoint of how far it is: give --state FOLDER"),
@@ -299,8 +299,8 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
         ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
     ],
 )
-def test_what_the_command_cannot_stream(options, said, installed, capsys, monkeypatch, tmp_path):
+def test_what_the_command_cannot_stream(options, message, installed, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         cli.main([*COMMAND.split(), *["--time", "ts"] * ("--time" not in options), *options.split()])
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -18,10 +18,10 @@ ROWS = engines.rows(200)
 
 @pytest.fixture(scope="module")
 def store(spark, tmp_path_factory):
-    made = FrameStore(tmp_path_factory.mktemp("tables") / "a b ü", FRAME)
-    made.append(rollup(ROWS, FRAME), "w", 1)
+    new_store = FrameStore(tmp_path_factory.mktemp("tables") / "a b ü", FRAME)
+    new_store.append(rollup(ROWS, FRAME), "w", 1)
     su.register(spark)
-    return made
+    return new_store
 
 
 @pytest.mark.parametrize("columns", ["", "(n BIGINT)"])

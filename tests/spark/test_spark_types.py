@@ -69,7 +69,7 @@ def df(spark):
     return df
 
 
-def told(value):
+def comparable(value):
     """Make values comparable as bits are: NaN is itself; both zeros stay apart."""
     return (repr(value), type(value).__name__) if isinstance(value, float) else value
 
@@ -78,10 +78,10 @@ def grouped(spark, df, key: str, values: list[str]) -> dict:
     """Ask Spark itself."""
     from pyspark.sql import functions as F
 
-    asked = [F.count(F.lit(1)).alias("n")]
+    columns = [F.count(F.lit(1)).alias("n")]
     for name in values:
-        asked += [F.min(name).alias(f"lo {name}"), F.max(name).alias(f"hi {name}"), F.count(name).alias(f"n {name}")]
-    return by_key(df.groupBy(key).agg(*asked).toArrow(), key)
+        columns += [F.min(name).alias(f"lo {name}"), F.max(name).alias(f"hi {name}"), F.count(name).alias(f"n {name}")]
+    return by_key(df.groupBy(key).agg(*columns).toArrow(), key)
 
 
 def by_key(table: pa.Table, key: str) -> dict:
@@ -89,7 +89,7 @@ def by_key(table: pa.Table, key: str) -> dict:
     columns = [table.column(name).to_pylist() for name in names]
     rows = zip(*columns, strict=True)
     return {
-        told(k): {name: told(v) for name, v in zip(names, row, strict=True)}
+        comparable(k): {name: comparable(v) for name, v in zip(names, row, strict=True)}
         for k, row in zip(table.column(key).to_pylist(), rows, strict=True)
     }
 
@@ -99,27 +99,27 @@ VALUES = [name for name in COLUMNS if name not in ("float", "double")]
 
 
 def measures(values: list[str]) -> dict:
-    made = {"n": aggr.count()}
+    all_measures = {"n": aggr.count()}
     for name in values:
-        made |= {f"lo {name}": aggr.min(name), f"hi {name}": aggr.max(name), f"n {name}": aggr.count(name)}
-    return made
+        all_measures |= {f"lo {name}": aggr.min(name), f"hi {name}": aggr.max(name), f"n {name}": aggr.count(name)}
+    return all_measures
 
 
 @pytest.mark.parametrize("key", COLUMNS)
 def test_keys_are_those_of_spark(key, spark, df):
     import spark_udaf as su
 
-    given = by_key(su.finish(su.aggregate(df, [key], {"n": aggr.count()}), {"n": aggr.count()}).toArrow(), key)
-    assert given == grouped(spark, df, key, [])
+    rows_by_key = by_key(su.finish(su.aggregate(df, [key], {"n": aggr.count()}), {"n": aggr.count()}).toArrow(), key)
+    assert rows_by_key == grouped(spark, df, key, [])
 
 
 def test_values_are_those_of_spark(spark, df):
     import spark_udaf as su
 
-    asked = measures(VALUES)
-    results = su.finish(su.aggregate(df, ["boolean"], asked), asked).toArrow()
-    wanted = grouped(spark, df, "boolean", VALUES)
-    assert by_key(results.select(["boolean", *asked]), "boolean") == wanted
+    asked_measures = measures(VALUES)
+    results = su.finish(su.aggregate(df, ["boolean"], asked_measures), asked_measures).toArrow()
+    expected = grouped(spark, df, "boolean", VALUES)
+    assert by_key(results.select(["boolean", *asked_measures]), "boolean") == expected
 
 
 def test_sums_are_those_of_spark(spark, df):
@@ -129,10 +129,10 @@ def test_sums_are_those_of_spark(spark, df):
     import spark_udaf as su
 
     names = [name for name in NUMBERS if name != "decimal"]
-    asked = {name: aggr.sum(name) for name in names}
-    results = su.finish(su.aggregate(df, ["date"], asked), asked).toArrow()
-    wanted = df.groupBy("date").agg(*[F.sum(name).alias(name) for name in names]).toArrow()
-    assert by_key(results, "date") == by_key(wanted, "date")
+    measures = {name: aggr.sum(name) for name in names}
+    results = su.finish(su.aggregate(df, ["date"], measures), measures).toArrow()
+    expected = df.groupBy("date").agg(*[F.sum(name).alias(name) for name in names]).toArrow()
+    assert by_key(results, "date") == by_key(expected, "date")
 
 
 @pytest.mark.long
@@ -144,14 +144,14 @@ def test_a_store_gives_back_every_type(spark, df, tmp_path):
     store = FrameStore(tmp_path / "s", frame)
     assert su.rollup_into(df, store, "w", 1)
     for key in frame.keys:
-        given = su.read(spark, store.uri, per="all", keys=[key]).toArrow()
-        wanted = grouped(spark, df, key, VALUES)
-        found = by_key(given, key)
-        assert found.keys() == wanted.keys()
-        for each, row in wanted.items():
+        stored = su.read(spark, store.uri, per="all", keys=[key]).toArrow()
+        expected = grouped(spark, df, key, VALUES)
+        result = by_key(stored, key)
+        assert result.keys() == expected.keys()
+        for key_value, row in expected.items():
             for name in ("lo interval", "hi interval"):
                 row[name] = None if row[name] is None else row[name] // dt.timedelta(microseconds=1)
-            assert found[each] == row, each
+            assert result[key_value] == row, key_value
 
 
 TIMES = {
@@ -193,10 +193,10 @@ def test_times_fall_into_their_windows_whatever_the_session(kind, zone, spark, t
         rolled = su.finish(su.rollup(df, frame), frame).toArrow()
         for level, size in (("1h", DAY // 24), ("1d", DAY)):
             starts = [at // size * size for at in micros]
-            wanted = {at: starts.count(at) for at in starts}
+            expected = {at: starts.count(at) for at in starts}
             at_level = rolled.filter(pa.compute.equal(rolled["level"], level))
-            for found in (at_level, su.read(spark, store.uri, per=level).toArrow()):
-                given = found["window_start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-                assert dict(zip(given, found["n"].to_pylist(), strict=True)) == wanted
+            for result in (at_level, su.read(spark, store.uri, per=level).toArrow()):
+                window_starts = result["window_start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+                assert dict(zip(window_starts, result["n"].to_pylist(), strict=True)) == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)

@@ -27,9 +27,9 @@ def spark_rows(df, window, keys):
 
 
 def our_rows(results, keys):
-    starts, ends = (results[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
+    starts, window_ends = (results[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
     columns = [results[name].to_pylist() for name in (*keys, "rows", "whole", "lo", "hi")]
-    return sorted(zip(starts, ends, *columns, strict=True), key=str)
+    return sorted(zip(starts, window_ends, *columns, strict=True), key=str)
 
 
 def times(case):
@@ -70,9 +70,9 @@ def test_windows_are_those_of_spark(spark, name, keys):
     frame = TiltFrame([name], "ts", MEASURES, keys)
     table = pa.concat_tables([times(case) for case in (1, 2)])
     df = spark.createDataFrame(table)
-    wanted = spark_rows(df, windows_of(name), keys)
+    expected = spark_rows(df, windows_of(name), keys)
     local = rollup(table, frame)
-    assert our_rows(finish(local, frame), keys) == wanted
+    assert our_rows(finish(local, frame), keys) == expected
     order = ["window_start", *keys]
     for partitions in (1, 7):
         states = su.rollup(df.repartition(partitions), frame).toArrow()
@@ -82,7 +82,7 @@ def test_windows_are_those_of_spark(spark, name, keys):
         )
     states = su.aggregate(df, keys, MEASURES, window=name, time="ts")
     assert states.columns == local.column_names[1:]
-    assert our_rows(_finished(states, frame), keys) == wanted
+    assert our_rows(_finished(states, frame), keys) == expected
 
 
 def _finished(states, frame):
@@ -100,18 +100,18 @@ def test_chains_with_hopping_windows_and_the_whole(spark):
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
     assert states.num_rows == local.num_rows
     assert all(same_bits(states.sort_by(order)[c], local.sort_by(order)[c]) for c in local.column_names)
-    whole = finish(local, frame).filter(pa.compute.equal(local["level"], "all"))
-    assert whole["window_start"].null_count == whole["window_end"].null_count == whole.num_rows == 3
-    assert sum(whole["rows"].to_pylist()) == table.num_rows
+    whole_range = finish(local, frame).filter(pa.compute.equal(local["level"], "all"))
+    assert whole_range["window_start"].null_count == whole_range["window_end"].null_count == whole_range.num_rows == 3
+    assert sum(whole_range["rows"].to_pylist()) == table.num_rows
 
 
 def test_a_window_and_its_time_go_together(spark):
     import spark_udaf as su
 
     df = spark.createDataFrame(pa.table({"ts": [dt.datetime(2024, 1, 1)], "k": ["a"]}))
-    for given in ({"window": "1h"}, {"time": "ts"}):
+    for options in ({"window": "1h"}, {"time": "ts"}):
         with pytest.raises(ValueError, match="give window and time together"):
-            su.aggregate(df, ["k"], {"n": aggr.count()}, **given)
+            su.aggregate(df, ["k"], {"n": aggr.count()}, **options)
     with pytest.raises(ValueError, match="cannot read the gap"):
         su.aggregate(df, ["k"], {"n": aggr.count()}, window="session(0.5h)", time="ts")
     with pytest.raises(ValueError, match="no column 'at'"):

@@ -28,7 +28,7 @@ TYPES = {  # column of engines.rows -> what Spark calls its type
     "raw": "binary",
     "small": "float",
 }
-OTHERS = {
+OTHER_INPUTS = {
     "any_value": {"by": "ts"},
     "first": {"by": "ts"},
     "last": {"by": "ts"},
@@ -68,14 +68,14 @@ def df(spark):
 
 def calls() -> list[tuple[str, str]]:
     """List every function with every column it takes."""
-    taken = []
+    accepted = []
     schema = table().schema
     for name in aggr.names():
         for column in TYPES:
             kind = schema.field(column).type
-            others = [schema.field(other).type for other in OTHERS.get(name, {}).values()]
-            if others:
-                kind = pa.struct(list(zip(aggr.get(name).inputs, [kind, *others], strict=True)))
+            other_types = [schema.field(other).type for other in OTHER_INPUTS.get(name, {}).values()]
+            if other_types:
+                kind = pa.struct(list(zip(aggr.get(name).inputs, [kind, *other_types], strict=True)))
             try:
                 aggr.get(name)().result_type(aggr.get(name)().state_type(kind))
             except TypeError:
@@ -83,14 +83,14 @@ def calls() -> list[tuple[str, str]]:
             if name == "duration_in" and column != "flag":  # it is asked for a value of the column's type
                 continue
             if (name, column) != ("hdr", "x") and (name, column) != ("hdr", "price") and (name, column) != ("hdr", "i"):
-                taken.append((name, column))
-    return taken
+                accepted.append((name, column))
+    return accepted
 
 
 def expected(name: str, column: str, parameters: tuple) -> dict:
     """Answer by the local engine, host by host."""
     rows, answers = table(), {}
-    measure = aggr.caller(name)(column, *parameters, **OTHERS.get(name, {}))
+    measure = aggr.caller(name)(column, *parameters, **OTHER_INPUTS.get(name, {}))
     for host in (None, "a", "b", "c"):
         mask = (
             rows["host"].is_null()
@@ -103,7 +103,7 @@ def expected(name: str, column: str, parameters: tuple) -> dict:
     return answers
 
 
-def given(rows: pa.Table) -> dict:
+def answers_by_host(rows: pa.Table) -> dict:
     """Read the answers of Spark by host."""
     return dict(zip(rows["host"].to_pylist(), rows.columns[1].to_pylist(), strict=True))
 
@@ -139,16 +139,16 @@ def test_decimals_are_never_read_as_doubles(spark, in_sql):
         local = measure.function.finish(measure.reduce(rows, Groups.single(5)))[0].as_py()
         try:
             if in_sql:
-                found = spark.sql(f"SELECT aggr_{name}({', '.join(['price', *further.values()])}) FROM money").first()[
+                result = spark.sql(f"SELECT aggr_{name}({', '.join(['price', *further.values()])}) FROM money").first()[
                     0
                 ]
             else:
-                found = money.agg(getattr(A, name)("price", *further.values())).toArrow().column(0)[0].as_py()
+                result = money.agg(getattr(A, name)("price", *further.values())).toArrow().column(0)[0].as_py()
         except Exception as error:
             refused.add((name, bool(re.search("holds decimal|cannot hold 0.[0-9]+ exactly", str(error)))))
             continue
         if name != "dds":
-            assert repr(found) == repr(local), name
+            assert repr(result) == repr(local), name
     assert refused <= {(name, True) for name in ("sum", "min", "max", "collect_set")}
 
 
@@ -157,20 +157,22 @@ def test_every_function_and_type_gives_the_local_answer(name, df):
     """All columns that a function takes, in one job; their types told, and taken from the schema."""
     from spark_udaf import functions as A
 
-    parameters, others = PARAMETERS.get(name, ()), OTHERS.get(name, {})
-    columns = [column for each, column in calls() if each == name]
-    told, known = getattr(A, name), getattr(A.of(df), name)
-    asked = [told(column, *parameters, type=TYPES[column], **others).alias(column) for column in columns]
-    asked += [known(column, *parameters, **others).alias(f"{column} known") for column in columns]
-    answers = df.groupBy("host").agg(*asked).toArrow()
+    parameters, other_inputs = PARAMETERS.get(name, ()), OTHER_INPUTS.get(name, {})
+    columns = [column for function, column in calls() if function == name]
+    by_type, by_schema = getattr(A, name), getattr(A.of(df), name)
+    columns_of_spark = [
+        by_type(column, *parameters, type=TYPES[column], **other_inputs).alias(column) for column in columns
+    ]
+    columns_of_spark += [by_schema(column, *parameters, **other_inputs).alias(f"{column} known") for column in columns]
+    answers = df.groupBy("host").agg(*columns_of_spark).toArrow()
     hosts = answers["host"].to_pylist()
     for column in columns:
-        wanted = expected(name, column, parameters)
+        expected_values = expected(name, column, parameters)
         assert all(map(same, answers[column].to_pylist(), answers[f"{column} known"].to_pylist()))
-        found = dict(zip(hosts, answers[column].to_pylist(), strict=True))
-        assert found.keys() == wanted.keys()
-        for host in wanted:
-            assert same(found[host], wanted[host]), (column, host)
+        result = dict(zip(hosts, answers[column].to_pylist(), strict=True))
+        assert result.keys() == expected_values.keys()
+        for host in expected_values:
+            assert same(result[host], expected_values[host]), (column, host)
 
 
 def test_conditions_expressions_and_rows(df):
@@ -180,7 +182,7 @@ def test_conditions_expressions_and_rows(df):
 
     rows = table()
     i = np.array(rows["i"].to_pylist())
-    found = df.agg(
+    result = df.agg(
         A.count(),
         A.count(where="i > 5"),
         A.count("x", where=F.col("i") > 5),
@@ -188,11 +190,11 @@ def test_conditions_expressions_and_rows(df):
         A.avg(F.col("i") + 1),
     ).first()
     x = np.array(rows["x"].is_null().to_pylist())
-    assert found[0] == ROWS
-    assert found[1] == (i > 5).sum()
-    assert found[2] == ((i > 5) & ~x).sum()
-    assert found[3]["count"] == (i < 1000).sum()
-    assert found[4] == pytest.approx((i + 1).mean())
+    assert result[0] == ROWS
+    assert result[1] == (i > 5).sum()
+    assert result[2] == ((i > 5) & ~x).sum()
+    assert result[3]["count"] == (i < 1000).sum()
+    assert result[4] == pytest.approx((i + 1).mean())
 
 
 def test_a_row_that_is_left_out_counts_for_nothing(df):
@@ -201,8 +203,8 @@ def test_a_row_that_is_left_out_counts_for_nothing(df):
 
     rows = table()
     part = rows.filter(pa.compute.less(rows["i"], 1000))
-    wanted = part["word"][int(np.argmax(part["i"].to_numpy()))].as_py()
-    assert df.agg(A.arg_max("word", "i", where="i < 1000", type="string")).first()[0] == wanted
+    expected_values = part["word"][int(np.argmax(part["i"].to_numpy()))].as_py()
+    assert df.agg(A.arg_max("word", "i", where="i < 1000", type="string")).first()[0] == expected_values
 
 
 def test_beside_functions_of_spark_and_over_no_rows(df):
@@ -237,12 +239,12 @@ def test_over_windows(df):
         "host", "i", A.sum("i", type="bigint").over(W.partitionBy("host").orderBy("i").rowsBetween(-1, 0)).alias("two"),
         A.dds("x", [0.5]).over(W.partitionBy("host")).alias("all"),
     )  # fmt: skip
-    found = rows.toArrow()
-    ordered = sorted(found["i"].to_pylist())
-    wanted = {b: a + b for a, b in zip([0, *ordered[:-1]], ordered, strict=True)}
-    assert dict(zip(found["i"].to_pylist(), found["two"].to_pylist(), strict=True)) == wanted
-    assert len({str(row) for row in found["all"].to_pylist()}) == 1
-    assert found["all"][0].as_py() == expected("dds", "x", ([0.5],))["a"]
+    result = rows.toArrow()
+    ordered = sorted(result["i"].to_pylist())
+    expected_values = {b: a + b for a, b in zip([0, *ordered[:-1]], ordered, strict=True)}
+    assert dict(zip(result["i"].to_pylist(), result["two"].to_pylist(), strict=True)) == expected_values
+    assert len({str(row) for row in result["all"].to_pylist()}) == 1
+    assert result["all"][0].as_py() == expected("dds", "x", ([0.5],))["a"]
 
 
 MISTAKES = [
@@ -302,7 +304,7 @@ def test_sql(spark, df):
     names = su.register(spark)
     assert {"aggr_dds", "aggr_dds_state", "aggr_dds_merge", "aggr_dds_quantile", "aggr_min_string"} <= set(names)
     df.createOrReplaceTempView("rows")
-    asked = {
+    calls_by_sql = {
         "aggr_dds(x, array(0.5D, 0.99), 0.02)": ("dds", "x", ([0.5, 0.99], 0.02)),
         "aggr_stdev(x)": ("stdev", "x", ()),
         "aggr_var(x, 0)": ("var", "x", (0,)),
@@ -315,13 +317,13 @@ def test_sql(spark, df):
         "aggr_arg_min_bigint(i, x)": ("arg_min", "i", ()),
         "aggr_weighted_avg(i, x)": ("weighted_avg", "i", ()),
     }
-    for call, (name, column, parameters) in asked.items():
-        answers = given(spark.sql(f"SELECT host, {call} FROM rows GROUP BY host").toArrow())
-        for host, wanted in expected(name, column, parameters).items():
-            found = answers[host]
-            if isinstance(found, dict):
-                found = {**found, "quantiles": dict(found["quantiles"])}
-            assert same(found, wanted), (call, host)
+    for call, (name, column, parameters) in calls_by_sql.items():
+        answers = answers_by_host(spark.sql(f"SELECT host, {call} FROM rows GROUP BY host").toArrow())
+        for host, expected_values in expected(name, column, parameters).items():
+            result = answers[host]
+            if isinstance(result, dict):
+                result = {**result, "quantiles": dict(result["quantiles"])}
+            assert same(result, expected_values), (call, host)
 
 
 @pytest.mark.long
@@ -336,18 +338,18 @@ def test_sql_in_two_steps(spark, df):
     merged = "(SELECT host, aggr_dds_merge(s) AS s FROM states GROUP BY host)"
     reads = ["quantile(s, 0.5)", "quantile(s, 0.99D)", "mean(s)", "count(s)", "rank(s, 1e9)", "finish(s, array(0.99))"]
     for read in reads:
-        answers = given(spark.sql(f"SELECT host, aggr_dds_{read} FROM {merged}").toArrow())
-        for host, wanted in expected("dds", "x", ([0.5, 0.99], 0.02)).items():
+        answers = answers_by_host(spark.sql(f"SELECT host, aggr_dds_{read} FROM {merged}").toArrow())
+        for host, expected_values in expected("dds", "x", ([0.5, 0.99], 0.02)).items():
             states = {
-                "quantile(s, 0.5)": wanted["quantiles"]["0.5"],
-                "quantile(s, 0.99D)": wanted["quantiles"]["0.99"],
-                "mean(s)": wanted["mean"],
-                "count(s)": wanted["count"],
+                "quantile(s, 0.5)": expected_values["quantiles"]["0.5"],
+                "quantile(s, 0.99D)": expected_values["quantiles"]["0.99"],
+                "mean(s)": expected_values["mean"],
+                "count(s)": expected_values["count"],
             }
             if read in states:
                 assert same(answers[host], states[read]), (read, host)
             elif read.startswith("finish"):
-                assert dict(answers[host]["quantiles"]) == {"0.99": wanted["quantiles"]["0.99"]}
+                assert dict(answers[host]["quantiles"]) == {"0.99": expected_values["quantiles"]["0.99"]}
             else:
                 assert 0.5 < answers[host] < 1.0
     several = {
@@ -361,7 +363,10 @@ def test_sql_in_two_steps(spark, df):
         ).createOrReplaceTempView("states")
         united = f"(SELECT host, aggr_{call}_merge(s) AS s FROM states GROUP BY host)"
         read = spark.sql(f"SELECT host, aggr_{call}_finish(s) FROM {united}").toArrow()
-        assert all(same(given(read)[host], wanted) for host, wanted in expected(name, column, ()).items()), call
+        assert all(
+            same(answers_by_host(read)[host], expected_values)
+            for host, expected_values in expected(name, column, ()).items()
+        ), call
     with pytest.raises(Exception, match="aggr_dds: a quantile must be a number from 0 to 1"):
         spark.sql("SELECT aggr_dds(x, array(1.5D)) FROM rows").collect()
     with pytest.raises(Exception, match="aggr_var: ddof must be the same in all rows"):
@@ -385,13 +390,13 @@ def test_states_keep_event_times_as_frames_do(times, micros):
 
     values = pa.array([10, 20, 30, 40])
     reading = UdafSpec(aggr.First(), "first(v)", pa.int64(), states=True)
-    found = reading.results(pa.StructArray.from_arrays([values, times], names=["value", "time"]))
-    assert found.type == reading.result
-    known = pa.array(micros).cast(pa.timestamp("us", "UTC"))
-    wanted = aggr.First().reduce([values, known], Groups.single(4))
-    assert found.to_pylist() == wanted.to_pylist()
+    result = reading.results(pa.StructArray.from_arrays([values, times], names=["value", "time"]))
+    assert result.type == reading.result
+    event_times = pa.array(micros).cast(pa.timestamp("us", "UTC"))
+    expected_values = aggr.First().reduce([values, event_times], Groups.single(4))
+    assert result.to_pylist() == expected_values.to_pylist()
     assert (
-        aggr.First().finish(found)[0].as_py()
+        aggr.First().finish(result)[0].as_py()
         == min(
             ((at, value) for at, value in zip(micros, values.to_pylist(), strict=True) if at is not None),
             default=(None, None),
