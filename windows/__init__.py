@@ -1,4 +1,4 @@
-"""windows: which window a row belongs to, as a function of its time.
+"""windows: assign rows to windows by their time.
 
 >>> import numpy as np
 >>> hour = window("1h", "America/New_York")

@@ -1,9 +1,9 @@
-"""The contract of a time window: which intervals a time lies in, and which intervals of a key are one window.
+"""The contract of a time window: assign times to intervals, and merge the intervals of a key to windows.
 
     times ── assign ──▶ intervals [start, end) ── merge, by key ──▶ windows
 
-`assign` looks at nothing but the time. For most windows equal intervals are one, and they get `merge` for free; a
-session's intervals overlap or touch, and are united. Both work on whole columns: one call for all rows and keys.
+`assign` depends on the time only. `merge` combines equal intervals by default; sessions also combine intervals that
+overlap or touch. Both work on columns: one call for all rows and keys.
 
 Times are microseconds since 1970-01-01 UTC. The method is that of Beam's ``WindowFn``.
 """
@@ -25,10 +25,10 @@ from aggr.call_text import write_call
 from aggr.duration import DAY
 from windows.timezone import Instants, checked_instants, clock
 
-# where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
+# the start and end of a window over all time: beyond all years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 MOST_LISTED = 10_000_000  # windows: 80 MB of starts, 240 MB of intervals
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # 2024, about which it is tried whether windows nest
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024, around which nesting is tested
 
 
 class Intervals(NamedTuple):
@@ -60,27 +60,27 @@ class Numbered(NamedTuple):
 
 
 class TimeWindow(ABC):
-    """A kind of window whose intervals are known from a row's time alone.
+    """A kind of window whose intervals follow from the time of a row alone.
 
-    An implementation is a frozen dataclass with a `kind` and the method `assign`; the rest has defaults. Its windows
-    must obey the laws of `windows.testing`: among them, that windows which begin at the same instant end at the
-    same instant, so that a window is known by its start. What a kind of window cannot know, such as where its windows
-    begin (`starts`, `starts_between`, `first_start_from`) or end (`ends`) whatever the rows, raises ``ValueError``.
+    An implementation is a frozen dataclass with a `kind` and the method `assign`; other methods have defaults. Its
+    windows must obey the laws of `windows.testing`. For example, windows of equal starts must have equal ends, so that
+    the start identifies a window. `starts`, `starts_between`, `first_start_from` and `ends` raise ``ValueError`` if
+    the starts or ends of windows depend on the rows.
     """
 
-    kind: ClassVar[str] = ""  # the word that texts of such windows begin with
-    is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
-    # whether windows follow each other without gap or overlap: a store keeps only such
+    kind: ClassVar[str] = ""  # the first word of the window's text
+    is_merging: ClassVar[bool] = False  # whether `merge` combines intervals that are not equal
+    # whether windows follow each other without gap or overlap, which a store requires
     contiguous: ClassVar[bool] = False
     # whether one rule gives the windows of all years, so that windows which nest in some years nest in all
     same_in_all_years: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """Its text, which no other window has: `kind`, and the fields that differ from their defaults, but no zone."""
+        """The unique text of the window: `kind`, and the fields that differ from their defaults, without the zone."""
         own = [field for field in fields(self) if field.name != "timezone"]  # type: ignore[arg-type]
-        said = {field.name: getattr(self, field.name) for field in own}
-        differing = {field.name: said[field.name] for field in own if said[field.name] != field.default}
+        values = {field.name: getattr(self, field.name) for field in own}
+        differing = {field.name: values[field.name] for field in own if values[field.name] != field.default}
         return write_call(self.kind or type(self).__name__, differing)
 
     @abstractmethod
@@ -102,7 +102,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If ``times`` is no such array, or lies outside the years that have windows.
+            If ``times`` is not an array of int64, or contains a time outside the years 2 to 9998.
         """
 
     def numbered(self, times: Instants) -> Numbered | None:
@@ -122,7 +122,7 @@ class TimeWindow(ABC):
         return None
 
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
-        """Find which intervals of a key are one window; here those that are equal.
+        """Merge the intervals of each key to windows. This default merges equal intervals.
 
         Parameters
         ----------
@@ -134,13 +134,13 @@ class TimeWindow(ABC):
         Returns
         -------
         ids : array of int64, shape (intervals,)
-            The window that each interval is part of; windows are numbered from 0 by key, then start.
+            The window of each interval. Windows are numbered from 0 by key, then start.
         starts, ends : arrays of int64, shape (windows,)
 
         Raises
         ------
         ValueError
-            If the arrays are of other types, or not of one length.
+            If the arrays have other types, or different lengths.
 
         Guarantee
         ---------
@@ -153,41 +153,41 @@ class TimeWindow(ABC):
 
     @property
     def timezone(self) -> str | None:
-        """The IANA zone that windows follow the clock of; None if they follow none."""
+        """The IANA zone whose clock the windows follow; None if they do not follow a clock."""
         return None
 
     @property
     def length(self) -> float:
-        """About how long a window is, in microseconds; a month counts as 30 days."""
+        """The approximate length of a window, in microseconds; a month counts as 30 days."""
         return math.inf
 
     @property
     def sort_key(self) -> tuple[float, float]:
-        """The length, and how far apart windows begin, in microseconds; to compare kinds of windows by."""
+        """The length and the distance of starts, in microseconds, by which kinds of windows are sorted."""
         return self.length, self.length
 
     @property
     def pane(self) -> TimeWindow:
-        """The windows that rows are reduced to first: all times of a pane lie in the windows of the pane's start."""
+        """The panes, to which rows are reduced first: all times of a pane lie in the windows of the pane's start."""
         return self
 
     @property
     def max_overlap(self) -> int:
-        """How many windows a time lies in at most, a UTC-offset transition left aside."""
+        """The maximum number of windows that contain a time, except at UTC-offset transitions."""
         return 1
 
     @property
     def disjoint(self) -> bool:
-        """Whether a time lies in one window at most, and only equal intervals are one."""
+        """Whether a time lies in at most one window, and only equal intervals are merged."""
         return self.max_overlap == 1 and not self.is_merging
 
     @property
     def resolution(self) -> str:
-        """The longest unit, ``s m h d w mo q y``, that tells where windows begin."""
+        """The longest unit, ``s m h d w mo q y``, whose multiples include all window starts."""
         return "s"
 
     def is_made_of(self, finer: TimeWindow) -> bool:
-        """Say whether every window is made of whole windows, or panes, of a finer kind.
+        """Return whether every window consists of complete windows, or panes, of a finer kind.
 
         Parameters
         ----------
@@ -200,12 +200,12 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If ``finer`` is no window.
+            If ``finer`` is not a `TimeWindow`.
         """
         return self.nesting_problem(finer) is None
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """Say why windows are not made of whole windows, or panes, of a finer kind.
+        """Return the reason why windows do not consist of complete windows, or panes, of a finer kind.
 
         Parameters
         ----------
@@ -214,12 +214,12 @@ class TimeWindow(ABC):
         Returns
         -------
         str or None
-            The reason, for an error message; None if they are made of them.
+            The reason, for an error message; None if they do.
 
         Raises
         ------
         ValueError
-            If ``finer`` is no window.
+            If ``finer`` is not a `TimeWindow`.
         """
         checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
         pane, fine = self.pane, finer.pane
@@ -233,7 +233,7 @@ class TimeWindow(ABC):
         return problem and (problem if pane == self else f"its panes are of {pane.name}, and {problem}")
 
     def starts(self, times: Instants) -> Instants:
-        """Find the start of the latest window that begins at each time or before it.
+        """Return the start of the latest window that begins at or before each time.
 
         Parameters
         ----------
@@ -255,12 +255,12 @@ class TimeWindow(ABC):
         return self.assign(times).starts
 
     def ends(self, starts: Instants) -> Instants:
-        """Find where windows end.
+        """Return the ends of windows.
 
         Parameters
         ----------
         starts : array of int64, shape (windows,)
-            Where the windows begin, microseconds UTC, in any order.
+            The starts of the windows, microseconds UTC, in any order.
 
         Returns
         -------
@@ -276,8 +276,8 @@ class TimeWindow(ABC):
         own = assigned.starts == starts[assigned.rows]
         if self.is_merging or int(own.sum()) != len(starts):
             raise self._unlisted()
-        ends: Instants = assigned.ends[own]
-        return ends
+        own_ends: Instants = assigned.ends[own]
+        return own_ends
 
     def starts_between(self, start: int, end: int) -> Instants:
         """List the windows that begin in a range of time.
@@ -295,7 +295,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows do not follow from a clock, or are more than ten million.
+            If the starts of windows do not follow from a clock, or there are more than ten million.
 
         Examples
         --------
@@ -307,7 +307,7 @@ class TimeWindow(ABC):
             return np.array([], np.int64)
         if not self.contiguous:
             raise self._unlisted()
-        self.starts(np.array([start, end - 1], np.int64))  # refuses years that have no windows
+        self.starts(np.array([start, end - 1], np.int64))  # raises for years without windows
         step = max(int(min(self.length, end - start)), 1)
         if (count := (end - start) // step) > MOST_LISTED:
             raise ValueError(
@@ -318,15 +318,15 @@ class TimeWindow(ABC):
         while True:
             starts = np.sort(starts)
             starts = starts[np.append(True, starts[1:] != starts[:-1])]
-            ends = self.ends(starts)[:-1]
-            missing = ends[ends != starts[1:]]  # windows that are shorter than a step
+            next_starts = self.ends(starts)[:-1]
+            missing = next_starts[next_starts != starts[1:]]  # windows that are shorter than a step
             if not len(missing):
                 listed: Instants = starts[starts >= start]
                 return listed
             starts = np.append(starts, missing)
 
     def first_start_from(self, at: int) -> int:
-        """Find the first window that does not begin before an instant.
+        """Return the start of the first window that begins at or after an instant.
 
         Parameters
         ----------
@@ -348,19 +348,19 @@ class TimeWindow(ABC):
 
     def _unlisted(self) -> ValueError:
         return ValueError(
-            f"where windows of {self.name} begin and end does not follow from a clock; "
-            "take windows of a fixed size, such as 1h"
+            f"the starts and ends of windows of {self.name} do not follow from a clock; "
+            "use windows of a fixed size, such as 1h"
         )
 
 
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
-    """Find an edge of a coarser window inside a finer one, among windows of some years; say where."""
+    """Describe an edge of a coarser window inside a finer one, in selected years; None if there is none."""
     return edge_inside(coarse, fine, _probes(coarse, fine))
 
 
 def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
-    """Say where an edge of the coarser windows of some times lies inside a finer window; None if none does.
+    """Describe an edge of a coarser window inside a finer one, for the windows of ``times``; None if there is none.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
-    """Choose times in some windows that follow each other, and about changes of the clock."""
+    """Return times in consecutive windows, and around changes of the clock."""
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone
     changes = clock(zone, _TRIED - _DECADE // 2, _TRIED).since[1:][-4:] if zone else np.array([], np.int64)
@@ -395,7 +395,7 @@ def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
 
 
 def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, fine_ends: Instants) -> None:
-    """Check that finer windows lie whole in the windows of a level.
+    """Check that each finer window lies completely in one window of a level.
 
     Parameters
     ----------
@@ -403,7 +403,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     assigned : Intervals
         `TimeWindow.assign` of the level for ``fine_starts``.
     fine_starts, fine_ends : arrays of int64, shape (windows,)
-        Of the finer windows, microseconds UTC.
+        The finer windows, microseconds UTC.
 
     Raises
     ------
@@ -437,12 +437,12 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
     first : array of bool, shape (intervals,)
         Whether the interval ``order[i]`` begins a window.
     starts, ends : arrays of int64, shape (intervals,)
-        Microseconds UTC, in the order in which the intervals were given.
+        Microseconds UTC, in the order of the arguments of `TimeWindow.merge`.
 
     Returns
     -------
     Merged
-        A window ends where the last of its intervals does.
+        The end of a window is the greatest end of its intervals.
     """
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(first) - 1
@@ -452,7 +452,7 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:
-    """Check the intervals that `TimeWindow.merge` is given.
+    """Check the arguments of `TimeWindow.merge`.
 
     Parameters
     ----------
@@ -462,7 +462,7 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
     Raises
     ------
     ValueError
-        If one of them is of another type, or they are not of one length.
+        If an argument has another type, or the lengths differ.
     """
     lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:

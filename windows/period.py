@@ -1,7 +1,7 @@
-"""Periods: how windows of one size follow each other on a clock that is never put forward or back.
+"""Periods: the sequence of windows of one size on a clock without UTC-offset transitions.
 
-They are counted from 1970 on: `Period.index` finds the number of the window that a local time lies in, `Period.local`
-the local time at which such a window begins. Fixed lengths and months are the two kinds.
+Windows are numbered from 1970. `Period.index` returns the number of the window of a local time, and `Period.local` the
+local time at which a window begins. Periods are fixed lengths or months.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MONDAY = 4 * DAY  # the first Monday of 1970
 
 @dataclass(frozen=True)
 class Period(ABC):
-    """A number of units, and how long after the aligned starts windows begin: microseconds."""
+    """A number of units, and the offset of windows from their aligned starts in microseconds."""
 
     count: int
     unit: str
@@ -37,30 +37,30 @@ class Period(ABC):
     @property
     @abstractmethod
     def length(self) -> float:
-        """About how long a window is, in microseconds; a month counts as 30 days."""
+        """The approximate length of a window, in microseconds; a month counts as 30 days."""
 
     @property
     def shortest(self) -> int:
-        """How long a window is at least, in microseconds."""
+        """The minimum length of a window, in microseconds."""
         return int(self.length)
 
     @abstractmethod
     def index(self, local: Instants) -> Instants:
-        """Number the windows of local times."""
+        """Return the numbers of the windows of local times."""
 
     @abstractmethod
     def local(self, index: Instants) -> Instants:
-        """Find the local times at which windows of these numbers begin."""
+        """Return the local times at which windows begin, by their numbers."""
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        """Find where the windows of times begin on a clock ``ahead`` of UTC, or with ``after`` 1 the next ones."""
+        """Return the starts of windows on a clock ``ahead`` of UTC, or of the next windows if ``after`` is 1."""
         return self.local(self.index(times + ahead) + after) - ahead
 
     def common(self, other: Period) -> Self | None:
-        """Find the longest period that both are whole multiples of, and that begins wherever this one does."""
-        return self._of(math.gcd(self.size, other.size)) if type(other) is type(self) else None
+        """Return the longest period that divides both, and whose starts include those of this period."""
+        return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 
-    def _of(self, size: int) -> Self:
+    def _with_size(self, size: int) -> Self:
         unit = [unit for unit, length in self.units.items() if size % length == 0][-1]
         return type(self)(size // self.units[unit], unit, self.offset)
 
@@ -87,14 +87,14 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        shift = self.shift - ahead  # in as few passes as it takes: there may be a million times
+        shift = self.shift - ahead  # few passes, because there may be a million times
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after
         return edges + shift if shift else edges
 
-    def _of(self, size: int) -> Fixed:
-        weeks = self.unit == "w"  # made of weeks, or of what a day is made of
+    def _with_size(self, size: int) -> Fixed:
+        weeks = self.unit == "w"  # a divisor is a number of weeks, or divides a day
         if weeks and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)
         size = math.gcd(size, DAY) if weeks else size
@@ -127,5 +127,5 @@ class Months(Period):
 
 
 def period(count: int, unit: str, offset: int = 0) -> Period:
-    """Make a period of a number of units ``s m h d w mo q y``."""
+    """Return the period of a number of units ``s m h d w mo q y``."""
     return (Months if unit in MONTHS else Fixed)(count, unit, offset)

@@ -1,4 +1,4 @@
-"""Reading windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
+"""Read windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from windows.kinds.tumbling import window
 from windows.registry import GROUP, kinds
 from windows.timezone import check_timezone
 
-_ORDERED = "an ordered window goes to tiltframe.running or OrderedFrame, here a time window is needed"
+_ORDERED = "an ordered window belongs to tiltframe.running or OrderedFrame; a time window is needed here"
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
-    """Read any kind of window by its name.
+    """Read a window of any kind from its text.
 
     Parameters
     ----------
     text : str
-        A size such as ``10s``, ``1h`` or ``1 month``; ``tumbling(SIZE, offset=TIME)``; ``hopping(SIZE, HOP)``, perhaps
-        with an offset; ``session(GAP)``; ``all``, for one window without start and end; or a kind that was registered,
-        by its name or as a call: `aggr.call_text` says how calls are written.
+        A size such as ``10s``, ``1h`` or ``1 month``; ``tumbling(SIZE, offset=TIME)``; ``hopping(SIZE, HOP)`` or
+        ``hopping(SIZE, HOP, offset=TIME)``; ``session(GAP)``; ``all``, for one window over all time; or a registered
+        kind, by its name or as a call. `aggr.call_text` describes the syntax of calls.
     timezone : str
-        An IANA name; sessions and ``all`` follow no clock.
+        An IANA name. Sessions and ``all`` do not use it.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Raises
     ------
     ValueError
-        If it cannot be read, its parts do not go together, or the zone is unknown.
+        If the text cannot be read, its parts do not fit each other, or the zone is unknown.
 
     Examples
     --------
@@ -44,12 +44,13 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     check_timezone(timezone)
     call = read_call(text, name_alone=True)
     if hasattr(text, "ranges"):
-        raise ValueError(f"{shown(text)} is no time window, such as '1h'; {_ORDERED}")
+        raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
     makers = kinds(call.name if call else "")
     example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
-    return read_as(makers, text, "a window", example, {"timezone": timezone}, name_alone=True)
+    fixed = {"timezone": timezone}
+    return read_as(makers, text, "a window", example, fixed, name_alone=True)
 
 
 def text_of(window: TimeWindow) -> str:
@@ -67,7 +68,7 @@ def text_of(window: TimeWindow) -> str:
     Raises
     ------
     ValueError
-        If the text is not read as this window, because its class is not registered.
+        If the text is not read as an equal window, for example because its class is not registered.
 
     Examples
     --------
@@ -80,26 +81,26 @@ def text_of(window: TimeWindow) -> str:
         again = None
     if type(again) is type(window) and again != window:
         raise ValueError(
-            f"the text {shown(window.name)} is read as {shown(again)}, which is another window than {shown(window)}; "
+            f"the text {shown(window.name)} is read as {shown(again)}, which differs from {shown(window)}; "
             "give its fields the values that text has: numbers, truths, texts, and tuples of them"
         )
     if again != window:
         raise ValueError(
-            f"windows of {shown(window.name)} cannot be read from this text, which is all that is written of them; "
+            f"windows of {shown(window.name)} cannot be read from this text, and only the text is stored; "
             f"give {type(window).__name__} a kind and register it: windows.register, or an entry point of {GROUP}"
         )
     return window.name
 
 
 def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
-    """Take a window as it is, or read it by its name.
+    """Return a window unchanged, or read it from text.
 
     Parameters
     ----------
     window : TimeWindow or str
         Text as `read_window` reads it.
     timezone : str
-        An IANA name, for what is text; a window has its own.
+        An IANA name, used for text only. A `TimeWindow` contains its zone.
 
     Returns
     -------

@@ -1,6 +1,6 @@
-"""The registry: the kinds of time windows by the words that their texts begin with, those of others among them.
+"""The registry: kinds of time windows by the first word of their text, including those of other distributions.
 
-A distribution brings kinds by entry points of the group ``tiltframe.windows``::
+A distribution adds kinds by entry points of the group ``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
     half_month = "payroll:HalfMonth"
@@ -27,24 +27,24 @@ _KINDS: dict[str, Callable[..., TimeWindow]] = {
 
 
 def register(kind: type[TimeWindow]) -> type[TimeWindow]:
-    """Add a kind of window, so that it is read from text.
+    """Add a kind of window, so that it can be read from text.
 
     Parameters
     ----------
     kind : subclass of TimeWindow
-        A frozen dataclass whose fields are numbers, truths, texts or tuples of them, which text writes as lists;
-        ``timezone``, if it has that field, is the zone of the frame that the text is read for.
+        A frozen dataclass whose fields are numbers, booleans, texts or tuples of them, which are lists in text. A field
+        ``timezone`` is set to the zone of the frame.
 
     Returns
     -------
-    The class itself, so that it may stand above one as a decorator
+    The class itself, so that `register` can be used as a decorator
 
     Raises
     ------
     TypeError
-        For what is no subclass of `TimeWindow`, or lacks one of its methods.
+        If ``kind`` is not a subclass of `TimeWindow`, or lacks one of its methods.
     ValueError
-        If its `TimeWindow.kind` is no word in small letters, or is taken.
+        If its `TimeWindow.kind` is not a word in lower case, or is already registered.
 
     Examples
     --------
@@ -55,23 +55,27 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     if not (isinstance(kind, type) and issubclass(kind, TimeWindow)):
         raise TypeError(f"register takes a subclass of windows.TimeWindow; got {shown(kind)}")
     if missing := sorted(kind.__abstractmethods__):
-        raise TypeError(f"{kind.__name__} does not define {', '.join(missing)}; windows.TimeWindow says what each does")
+        raise TypeError(
+            f"{kind.__name__} does not define {', '.join(missing)}; windows.TimeWindow describes each method"
+        )
     word = kind.kind
     if not isinstance(word, str) or not word.isidentifier() or not word.islower() or word in UNITS:
         raise ValueError(
-            f"the kind of a window must be a word in small letters such as 'half_month', and no unit of time; "
+            f"the kind of a window must be a word in lower case such as 'half_month', and not a unit of time; "
             f"{kind.__name__} has {shown(word)}"
         )
-    taken = _KINDS.get(word, kind)
-    # by name, for the class of a notebook's cell is another one when it is run again
-    if (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise ValueError(f"the kind {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+    registered = _KINDS.get(word, kind)
+    # compare names, because running a notebook's cell again creates a new class
+    if (registered.__module__, registered.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ValueError(
+            f"the kind {word!r} is taken by {registered.__module__}.{registered.__qualname__}; choose another"
+        )
     _KINDS[word] = kind
     return kind
 
 
 def unregister(kind: type[TimeWindow]) -> None:
-    """Remove a kind of window that was registered.
+    """Remove a registered kind of window.
 
     Parameters
     ----------
@@ -89,7 +93,7 @@ def unregister(kind: type[TimeWindow]) -> None:
 
 
 def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
-    """Return what makes each kind of window; other distributions are loaded unless ``name`` is found without them."""
+    """Return the function that creates each kind of window. Load other distributions unless ``name`` is registered."""
     if name not in _KINDS:
         _load_others()
     return _KINDS

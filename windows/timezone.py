@@ -1,4 +1,4 @@
-"""Time zones: their UTC-offset transitions, and what the local clock shows when."""
+"""Time zones: their UTC-offset transitions, and conversion between instants and local times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from aggr.duration import DAY, SECOND
 Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_YEAR, _LAST_YEAR = 2, 9998  # Python's datetime has years 1 to 9999; a window may reach beyond its times
+_FIRST_YEAR, _LAST_YEAR = (
+    2,
+    9998,
+)  # Python's datetime has years 1 to 9999; a window may start before, or end after, its times
 _RULE_YEAR = 2100  # from here on every zone of tzdata follows one rule; its listed transitions end in the year 2087
 _CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on the same weekdays again
 
@@ -26,7 +29,7 @@ _CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on t
 class Clock:
     """A zone's offsets over a span of years.
 
-    ``offsets[i]`` (local minus UTC, microseconds) holds from the instant ``since[i]`` on, until ``since[i + 1]``;
+    ``offsets[i]`` (local minus UTC, microseconds) applies from the instant ``since[i]`` until ``since[i + 1]``.
     ``since[0]`` is the beginning of the span.
     """
 
@@ -34,17 +37,17 @@ class Clock:
     offsets: Instants
 
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
-        """Leave out the transitions that windows of a size need not follow.
+        """Return the clock without the transitions that windows of a size can ignore.
 
-        Those move the clock by whole multiples of the size: what is left still shows the right place within a
-        window, and an hour that the clock repeats is two windows. Where the clock jumps ahead in the middle of
-        a window it is followed all the same, for a coarser window may begin at the jump. Windows begin where the clock
-        shows ``shift`` and whole multiples of the size.
+        These move the clock by whole multiples of the size: the remaining clock still shows the right place within a
+        window, and an hour that the clock repeats is two windows. A jump ahead in the middle of a window is retained,
+        because a coarser window may begin at the jump. Windows begin when the clock shows ``shift`` plus a whole
+        multiple of the size.
         """
         moves = np.diff(self.offsets)
-        whole = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
-        total = self.offsets[0] + np.cumsum(np.append(0, np.where(whole, 0, moves)))
-        followed = np.append(True, ~whole)
+        ignored = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
+        total = self.offsets[0] + np.cumsum(np.append(0, np.where(ignored, 0, moves)))
+        followed = np.append(True, ~ignored)
         return Clock(self.since[followed], total[followed])
 
     def latest_local_time(self, times: Instants) -> Instants:
@@ -61,9 +64,9 @@ class Clock:
 
     @property
     def _shown_before(self) -> Instants:
-        """Up to where the clock had run before each segment, exclusive."""
-        ends = self.since[1:] + self.offsets[:-1]
-        return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, ends))
+        """The latest local time before each segment, exclusive."""
+        segment_ends = self.since[1:] + self.offsets[:-1]
+        return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))
 
 
 def check_timezone(name: str) -> str:
@@ -109,7 +112,7 @@ def checked_instants(times: object, what: str) -> Instants:
 
 
 def checked_times(times: object) -> Instants:
-    """Check an array of times, and that they lie in the years that have windows; raises ``ValueError``."""
+    """Check an array of times, and that they lie in the years 2 to 9998; raises ``ValueError``."""
     checked = checked_instants(times, "times")
     if len(checked):
         check_years(int(checked.min()), int(checked.max()))
@@ -117,7 +120,7 @@ def checked_times(times: object) -> Instants:
 
 
 def check_years(low: int, high: int) -> None:
-    """Check that instants from ``low`` to ``high`` lie in the years that have windows; raises ``ValueError``."""
+    """Check that instants from ``low`` to ``high`` lie in the years 2 to 9998; raises ``ValueError``."""
     for at in (low, high):
         if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
             raise ValueError(
@@ -151,7 +154,7 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
-    """Find the UTC-offset transitions of a year; far ones are those of a nearer year with the same dates."""
+    """Return the UTC-offset transitions of a year; a distant year has those of an earlier year with the same dates."""
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)
     return [(at + moved, offset) for at, offset in _transitions_by_day(name, same)]
@@ -159,7 +162,7 @@ def _transitions(name: str, year: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=8192)
 def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Find the UTC-offset transitions of a year: look at every day, and halve the days on which the offset changed."""
+    """Return the UTC-offset transitions of a year, by comparing days and bisecting days on which the offset changed."""
     info, transitions = ZoneInfo(name), []
     start = _start_of_year(year)
     end = _start_of_year(year + 1) if year < dt.MAXYEAR else start + 365 * DAY
@@ -177,14 +180,14 @@ def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def _dates(year: int) -> tuple[int, bool, bool, bool]:
-    """Return what a rule's dates depend on: the weekday of January 1st, and which years about it are leap years."""
+    """Return the properties of a year that determine the dates of a rule: its first weekday, and nearby leap years."""
     leap = [calendar.isleap(near) for near in (year - 1, year, year + 1)]
     return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
 
 
 @cache
 def _year_of_dates() -> dict[tuple[int, bool, bool, bool], int]:
-    """Return a year for each `_dates` that there are, among those in which every zone follows its rule."""
+    """Return a year for each result of `_dates`, among the years in which every zone follows its rule."""
     return {_dates(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
 
 
@@ -203,6 +206,6 @@ def _micros(moment: dt.datetime) -> int:
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-# what datetime can tell the local time of, in any zone
+# the instants whose local time datetime can represent in any zone
 _EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
 _LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))

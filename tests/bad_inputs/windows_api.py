@@ -225,7 +225,7 @@ CASES = [
     *each("Hopping.ends(starts)", not_times(), lambda w, v: HOURS.ends(v), "starts", "int64"),
     *each("AllTime.ends(starts)", not_times(), lambda w, v: WHOLE.ends(v), "starts", "int64"),
     *(
-        Bad(f"{kind}.{name} = unknown", call, ("does not follow from a clock", "take windows of a fixed size"))
+        Bad(f"{kind}.{name} = unknown", call, ("do not follow from a clock", "use windows of a fixed size"))
         for kind, of_kind in (("Session", SESSION), ("AllTime", WHOLE))
         for name, call in {
             "starts": lambda w, of=of_kind: of.starts(SOME),
@@ -233,7 +233,7 @@ CASES = [
             "first_start_from": lambda w, of=of_kind: of.first_start_from(0),
         }.items()
     ),
-    Bad("Session.ends = unknown", lambda w: SESSION.ends(SOME), ("does not follow from a clock",)),
+    Bad("Session.ends = unknown", lambda w: SESSION.ends(SOME), ("do not follow from a clock",)),
     *(
         Bad(f"{name} = {label}", lambda w, call=call, times=times: call(times), ("the years 2 to 9998",))
         for label, times in {"beyond": BEYOND, "far": FAR}.items()

@@ -310,7 +310,7 @@ def test_a_window_keeps_its_zone():
     [
         ("10m", "1h", "rows between two windows would be lost; the hop must be no longer than the size"),
         ("1mo", "1q", "windows of 1mo cannot hop by 1q: rows between"),
-        ("1mo", "1d", r"no fixed number of days; .*hopping\(1y, 1mo\).*hopping\(30d, 1d\)"),
+        ("1mo", "1d", r"have a fixed number of days; .*hopping\(1y, 1mo\).*hopping\(30d, 1d\)"),
         ("1y", "1w", "windows of 1y cannot hop by 1w: a month"),
         ("5w", "1mo", "windows of 5w cannot hop by 1mo: a month"),
         ("2w", "7s", "made of 172,800 panes of 7s each, and at most 100,000 are allowed"),

@@ -111,5 +111,5 @@ def test_a_field_that_is_a_list_is_read_back():
     assert read_window(some.name) == some
     levels = TiltFrame.from_dict(frame(some).describe()).levels
     assert levels == (some,)
-    with pytest.raises(ValueError, match=r"is read as .*another window than .*tuples"):
+    with pytest.raises(ValueError, match=r"is read as .*which differs from .*tuples"):
         windows.read.text_of(BusinessDays([SUNDAY]))

@@ -1,4 +1,4 @@
-"""The whole: one window per key, which has no start, no end, and never closes."""
+"""One window per key over all of time. It has neither start nor end, and never closes."""
 
 from __future__ import annotations
 

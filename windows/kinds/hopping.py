@@ -1,10 +1,9 @@
-"""Hopping windows: of one size, beginning at every aligned start of a shorter one, so that they overlap.
+"""Hopping windows: overlapping windows of one size, which begin at every aligned start of a shorter hop.
 
-Rows are kept per *pane*, the longest window that both size and hop are whole multiples of, and a hopping window
-is made by merging its panes. It has as many in every place, ``size / pane`` in a row, and over a UTC-offset
-transition it has what they have: 24 hours from midnight, hopping by the hour, end at 23:00 on the day that is 25 hours
-long. Only where the clock goes back and a hop follows it (see `tumbling`), a window may have more: it lasts at least
-until the next one begins. So every row lies in one window or in several.
+Rows are reduced to *panes*. A pane is the longest window that divides both size and hop. A hopping
+window merges ``size / pane`` consecutive panes, also over a UTC-offset transition: 24 hours from midnight, hopping by
+the hour, end at 23:00 on a day of 25 hours. If the clock goes back and a hop follows it (see `tumbling`), a window
+may have more panes, because it lasts at least until the next one begins. Every row therefore lies in a window.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from windows.contract import MOST_LISTED, Intervals, Numbered, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
-_MOST_PANES = 100_000  # of a window: it is merged from so many states, and more is a mistake
+_MAX_PANES = 100_000  # per window, the number of states to merge; larger numbers are mistakes
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,14 @@ class Hopping(TimeWindow):
     Parameters
     ----------
     size : Tumbling
-        How long a window is; it has no offset.
+        The length of a window, without offset.
     hop : Tumbling
-        A window begins at every start of these; no longer than the size, and in the same zone.
+        A window begins at the start of each hop. At most the size, and in the same zone.
 
     Raises
     ------
     ValueError
-        If size and hop do not go together.
+        If size and hop do not fit each other.
 
     Examples
     --------
@@ -60,9 +59,9 @@ class Hopping(TimeWindow):
             raise ValueError(f"size and hop must be of one time zone; got {size.timezone!r} and {hop.timezone!r}")
         if hop.period.common(size.period) is None:
             raise ValueError(
-                f"windows of {size.name} cannot hop by {hop.name}: a month is no fixed number of days; give both in "
-                "months, quarters and years, such as hopping(1y, 1mo), or both in weeks and shorter units, such as "
-                "hopping(30d, 1d)"
+                f"windows of {size.name} cannot hop by {hop.name}: a month does not have a fixed number of "
+                "days; give both in months, quarters and years, such as hopping(1y, 1mo), or both in weeks and shorter "
+                "units, such as hopping(30d, 1d)"
             )
         if size.offset:
             raise ValueError(f"the size {size.name} cannot have an offset; the hop says where windows begin")
@@ -71,10 +70,10 @@ class Hopping(TimeWindow):
                 f"windows of {size.name} cannot hop by {hop.name}: rows between two windows would be lost; "
                 "the hop must be no longer than the size"
             )
-        if self.panes > _MOST_PANES:
+        if self.panes > _MAX_PANES:
             raise ValueError(
                 f"windows of {size.name} that hop by {hop.name} are made of {self.panes:,} panes of {self.pane.name} "
-                f"each, and at most {_MOST_PANES:,} are allowed; take a hop of which the size is fewer"
+                f"each, and at most {_MAX_PANES:,} are allowed; use a longer hop or a shorter size"
             )
 
     @property
@@ -94,7 +93,7 @@ class Hopping(TimeWindow):
 
     @cached_property
     def panes(self) -> int:
-        """How many panes make a window."""
+        """The number of panes of a window."""
         return self.size.period.size // self.pane.period.size
 
     @property
@@ -114,7 +113,7 @@ class Hopping(TimeWindow):
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
-        """Find the windows that have each time, ascending for each.
+        """Return the windows that contain each time, in ascending order for each time.
 
         >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
         >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
@@ -145,7 +144,7 @@ class Hopping(TimeWindow):
 
         def bounds(numbers: Instants) -> tuple[Instants, Instants]:
             starts = hop.starts(numbers)
-            return starts, _ends(starts, pane, hop, self.panes)
+            return starts, _window_ends(starts, pane=pane, hop=hop, panes=self.panes)
 
         return Numbered(first, last, bounds)
 
@@ -155,7 +154,8 @@ class Hopping(TimeWindow):
     def ends(self, starts: Instants) -> Instants:
         if not len(checked_instants(starts, "starts")):
             return starts
-        return _ends(starts, *self._numberings(starts), self.panes)
+        pane, hop = self._numberings(starts)
+        return _window_ends(starts, pane=pane, hop=hop, panes=self.panes)
 
     def starts_between(self, start: int, end: int) -> Instants:
         return self.hop.starts_between(start, end)
@@ -164,12 +164,12 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Number panes and hops, from a window before the times to one after them."""
-        reach = int(self.size.length)
-        # 2 % more: a year is 1.5 % longer than 360 days, and windows of 1h take two hours where the clock repeats one
-        reach += reach // 50
+        """Return the numbers of panes and hops, from a window before the times to a window after them."""
+        margin = int(self.size.length)
+        # 2 % more: a year is 1.5 % longer than 360 days, and a window of 1h takes two hours if the clock repeats one
+        margin += margin // 50
         low, high = int(times.min()), int(times.max())
-        return self.pane.numbering(low, high, reach), self.hop.numbering(low, high, reach)
+        return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
 
     def __repr__(self) -> str:
         zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
@@ -183,13 +183,13 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     Parameters
     ----------
     size : str or Tumbling
-        As `window` reads it. As long as the hop makes windows that do not overlap, those of `window`.
+        As `window` reads it. If it equals the hop, windows do not overlap, like those of `window`.
     hop : str or Tumbling
         No longer than the size; both in months, quarters and years, or both in weeks and shorter units.
     timezone : str
-        An IANA name, for what is text; a `Tumbling` has its own, and must have the same.
+        An IANA name, for sizes that are text. If one of them is a `Tumbling`, its zone must be the same.
     offset : str, optional
-        How long after the aligned starts of ``hop`` windows begin; shorter than the hop.
+        The time between an aligned start of ``hop`` and the start of a window; shorter than the hop.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     Raises
     ------
     ValueError
-        If size, hop or offset cannot be read, or do not go together.
+        If size, hop or offset cannot be read, or do not fit each other.
 
     Examples
     --------
@@ -210,6 +210,6 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     return Hopping(read[0], read[1] if offset is None else window(read[1], read[1].timezone, offset))
 
 
-def _ends(starts: Instants, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
-    """Find where windows end: after so many panes, and not before the next window begins."""
+def _window_ends(starts: Instants, *, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
+    """Return the ends of windows: after their number of panes, but not before the next window begins."""
     return np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))

@@ -1,8 +1,8 @@
-"""Sessions: windows that last for as long as rows of a key follow each other within a gap.
+"""Sessions: windows that last while the rows of a key follow each other within a gap.
 
-A row at ``t`` stands for ``[t, t + gap)``, and the intervals of a key that overlap or touch are one session: two rows
-just a gap apart are of one session, as in Spark's ``session_window`` and in Flink. Unions do not depend on the order in
-which intervals come, so that sessions merge like all other windows, also when a late row bridges two.
+A row at ``t`` has the interval ``[t, t + gap)``, and intervals of a key that overlap or touch form one session. Two
+rows exactly one gap apart are in one session, as in Spark's ``session_window`` and in Flink. The union does not depend
+on the order of intervals, so sessions merge like all other windows, also if a late row connects two of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_MOST = 2**62  # keys and times as one number stay within int64
+_LARGEST_KEY = 2**62  # keys and times as one number stay within int64
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Session(TimeWindow):
     Parameters
     ----------
     gap : int
-        Microseconds, at least 1: a session ends so long after its last row.
+        Microseconds, at least 1: the time between the last row of a session and its end.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class Session(TimeWindow):
         order = np.lexsort((starts, keys))
         keys, begins = keys[order], starts[order]
         same_key = keys[1:] == keys[:-1]
-        apart = ~same_key | (begins[1:] > _reached(same_key, ends[order])[:-1])
+        apart = ~same_key | (begins[1:] > _running_ends(same_key, ends[order])[:-1])
         return number_windows(order, np.append(True, apart)[: len(order)], starts, ends)
 
     def __repr__(self) -> str:
@@ -105,17 +105,18 @@ def session(gap: str) -> Session:
     return Session(read_duration(gap, "gap"))
 
 
-def _reached(same_key: NDArray[np.bool_], ends: Instants) -> Instants:
-    """Find the greatest end up to each interval among those of its key; intervals are sorted by key."""
-    if (same_key <= (np.diff(ends) >= 0)).all():
-        return ends
+def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
+    """Return the greatest end of each interval and the intervals of its key before it; intervals are sorted by key."""
+    if (same_key <= (np.diff(interval_ends) >= 0)).all():
+        return interval_ends
     key = np.cumsum(np.append(False, ~same_key))
-    low, width = int(ends.min()), int(ends.max()) - int(ends.min()) + 1
-    if width * (int(key[-1]) + 1) < _MOST:
-        lifted = np.maximum.accumulate(key * width + (ends - low))
-        reached: Instants = lifted - key * width + low
-        return reached
-    values, rank = np.unique(ends, return_inverse=True)  # too far apart to be told by one number: by rank
+    low = int(interval_ends.min())
+    width = int(interval_ends.max()) - low + 1
+    if width * (int(key[-1]) + 1) < _LARGEST_KEY:
+        lifted = np.maximum.accumulate(key * width + (interval_ends - low))
+        running: Instants = lifted - key * width + low
+        return running
+    values, rank = np.unique(interval_ends, return_inverse=True)  # key and end exceed int64: use the rank of the end
     lifted = np.maximum.accumulate(key * len(values) + rank)
-    reached = values[lifted - key * len(values)]
-    return reached
+    running = values[lifted - key * len(values)]
+    return running

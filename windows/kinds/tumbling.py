@@ -1,13 +1,13 @@
 """Tumbling windows: half-open ``[start, end)``, one after the other, aligned to the clock of any time zone.
 
-A window starts at the first instant at which the zone's clock reaches a multiple of its size: an hour, a midnight, the
-first of a month; or so much later as its offset says. Two cases need saying, both at UTC-offset transitions:
+A window starts at the first instant at which the zone's clock reaches a multiple of its size, such as an hour, a
+midnight or the first of a month, plus its offset. At UTC-offset transitions there are two cases:
 
-- Windows that the change is a whole multiple of (an hour where the clock goes back an hour) stay as long as they are:
-  the repeated hour is a window of its own.
-- All others follow the clock: the day on which the clock goes back is 25 hours long, the 6 hours from midnight are 7.
+- If the change is a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
+  hour is a separate window of ``1h``.
+- Other windows follow the clock: a day on which the clock goes back has 25 hours, and the 6 hours from midnight are 7.
 
-So the windows of one size never overlap, leave no gap, and every coarse window is made of whole finer ones.
+Windows of one size therefore never overlap, have no gaps, and every coarse window consists of complete finer ones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-_LONGEST = 9000 * 360.0 * DAY  # within the years that have windows, by months of 30 days
-_LARGEST = 100_000  # units in a size that is read: more is a mistake
+_LONGEST = 9000 * 360.0 * DAY  # within the years 2 to 9998, with months of 30 days
+_LARGEST = 100_000  # units in the text of a size; larger numbers are mistakes
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Tumbling(TimeWindow):
     Parameters
     ----------
     count : int
-        How many units long, at least 1.
+        The length in units, at least 1.
     unit : str
         ``s m h d w mo q y``: second, minute, hour, day, week (from Monday), month, quarter, year.
     timezone : str
         An IANA name.
     offset : int
-        How long after the aligned starts windows begin, on the zone's clock: microseconds from 0, less than the size.
+        Microseconds between an aligned start and the start of a window, on the zone's clock: from 0, below the size.
 
     Raises
     ------
     ValueError
-        If one of them is not allowed.
+        If an argument is not allowed.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Tumbling(TimeWindow):
 
     @cached_property
     def period(self) -> Period:
-        """How windows follow each other on a clock without transitions."""
+        """The sequence of windows on a clock without transitions."""
         return period(self.count, self.unit, self.offset)
 
     @property
@@ -117,7 +117,7 @@ class Tumbling(TimeWindow):
         return self._edges(checked_instants(starts, "starts"), 1)
 
     def _edges(self, times: Instants, after: int) -> Instants:
-        """Find where the windows of times begin, or with ``after`` 1 the next ones."""
+        """Return the starts of the windows of times, or of the next windows if ``after`` is 1."""
         if not len(times):
             return times
         zone = self._clock(times)
@@ -130,14 +130,14 @@ class Tumbling(TimeWindow):
         return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
-        """Number the windows around a range of time, one after the other.
+        """Number the windows around a range of time consecutively.
 
         Parameters
         ----------
         low, high : int
             The range ``[low, high]``, microseconds UTC.
         margin : int
-            How far beyond it windows are numbered, on either side; microseconds.
+            Microseconds before and after the range in which windows are numbered as well.
 
         Returns
         -------
@@ -167,23 +167,23 @@ class Tumbling(TimeWindow):
 
 @dataclass(frozen=True)
 class WindowNumbering:
-    """The windows of one size numbered in order, one after the other, over a span of years.
+    """Consecutive numbers of the windows of one size over a span of years.
 
-    Numbers of two numberings have nothing to do with each other.
+    Numbers of different instances cannot be compared.
     """
 
     period: Period
     zone: Clock
-    gaps: Instants  # where the clock jumps over whole windows, which are none and have no number
-    skipped: Instants  # how many it has jumped over, before and after each leap
+    gaps: Instants  # instants at which the clock jumps over complete windows; skipped windows have no number
+    skipped: Instants  # the number of skipped windows before the first gap and after each gap
 
     def number_of(self, times: Instants) -> Instants:
-        """Find the number of the window that each time falls into."""
+        """Return the number of the window of each time."""
         index = self.period.index(self.zone.latest_local_time(times))
         return index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
 
     def starts(self, numbers: Instants) -> Instants:
-        """Find where the windows of these numbers begin, microseconds UTC."""
+        """Return the starts of windows by their numbers, microseconds UTC."""
         segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
         return self.zone.first_instant_showing(self.period.local(numbers + self.skipped[segment]))
 
@@ -194,12 +194,12 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     Parameters
     ----------
     size : str
-        A whole number from 1, or nothing for 1, and a unit. ``m`` is a minute, ``mo`` a month.
+        A whole number from 1 and a unit; the number may be omitted if it is 1. ``m`` is a minute, ``mo`` a month.
     timezone : str
         An IANA name.
     offset : str, optional
-        How long after the aligned starts windows begin, on the zone's clock; shorter than the size: ``6h`` for days
-        from six o'clock.
+        The time between an aligned start and the start of a window, on the zone's clock; shorter than the size. ``6h``
+        gives days from six o'clock.
 
     Returns
     -------

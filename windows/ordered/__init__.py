@@ -1,4 +1,4 @@
-"""windows.ordered: windows that depend on the rows before, in the order of key and time.
+"""windows.ordered: windows that depend on the previous rows, in the order of key and time.
 
 >>> from windows import ordered
 >>> str(ordered.since("n > 5", ordered.daily("UTC")))

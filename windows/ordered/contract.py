@@ -1,4 +1,4 @@
-"""The contract of an ordered window: rows in the order of key and time, to ranges of rows.
+"""The contract of an ordered window: it maps rows in the order of key and time to ranges of rows.
 
     rows of a key   0   1   2   3   4   5   6
     count(3)        [0      3)[3        6)          each range is one output: the rows [first, last)
@@ -6,9 +6,9 @@
                     [0      2)
                     [0          3)  …
 
-The window of a row depends on the rows before it in its key, so that rows must come in order; those of equal times in
-the order of their arrival. Positions count the rows of a key from its very first one. A `Carry` says where a key has
-got to, so that batches follow each other: any split of the rows into batches gives the same ranges.
+The window of a row depends on the previous rows of its key. Rows must therefore be in order; rows of equal times are in
+the order of their arrival. Positions count the rows of a key from 0, across batches. A `Carry` is the state of the keys
+between two batches, so that any split of the rows into batches gives the same ranges.
 
 Times are microseconds since 1970-01-01 UTC.
 """
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window reads of every row: an array of bool, false if it is null.
+    """A condition in SQL that a window reads for every row: an array of bool, in which null is false.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Condition:
     Raises
     ------
     ValueError
-        If it is no text, or blank. What it says is checked against the data.
+        If ``text`` is not a string, or is blank. Columns are checked when the data is known.
     """
 
     text: str
@@ -54,17 +54,17 @@ class Condition:
 
 @dataclass(frozen=True)
 class Weight:
-    """A column that says how much a row counts: an array of int64, none negative.
+    """A column with the weight of each row: an array of int64, without negative values.
 
     Parameters
     ----------
     column : str
-        Its name.
+        The name of the column.
 
     Raises
     ------
     ValueError
-        If it is no name.
+        If ``column`` is not a name.
     """
 
     column: str
@@ -103,18 +103,18 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a window remembers of each key from one batch to the next.
+    """The state of each key between two batches.
 
     Parameters
     ----------
     position : array of int64, shape (keys,)
-        The position of the key's next row: how many rows it has had.
+        The position of the key's next row, which is the number of its previous rows.
     counts : array of int64, shape (keys,)
-        How many open starts each key has.
+        The number of open starts of each key.
     open_starts : array of int64, shape (counts.sum(),)
         By key, ascending: the positions at which a later range may begin.
     numbers : dict of name -> array of int64, shape (keys,)
-        What else a window must remember, as `OrderedWindow.numbers` names it.
+        Other numbers of the window, as declared by `OrderedWindow.numbers`.
     """
 
     position: Ints
@@ -124,16 +124,16 @@ class Carry(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The outputs of a batch, in the order of the rows that bring them about.
+    """The outputs of a batch, in the order of the rows that trigger them.
 
     Parameters
     ----------
     key : array of int64, shape (outputs,)
     first, last : arrays of int64, shape (outputs,)
-        Output ``i`` covers the rows ``[first[i], last[i])`` of its key, by their positions. Neither decreases within a
+        Output ``i`` covers the rows ``[first[i], last[i])`` of its key, by position. Both are non-decreasing within a
         key.
     row : array of int64, shape (outputs,)
-        The row of the batch that brings the output about; the time of the output is that row's.
+        The row of the batch that triggers the output, whose time is the time of the output.
     """
 
     key: Ints
@@ -146,39 +146,39 @@ class Ranges(NamedTuple):
 class OrderedWindow(ABC):
     """A kind of window over rows in order.
 
-    An implementation is a frozen dataclass with `ranges`, `reads` if it reads more than times, and `numbers` if it
-    remembers any. `windows.ordered.testing.check` proves that it obeys the contract.
+    An implementation is a frozen dataclass with `ranges`; with `reads` if it reads more than times; and with `numbers`
+    if its carry contains numbers. `windows.ordered.testing.check` tests the contract.
     """
 
-    per_row: ClassVar[bool] = False  # whether every row brings about one output, so that ranges overlap
-    numbers: ClassVar[Mapping[str, int]] = {}  # what a carry remembers of a key, and with which value it begins
+    per_row: ClassVar[bool] = False  # whether every row triggers one output, so that ranges overlap
+    numbers: ClassVar[Mapping[str, int]] = {}  # the numbers of a carry, with their initial values
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """What the window reads of rows, next to their times."""
+        """The inputs that the window reads from rows, in addition to times."""
         return ()
 
     @property
     def least_rows(self) -> int:
-        """How many rows a window must have for its results not to be null."""
+        """The minimum number of rows of a window; results of smaller windows are null."""
         return 0
 
     @abstractmethod
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Find the ranges of the outputs that a batch of rows brings about.
+        """Return the outputs that a batch of rows triggers.
 
         Parameters
         ----------
         rows : Rows
-            Of as many keys as the carry has, some perhaps without rows.
+            The rows of the same keys as the carry. Keys without rows have the length 0.
         carry : Carry
-            From `start`, or from the batch before.
+            From `start`, or from the previous batch.
 
         Returns
         -------
         ranges : Ranges
         carry : Carry
-            For the next batch; the one that was given stays unchanged.
+            For the next batch. The argument is not changed.
 
         Guarantee
         ---------
@@ -186,12 +186,12 @@ class OrderedWindow(ABC):
         """
 
     def start(self, keys: int) -> Carry:
-        """Make the carry of keys without rows.
+        """Return the initial carry.
 
         Parameters
         ----------
         keys : int
-            How many.
+            The number of keys.
 
         Returns
         -------

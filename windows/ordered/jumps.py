@@ -1,4 +1,4 @@
-"""Cuts that depend on the cut before: found for all keys at once, by jumps that double."""
+"""Chains of cuts that depend on the previous cut, computed for all keys at once by pointer doubling."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from windows.ordered.contract import Flags, Ints
 
 
-def first_at_least(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
-    """Find for each ``i`` the first row in ``[begin[i], end[i])`` whose time is at least ``wanted[i]``; else the end.
+def first_at_least(times: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:
+    """Return for each ``i`` the first row in ``[begin[i], end[i])`` whose time is at least ``limit[i]``, or ``end[i]``.
 
-    Times never go back within such a stretch.
+    Times must be non-decreasing within each range.
     """
     low, high = begin.copy(), end.copy()
     while (low < high).any():
         middle = (low + high) // 2
-        late = times[np.minimum(middle, len(times) - 1)] >= wanted
+        late = times[np.minimum(middle, len(times) - 1)] >= limit
         open_ = low < high
         high = np.where(open_ & late, middle, high)
         low = np.where(open_ & ~late, middle + 1, low)
@@ -23,16 +23,17 @@ def first_at_least(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
 
 
 def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
-    """Find for each ``i`` the first row in ``[begin[i], end[i])`` that is true; else the end."""
+    """Return for each ``i`` the first row in ``[begin[i], end[i])`` that is true, or ``end[i]``."""
     places = np.append(np.flatnonzero(flags), len(flags))
     next_place: Ints = np.minimum(places[np.searchsorted(places, np.minimum(begin, len(flags)))], end)
     return np.maximum(next_place, np.minimum(begin, end))
 
 
 def visited(firsts: Ints, onward: Ints) -> Ints:
-    """Find the places that are visited from some, each leading to ``onward[place]``, a later one or beyond the last.
+    """Return the places on the paths from ``firsts``, in which ``onward[place]`` follows ``place``.
 
-    Jumps of 1, 2, 4 … steps are taken from all that is visited: some twenty whole-array passes for a million places.
+    The next place is a later one, or beyond the last. Jumps of 1, 2, 4 … steps are applied to all visited places, which
+    takes about twenty passes over the array for a million places.
     """
     n = len(onward)
     seen = np.zeros(n + 1, np.bool_)

@@ -1,4 +1,4 @@
-"""Ordered windows as text: what `str` writes of a window is read back."""
+"""Read ordered windows from text. The result of `str` of a window can be read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_ordered(text: str) -> OrderedWindow:
     Raises
     ------
     ValueError
-        If it cannot be read, or its arguments are not allowed.
+        If the text cannot be read, or its arguments are not allowed.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def read_tick(text: str) -> Tick:
     Raises
     ------
     ValueError
-        If it cannot be read, or its zone is missing or unknown.
+        If the text cannot be read, or its zone is missing or unknown.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def read_tick(text: str) -> Tick:
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Take an ordered window as it is, or read it by its name.
+    """Return an ordered window unchanged, or read it from text.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
     Raises
     ------
     ValueError
-        If the text cannot be read, or this is no ordered window, such as a time window.
+        If the text cannot be read, or the argument is not an ordered window, for example a time window.
 
     Examples
     --------

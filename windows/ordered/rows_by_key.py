@@ -1,4 +1,4 @@
-"""Rows by key: their positions, the ranges and the carries made of them, what came before each and last of each key."""
+"""Rows by key: positions, ranges and carries of rows, and the previous and the last value of each key."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from windows.ordered.contract import Carry, Ints, Ranges, Rows
 
 
 def positions(rows: Rows, carry: Carry) -> Ints:
-    """Find the position of each row: how many rows of its key come before it, in all batches."""
+    """Return the position of each row: the number of previous rows of its key, in all batches."""
     return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
 
 
 def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Make outputs of ranges, without empty ones, by the ascending rows that bring them about."""
-    some = np.flatnonzero(last > first)
-    key = np.searchsorted(rows.heads + rows.lengths, row[some], side="right")
-    return Ranges(key, first[some], last[some], row[some])
+    """Return the outputs of ranges that are not empty; ``row`` contains the ascending rows that trigger them."""
+    filled = np.flatnonzero(last > first)
+    key = np.searchsorted(rows.heads + rows.lengths, row[filled], side="right")
+    return Ranges(key, first[filled], last[filled], row[filled])
 
 
 def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> Carry:
-    """Make the carry after a batch, of a window that has one range open for each key, from ``open_starts`` on."""
+    """Return the carry after a batch if each key has one open range, which begins at ``open_starts``."""
     ones = np.ones(len(open_starts), np.int64)
     return Carry(carry.position + rows.lengths, ones, open_starts, numbers)
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Find each key's last of some values, of ascending rows; ``before`` of a key without any."""
-    ends = np.searchsorted(row, rows.heads + rows.lengths, side="left")
-    some = ends > np.searchsorted(row, rows.heads, side="left")
+    """Return the last value of each key, or ``before`` for keys without values; ``row`` ascends."""
+    after_key = np.searchsorted(row, rows.heads + rows.lengths, side="left")
+    has_values = after_key > np.searchsorted(row, rows.heads, side="left")
     last = before.copy()
-    last[some] = value[ends[some] - 1]
+    last[has_values] = value[after_key[has_values] - 1]
     return last
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """Find for each of some values, of ascending rows, the one before it in its key; ``before`` for a key's first."""
+    """Return the previous value of the key for each value, or ``before`` for the first one; ``row`` ascends."""
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)
     shifted[1:] = value[:-1]

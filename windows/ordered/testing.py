@@ -1,4 +1,4 @@
-"""The laws of ordered windows, to check a window of one's own by.
+"""The laws of ordered windows, with which a user can check a new kind of window.
 
 A broken law raises `LawBroken`, which names the law.
 """
@@ -25,7 +25,7 @@ Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tupl
 
 @dataclass(frozen=True)
 class Case:
-    """One round: rows, the ranges that a window finds in all of them at once, and the carry that it leaves."""
+    """One round: rows, and the ranges and the carry that the window returns for all of them at once."""
 
     window: OrderedWindow
     rows: Rows
@@ -36,7 +36,7 @@ class Case:
 
 
 def in_order(case: Case) -> None:
-    """Ranges do not go back within a key, and lie within the rows so far; outputs come in the order of their rows."""
+    """Ranges are non-decreasing within a key and contain previous rows only; outputs are in the order of their rows."""
     rows, ranges = case.rows, case.ranges
     same = np.diff(ranges.key) == 0
     holds(bool((np.diff(ranges.row) >= 0).all()), "outputs are not in the order of their rows")
@@ -44,7 +44,7 @@ def in_order(case: Case) -> None:
     for places in (ranges.first, ranges.last):
         holds(bool((np.diff(places)[same] >= 0).all()), "ranges go back within a key")
     until = ranges.row - rows.heads[ranges.key] + 1
-    holds(bool((ranges.last <= until).all()), "a range reaches beyond the row that brings it about")
+    holds(bool((ranges.last <= until).all()), "a range contains rows after the row that triggers it")
 
 
 def any_split(case: Case) -> None:
@@ -57,36 +57,36 @@ def any_split(case: Case) -> None:
 
 
 def agrees(case: Case) -> None:
-    """The ranges of each key are those of the oracle, if one is given."""
+    """The ranges of each key equal those of the oracle, if there is one."""
     if case.oracle is None:
         return
-    wanted = []
+    expected: list[tuple[int, ...]] = []
     for key, (head, length) in enumerate(zip(case.rows.heads, case.rows.lengths, strict=True)):
         inputs = {read: column[head : head + length] for read, column in case.rows.inputs.items()}
         outputs = case.oracle(case.rows.times[head : head + length], inputs)
-        wanted += [(key, first, last, row) for first, last, row in outputs]
-    holds(_listed(case.ranges, case.rows) == wanted, "the oracle finds other ranges")
+        expected += [(key, first, last, row) for first, last, row in outputs]
+    holds(_listed(case.ranges, case.rows) == expected, "the oracle returns other ranges")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (in_order, any_split, agrees)
 
 
 def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20, seed: int = 0) -> None:
-    """Check an ordered window over random rows: few keys and many equal times, keys without rows, times before 1970.
+    """Check an ordered window on random rows: few keys, many equal times, keys without rows, times before 1970.
 
     Parameters
     ----------
     window : OrderedWindow
     oracle : callable, optional
-        The window once more, in a few plain lines: takes the times of one key and an array for each input, and returns
-        the first row, the last one (exclusive) and the row that brings it about for each output.
+        A simple implementation of the window. It takes the times of one key and an array for each input, and returns
+        the first row, the last row (exclusive) and the row that triggers it for each output.
     rounds, seed : int
-        How many sets of rows, and which.
+        The number of sets of rows, and the seed that selects them.
 
     Raises
     ------
     LawBroken
-        Naming the law and what broke it.
+        If the window breaks a law; the message names the law and the rows.
     """
     checked_type(window, OrderedWindow, "the window", ", such as windows.ordered.count(3)")  # type: ignore[type-abstract]
     rng = np.random.default_rng(checked_whole(seed, "seed"))
@@ -112,7 +112,7 @@ def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
 
 
 def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> tuple[Sequence[tuple[int, ...]], Carry]:
-    """Give the rows in batches, a batch being the rows of all keys whose place in the whole lies between two cuts."""
+    """Pass the rows in batches; a batch contains the rows of all keys whose index lies between two cuts."""
     carry, intervals, keys = window.start(len(rows.heads)), [], rows.keys
     bounds = np.unique([0, *cuts, len(rows.times)])
     for low, high in pairwise(bounds.tolist()):
@@ -122,15 +122,15 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         batch = Rows(heads, lengths, rows.times[low:high], inputs)
         ranges, after = window.ranges(batch, carry)
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
-        known = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        holds(bool(known.all()), "a range begins where no open start is")
+        is_open_start = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
+        holds(bool(is_open_start.all()), "a range begins at a row that is not an open start")
         intervals += _listed(ranges, batch, carry.position)
         carry = after
     return intervals, carry
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """Find the last open start of each range's key that is not behind its first row."""
+    """Return the index of the last open start of each range's key up to the first row of the range."""
     base = np.cumsum(carry.counts) - carry.counts
     indices = [
         base[k]
@@ -141,6 +141,6 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
-    """List outputs with the place of their row in its key."""
+    """List outputs with the position of their row in its key."""
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))

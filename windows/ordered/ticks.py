@@ -1,6 +1,6 @@
-"""Ticks: instants of the clock that rows are cut at, and that have outputs of their own.
+"""Ticks: instants of the clock that divide rows, and that have separate outputs.
 
-A tick comes after the rows of its instant. It is kept per key, from the key's first row on, up to the end of the data.
+A tick comes after the rows of its instant. Each key has ticks from its first row until the end of the data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tick:
     name : str
         ``minutely hourly daily weekly monthly yearly``.
     timezone : str
-        The IANA zone whose clock it is.
+        The IANA zone of the clock.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Tick:
         Raises
         ------
         ValueError
-            If they are more than ten million.
+            If there are more than ten million ticks.
         """
         return window(_SIZES[self.name], self.timezone or "UTC").starts_between(low, high + 1)
 
@@ -75,7 +75,7 @@ class Tick:
 
 
 def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., Tick]:
-    default = "UTC unless given" if timezone else "there is no default, for it differs by zone"
+    default = "the default is UTC" if timezone else "required, because the instants differ by zone"
 
     def make(timezone: str | None = timezone) -> Tick:
         return Tick(name, timezone)
@@ -86,7 +86,7 @@ def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., T
     Parameters
     ----------
     timezone : str
-        The IANA name of the zone whose clock it is; {default}.
+        The IANA name of the zone of the clock; {default}.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., T
     Raises
     ------
     ValueError
-        If no zone is given, or it is unknown.
+        If the zone is missing or unknown.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., T
 minutely = _tick_maker("minutely", "at every full minute", "UTC")
 hourly = _tick_maker("hourly", "at every full hour", "UTC")
 daily = _tick_maker("daily", "at every midnight", None)
-weekly = _tick_maker("weekly", "where a week begins, at midnight before each Monday", None)
-monthly = _tick_maker("monthly", "where a month begins", None)
-yearly = _tick_maker("yearly", "where a year begins", None)
+weekly = _tick_maker("weekly", "at the start of a week, the midnight before each Monday", None)
+monthly = _tick_maker("monthly", "at the start of a month", None)
+yearly = _tick_maker("yearly", "at the start of a year", None)
 TICKS = {tick.__name__: tick for tick in (minutely, hourly, daily, weekly, monthly, yearly)}

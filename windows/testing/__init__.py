@@ -1,4 +1,4 @@
-"""What every kind of time window must obey, as checks that anyone can run on a kind of their own."""
+"""The laws of time windows, as checks that users can run on their own kinds of windows."""
 
 from aggr.testing.harness import LawBroken
 from windows.testing.laws import LAWS, check

@@ -43,23 +43,21 @@ class Case:
     oracle: Oracle | None
 
     def intervals(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Assign some rows, or all: key, start and end of each interval, shape (intervals, 3)."""
+        """Return key, start and end of each interval of the rows, or of all rows, shape (intervals, 3)."""
         rows = np.arange(len(self.times)) if rows is None else rows
         assigned = self.window.assign(self.times[rows])
         return np.stack([self.keys[rows][assigned.rows], assigned.starts, assigned.ends], axis=1)
 
     def merge(self, intervals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Merge intervals: key, start and end of each window, in the order of their numbers."""
-        keys, starts, ends = intervals.T
-        merged = self.window.merge(keys, starts, ends)
-        holds(len(merged.ids) == len(keys), "merge numbers some intervals and not others")
-        holds(
-            set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered one after the other"
-        )
-        of = np.zeros(len(merged.starts), np.int64)
-        of[merged.ids] = keys
-        holds(bool((of[merged.ids] == keys).all()), "a window has intervals of two keys")
-        return np.stack([of, merged.starts, merged.ends], axis=1)
+        """Return key, start and end of each window of the intervals, in the order of their numbers."""
+        keys, *bounds = intervals.T
+        merged = self.window.merge(keys, *bounds)
+        holds(len(merged.ids) == len(keys), "merge does not number every interval")
+        holds(set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered consecutively")
+        window_keys = np.zeros(len(merged.starts), np.int64)
+        window_keys[merged.ids] = keys
+        holds(bool((window_keys[merged.ids] == keys).all()), "a window has intervals of two keys")
+        return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
         """Split the rows at random, in random order, and return the windows of each part."""
@@ -69,21 +67,21 @@ class Case:
 
 
 def contains(case: Case) -> None:
-    """A time lies in the intervals that it is given; rows come in order."""
-    rows, starts, ends = case.window.assign(case.times)
-    holds(len(rows) == len(starts) == len(ends), "rows, starts and ends are not of one length")
-    holds(bool((np.diff(rows) >= 0).all()), "rows do not ascend")
-    holds(all(column.dtype == np.int64 for column in (rows, starts, ends)), "rows, starts and ends must be int64")
-    at = case.times[rows]
-    holds(bool(((starts <= at) & (at < ends)).all()), "a time lies outside an interval that it is given")
+    """Each time lies in its intervals, and rows are in order."""
+    assigned = case.window.assign(case.times)
+    holds(len({len(column) for column in assigned}) == 1, "rows, starts and ends have different lengths")
+    holds(bool((np.diff(assigned.rows) >= 0).all()), "rows do not ascend")
+    holds(all(column.dtype == np.int64 for column in assigned), "rows, starts and ends must be int64")
+    at = case.times[assigned.rows]
+    holds(bool(((assigned.starts <= at) & (at < assigned.ends)).all()), "a time lies outside one of its intervals")
 
 
 def by_time_alone(case: Case) -> None:
     """The intervals of a time do not depend on the other times."""
-    whole = case.intervals()
+    all_intervals = case.intervals()
     rows = case.window.assign(case.times).rows
     for row in case.rng.permutation(len(case.times))[:20]:
-        _same(case.intervals(np.array([row])), whole[rows == row])
+        _same(case.intervals(np.array([row])), all_intervals[rows == row])
 
 
 def known_by_start(case: Case) -> None:
@@ -99,7 +97,7 @@ def in_order(case: Case) -> None:
 
 
 def naive(case: Case) -> None:
-    """Merging gives the windows that a loop over the intervals of each key gives."""
+    """Merging gives the same windows as a loop over the intervals of each key."""
     intervals, expected = case.intervals(), []
     for key in sorted(set(intervals[:, 0].tolist())):
         merged: list[list[int]] = []
@@ -114,20 +112,21 @@ def naive(case: Case) -> None:
 
 def any_tree(case: Case) -> None:
     """Any split of the rows, in any order, merged left to right, in pairs or all at once, gives the same windows."""
-    whole, parts = case.merge(case.intervals()), case.parts(4)
+    expected, parts = case.merge(case.intervals()), case.parts(4)
     left = parts[0]
     for part in parts[1:]:
         left = case.merge(np.concatenate([left, part]))
     pairs = [case.merge(np.concatenate(parts[i : i + 2])) for i in (0, 2)]
-    for windows in (left, case.merge(np.concatenate(parts)), case.merge(np.concatenate(pairs)), case.merge(whole)):
-        _same(windows, whole)
+    at_once, in_pairs = case.merge(np.concatenate(parts)), case.merge(np.concatenate(pairs))
+    for windows in (left, at_once, in_pairs, case.merge(expected)):
+        _same(windows, expected)
 
 
 def isolation(case: Case) -> None:
     """The windows of a key do not depend on other keys."""
-    whole = case.merge(case.intervals())
+    windows = case.merge(case.intervals())
     for key in range(_KEYS):
-        _same(case.merge(case.intervals(np.flatnonzero(case.keys == key))), whole[whole[:, 0] == key])
+        _same(case.merge(case.intervals(np.flatnonzero(case.keys == key))), windows[windows[:, 0] == key])
 
 
 def panes(case: Case) -> None:
@@ -139,51 +138,51 @@ def panes(case: Case) -> None:
         return
     assigned_times = case.times[assigned.rows]
     of_times, of_panes = case.window.assign(assigned_times), case.window.assign(assigned.starts)
-    for one, other in zip(of_times, of_panes, strict=True):
-        _same(one, other)
+    for of_time, of_pane in zip(of_times, of_panes, strict=True):
+        _same(of_time, of_pane)
 
 
 def overlaps(case: Case) -> None:
-    """Disjoint windows do not overlap, aligned ones leave no gap, and united ones do not even touch."""
+    """Disjoint windows do not overlap, contiguous ones have no gaps, and merged ones do not touch."""
     windows, window = case.merge(case.intervals()), case.window
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
     if window.max_overlap == 1:
         holds(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
     if window.contiguous:
-        starts, ends = windows[:, 1], windows[:, 2]
-        _same(window.assign(ends).starts, ends)
-        _same(window.assign(ends - 1).starts, starts)
+        window_starts, window_ends = windows[:, 1], windows[:, 2]
+        _same(window.assign(window_ends).starts, window_ends)
+        _same(window.assign(window_ends - 1).starts, window_starts)
         holds(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
 
 
 def queries(case: Case) -> None:
-    """What a kind of window knows of its starts and ends, whatever the rows, agrees with what it assigns."""
+    """The methods that return starts and ends agree with `TimeWindow.assign`."""
     window = case.window
     if window.is_merging or not len(case.times):
         return
-    _, starts, ends = window.assign(case.times)
-    _same(window.ends(starts), ends)
+    assigned = window.assign(case.times)
+    _same(window.ends(assigned.starts), assigned.ends)
     at = int(case.times[0])
     try:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
-        return  # not known
-    holds(first >= at and latest <= at, "the first window from a time, or the latest up to it, is on the wrong side")
+        return  # starts depend on the rows
+    holds(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
     own = window.assign(case.times[:1]).starts
     holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
     _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
 def nests(case: Case) -> None:
-    """A level that is accepted above or below the windows has no edge inside them, and they none inside it."""
+    """If a level may be above or below the windows, the coarser windows have no edge inside the finer ones."""
     problem = _edge_in_other_years(case.window)
     holds(problem is None, problem or "")
 
 
 @lru_cache(maxsize=64)
 def _edge_in_other_years(window: TimeWindow) -> str | None:
-    """Try the windows above and below common levels, at every edge of three centuries; frames try some years alone."""
+    """Describe an edge inside a finer window, for common levels and three centuries; frames test a few years only."""
     if window.is_merging:
         return None
     for level in (tumbling(size, window.timezone or "UTC") for size in _LEVELS):
@@ -194,39 +193,39 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
             try:
                 where = edge_inside(coarse.pane, fine.pane, np.arange(*_CENTURIES, step))
             except ValueError:
-                continue  # it has no windows in some of these years
+                continue  # the kind does not cover all these years
             if where is not None:
                 return f"{coarse.name} is accepted as made of {fine.name}, but {where}: define nesting_problem"
     return None
 
 
 def of_nothing(case: Case) -> None:
-    """No times have no intervals, and no intervals no windows."""
-    none = np.array([], np.int64)
-    holds(all(len(column) == 0 for column in case.window.assign(none)), "no times have intervals")
-    merged: Merged = case.window.merge(none, none, none)
-    holds(all(len(column) == 0 for column in merged), "no intervals have windows")
+    """Without times there are no intervals, and without intervals no windows."""
+    empty = np.array([], np.int64)
+    holds(all(len(column) == 0 for column in case.window.assign(empty)), "assign returns intervals without times")
+    merged: Merged = case.window.merge(empty, empty, empty)
+    holds(all(len(column) == 0 for column in merged), "merge returns windows without intervals")
 
 
 def travels(case: Case) -> None:
-    """A copy, as Spark sends one to its workers, equals the windows and has their hash; they have a name."""
+    """A copy, such as one in a worker of Spark, has the same value and hash; windows have a name."""
     other = copy.deepcopy(case.window)
     holds(other == case.window and hash(other) == hash(case.window), "a copy is not equal")
     holds(isinstance(other.name, str) and other.name != "", "windows have no name")
 
 
 def agrees(case: Case) -> None:
-    """The intervals of each time are those of the oracle, if one is given."""
+    """The intervals of each time equal those of the oracle, if there is one."""
     if case.oracle is None:
         return
-    rows, starts, ends = case.window.assign(case.times)
+    assigned = case.window.assign(case.times)
     for row, time in enumerate(case.times.tolist()):
-        mine = rows == row
-        got = sorted(zip(starts[mine].tolist(), ends[mine].tolist(), strict=True))
-        wanted = sorted(
+        of_row = assigned.rows == row
+        got = sorted(zip(assigned.starts[of_row].tolist(), assigned.ends[of_row].tolist(), strict=True))
+        expected = sorted(
             (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(time)
         )
-        holds(got == wanted, f"the time {time} lies in {wanted}; got {got}")
+        holds(got == expected, f"the time {time} lies in {expected}; got {got}")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
@@ -244,16 +243,16 @@ def check(
     ----------
     window : TimeWindow
     oracle : time -> list of (start, end), optional
-        The intervals of one time, found in another way; microseconds UTC.
+        The intervals of one time, computed independently; microseconds UTC.
     source : (size, seed) -> array of int64, optional
-        Makes times; `times_of` unless given.
+        Returns times. The default is `times_of`.
     rounds, seed : int
-        How many sets of times, and which.
+        The number of sets of times, and the seed that selects them.
 
     Raises
     ------
     LawBroken
-        Naming the law and what broke it.
+        If the windows break a law; the message names the law and the times.
     """
     checked_type(window, TimeWindow, "the kind of window", ", such as session('30m')")  # type: ignore[type-abstract]
     checked_whole(rounds, "rounds")
@@ -262,10 +261,11 @@ def check(
         size = (0, 1, 2, 7, 60)[turn] if turn < 5 else 40
         times = (source or (lambda size, seed: times_of(window, size, seed)))(size, seed + turn)
         rng = np.random.default_rng([seed, turn])
-        case = Case(window, times, rng.integers(0, _KEYS, len(times)), rng, oracle)
+        keys = rng.integers(0, _KEYS, len(times))
+        case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
         obey(window.name, LAWS, partial(replace, case))
 
 
-def _same(got: NDArray[np.int64], wanted: NDArray[np.int64]) -> None:
-    if got.shape != wanted.shape or not (got == wanted).all():
-        raise LawBroken(f"got {got.tolist()[:8]}, and should have {wanted.tolist()[:8]}")
+def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+    if got.shape != expected.shape or not (got == expected).all():
+        raise LawBroken(f"got {got.tolist()[:8]}, and should have {expected.tolist()[:8]}")

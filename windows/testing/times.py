@@ -1,4 +1,4 @@
-"""Times that windows are tried on: close and far, repeated, before 1970, about midnights and transitions."""
+"""Times for tests of windows: close and far, repeated, before 1970, around midnights and transitions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FIRST, _LAST = -(10**15), 2 * 10**15  # 1938 … 2033
 
 
 def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
-    """Make times, in no order, that are hard on a kind of window.
+    """Return times, not sorted, that are difficult for a kind of window.
 
     Parameters
     ----------
     window : TimeWindow
-        Half of the times are about its length apart; some lie at transitions of its zone.
+        Half of the times are about its length apart. If it has a zone, times near transitions are included.
     size, seed : int
-        How many, and which.
+        The number of times, and the seed that selects them.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     Raises
     ------
     ValueError
-        If ``window`` is no window, or a number is no whole number from 0.
+        If ``window`` is not a window, or a number is not an integer from 0.
 
     Examples
     --------
@@ -53,4 +53,4 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
             at = int(rng.integers(0, len(transitions)))
             kinds.append(transitions[at] + rng.integers(-3, 4, size) * 1800 * SECOND + rng.choice([-1, 0, 1], size))
     times = np.choose(rng.integers(0, len(kinds), size), kinds)
-    return times[rng.integers(0, size, size)] if size else times  # some of them twice
+    return times[rng.integers(0, size, size)] if size else times  # with repetitions

@@ -1,4 +1,4 @@
-"""count, weighted_count: a window is over once so many rows have come, or so much weight."""
+"""count, weighted_count: a window ends after a number of rows, or a sum of weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aggr.compiling.jit import compiled
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
-_MOST = 2**40  # more rows than any key has, and far from the ends of int64
-_MOST_AHEAD = 2**61  # windows that wait for a row to close them: more than any key has rows
+_MAX_SIZE = 2**40  # more rows than any key has, and far below the limit of int64
+_MAX_AHEAD = 2**61  # pending windows: more than any key has rows
 
 
 @dataclass(frozen=True)
 class Count(OrderedWindow):
-    """Windows of ``n`` rows; `count` makes them."""
+    """Windows of ``n`` rows; created by `count`."""
 
     n: int
 
@@ -37,7 +37,7 @@ class Count(OrderedWindow):
 
 @dataclass(frozen=True)
 class WeightedCount(OrderedWindow):
-    """Windows of rows that weigh ``n`` together; `weighted_count` makes them."""
+    """Windows of rows with a total weight of ``n``; created by `weighted_count`."""
 
     n: int
     weight: str
@@ -77,12 +77,12 @@ def count(n: int) -> Count:
     Returns
     -------
     Count
-        A window is emitted with its n-th row; what is not full is not emitted.
+        A window is emitted with its n-th row. Incomplete windows are not emitted.
 
     Raises
     ------
     ValueError
-        If ``n`` is no whole number from 1.
+        If ``n`` is not an integer from 1.
 
     Examples
     --------
@@ -93,24 +93,24 @@ def count(n: int) -> Count:
 
 
 def weighted_count(n: int, weight: str) -> WeightedCount:
-    """Windows of rows that weigh ``n`` together.
+    """Windows of rows with a total weight of ``n``.
 
     Parameters
     ----------
     n : int
         At least 1.
     weight : str
-        The column that says how much a row counts; a row of weight 0 is in its window, and counts for nothing.
+        The column with the weights of rows. A row of weight 0 is in its window without counting.
 
     Returns
     -------
     WeightedCount
-        A window is emitted with the row that reaches ``n``. What is beyond counts for the next window, as in Tremor.
+        A window is emitted with the row that reaches ``n``. Excess weight counts for the next window, as in Tremor.
 
     Raises
     ------
     ValueError
-        If ``n`` is no whole number from 1, or ``weight`` no name.
+        If ``n`` is not an integer from 1, or ``weight`` is not a name.
 
     Examples
     --------
@@ -120,25 +120,25 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
     return WeightedCount(n, weight)
 
 
-def check_size(n: object, of: str) -> None:
+def check_size(n: object, function: str) -> None:
     """Raise ``ValueError`` unless a size is a whole number from 1."""
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST:
-        raise ValueError(f"{of} takes a whole number of rows from 1 to {_MOST:,}; got {shown(n)}")
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_SIZE:
+        raise ValueError(f"{function} takes a whole number of rows from 1 to {_MAX_SIZE:,}; got {shown(n)}")
 
 
 @compiled
 def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Say which rows close a window, and return the weight that each key has left, in windows and less than one.
+    """Return which rows close a window, and the remaining weight of each key as whole windows and a surplus.
 
-    A row closes one window at most; ``ahead`` are those that are paid for and wait for a row. Windows and surplus are
-    counted apart, so that no sum of weights overflows.
+    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and that wait for a
+    row. Windows and surplus are separate numbers, so that sums of weights do not overflow.
     """
     closes = np.zeros(len(weights), np.bool_)
     ahead, surplus = ahead + surplus // size, surplus % size
     for key in range(len(heads)):
         for row in range(heads[key], heads[key] + lengths[key]):
             surplus[key] += weights[row] % size
-            ahead[key] = min(ahead[key] + min(weights[row] // size, _MOST_AHEAD), _MOST_AHEAD)
+            ahead[key] = min(ahead[key] + min(weights[row] // size, _MAX_AHEAD), _MAX_AHEAD)
             if surplus[key] >= size:
                 surplus[key] -= size
                 ahead[key] += 1

@@ -13,7 +13,7 @@ from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping
 
 @dataclass(frozen=True)
 class EmitWhen(OrderedWindow):
-    """Windows that end where a condition is true; `emit_when` makes them."""
+    """Windows that end at a row that meets a condition; created by `emit_when`."""
 
     condition: str
     include: bool = True
@@ -38,14 +38,14 @@ class EmitWhen(OrderedWindow):
 
 
 def emit_when(condition: str, include: bool = True) -> EmitWhen:
-    """Windows that end where a condition is true.
+    """Windows that end at a row that meets a condition.
 
     Parameters
     ----------
     condition : str
-        SQL, say ``"state = 'done'"``.
+        SQL, such as ``"state = 'done'"``.
     include : bool
-        Whether the row that makes it true is the last of its window, or the first of the next one.
+        Whether the row that meets the condition is the last of its window, or the first of the next one.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def emit_when(condition: str, include: bool = True) -> EmitWhen:
     Raises
     ------
     ValueError
-        If the condition is no text.
+        If the condition is not a string.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""interval: windows of a length of time that begin with a row, not with the clock."""
+"""interval: windows of a fixed duration that begin with a row, independent of the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping
 
 @dataclass(frozen=True)
 class Interval(OrderedWindow):
-    """Windows of a length in microseconds that begin with a row; `interval` makes them."""
+    """Windows of a length in microseconds that begin with a row; created by `interval`."""
 
     length: int
 
@@ -26,14 +26,14 @@ class Interval(OrderedWindow):
         check_length(self.length, "the length of an interval", "interval('15s')")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        ends = rows.heads + rows.lengths
+        after_key = rows.heads + rows.lengths
         fresh = carry.numbers["open"] == 0
         begin = np.arange(len(rows.times))
-        onward = first_at_least(rows.times, begin, np.repeat(ends, rows.lengths), rows.times + self.length)
-        onward[onward == np.repeat(ends, rows.lengths)] = len(begin)
-        closing = first_at_least(rows.times, rows.heads, ends, carry.numbers["opened"] + self.length)
+        onward = first_at_least(rows.times, begin, np.repeat(after_key, rows.lengths), rows.times + self.length)
+        onward[onward == np.repeat(after_key, rows.lengths)] = len(begin)
+        closing = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
         firsts = np.where(fresh, rows.heads, closing)
-        opening = visited(np.where(firsts < ends, firsts, len(begin)), onward)
+        opening = visited(np.where(firsts < after_key, firsts, len(begin)), onward)
         position = positions(rows, carry)[opening]
         heads = np.flatnonzero(fresh & (rows.lengths > 0))
         cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key closes nothing
@@ -50,7 +50,7 @@ class Interval(OrderedWindow):
 
 
 def interval(length: str) -> Interval:
-    """Windows of a length of time, the first of a key beginning with its first row.
+    """Windows of a fixed duration. The first window of a key begins with its first row.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def interval(length: str) -> Interval:
     Returns
     -------
     Interval
-        A window is emitted with the first row of its key that comes a length or more after the window's first row. That
+        A window is emitted with the first row of its key that is a length or more after the window's first row. That
         row is the first of the next window.
 
     Raises

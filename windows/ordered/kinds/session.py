@@ -1,6 +1,6 @@
-"""session: rows that follow each other within a gap, cut short by a longest length or by conditions.
+"""session: rows that follow each other within a gap, limited by a maximum length or by conditions.
 
-A session that conditions begin and end need not hold all rows: those between two sessions are in none.
+If conditions begin and end sessions, rows between two sessions are in no session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOUNDS = ("[]", "[)", "(]", "()")
 
 @dataclass(frozen=True)
 class OrderedSession(OrderedWindow):
-    """Sessions by a gap, a longest length, both in microseconds, and conditions; `session` makes them."""
+    """Sessions by a gap and a maximum length, both in microseconds, and conditions; created by `session`."""
 
     gap: int
     longest: int | None = None
@@ -47,28 +47,35 @@ class OrderedSession(OrderedWindow):
         return tuple(Condition(text) for text in (self.start_condition, self.end_condition) if text is not None)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        n, ends = len(rows.times), rows.heads + rows.lengths
+        n = len(rows.times)
+        after_key = rows.heads + rows.lengths
         broken = self._broken(rows, carry)
-        each, each_end = np.arange(n), np.repeat(ends, rows.lengths)
-        close, onward = self._close(rows, broken, each + 1, each_end, rows.times)
-        following = self._opening(rows, onward, each_end)
-        following[following == each_end] = n
+        after_key_of_row = np.repeat(after_key, rows.lengths)
+        close, onward = self._close(rows, broken, begin=np.arange(n) + 1, end=after_key_of_row, opened=rows.times)
+        following = self._opening(rows, onward, after_key_of_row)
+        following[following == after_key_of_row] = n
         was_open = carry.numbers["open"] == 1
-        close_held, onward_held = self._close(rows, broken, rows.heads, ends, carry.numbers["opened"])
-        firsts = self._opening(rows, np.where(was_open, onward_held, rows.heads), ends)
-        opening = visited(np.where(firsts < ends, firsts, n), following)
+        close_carried, onward_carried = self._close(
+            rows, broken, begin=rows.heads, end=after_key, opened=carry.numbers["opened"]
+        )
+        firsts = self._opening(rows, np.where(was_open, onward_carried, rows.heads), after_key)
+        opening = visited(np.where(firsts < after_key, firsts, n), following)
         place = np.append(positions(rows, carry), 0)
-        closing = np.flatnonzero(was_open & (close_held < ends))
-        closed = opening[close[opening] < each_end[opening]]
+        closing = np.flatnonzero(was_open & (close_carried < after_key))
+        closed = opening[close[opening] < after_key_of_row[opening]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([close_held[closing], close[closed]])
-        included = np.concatenate([onward_held[closing], onward[closed]]) - row
+        row = np.concatenate([close_carried[closing], close[closed]])
+        included = np.concatenate([onward_carried[closing], onward[closed]]) - row
         first = np.concatenate([carry.open_starts[closing], place[closed] + skip])
         ranges = _ranges(row, first, place[row] + included, rows)
-        return ranges, self._after(rows, carry, opening, place[opening] + skip, close, was_open & (close_held == ends))
+        still_open = was_open & (close_carried == after_key)
+        after = self._after(
+            rows, carry, opening=opening, place=place[opening] + skip, close=close, still_open=still_open
+        )
+        return ranges, after
 
     def _broken(self, rows: Rows, carry: Carry) -> Flags:
-        """Find the rows that come more than a gap after the row before them."""
+        """Return the rows that are more than a gap after the previous row."""
         before = np.append(0, rows.times)[:-1]
         heads = rows.heads[rows.lengths > 0]
         seen = carry.numbers["seen"][rows.lengths > 0] == 1
@@ -76,8 +83,8 @@ class OrderedSession(OrderedWindow):
         broken: Flags = rows.times - before > self.gap
         return broken
 
-    def _close(self, rows: Rows, broken: Flags, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
-        """Find the row that closes a session which goes on at ``begin``, and where the next may begin."""
+    def _close(self, rows: Rows, broken: Flags, *, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
+        """Return the row that closes a session that continues at ``begin``, and the first row of the next session."""
         closes = next_true(broken, begin, end)
         if self.longest is not None:
             closes = np.minimum(closes, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
@@ -93,25 +100,25 @@ class OrderedSession(OrderedWindow):
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
-    def _after(self, rows: Rows, carry: Carry, opening: Ints, place: Ints, close: Ints, still: Flags) -> Carry:
-        """Return the carry behind a batch: the session that its last opening row has begun, if nothing closes it."""
-        ends = rows.heads + rows.lengths
+    def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
+        """Return the carry after a batch, with the session of the last opening row of each key if it is not closed."""
+        after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
-        last = last_by_key(opening, opening, np.full(len(ends), -1), rows)
-        fresh = (last >= 0) & (np.append(close, 0)[last] == ends)
+        last = last_by_key(opening, opening, np.full(len(after_key), -1), rows)
+        fresh = (last >= 0) & (np.append(close, 0)[last] == after_key)
         marks = np.where(
-            still, carry.open_starts, np.where(fresh, last_by_key(opening, place, position, rows), position)
+            still_open, carry.open_starts, np.where(fresh, last_by_key(opening, place, position, rows), position)
         )
         opened = np.where(fresh, np.append(rows.times, 0)[last], carry.numbers["opened"])
-        some = rows.lengths > 0
-        latest = np.where(some, np.append(rows.times, 0)[ends - 1], carry.numbers["latest"])
+        has_rows = rows.lengths > 0
+        latest = np.where(has_rows, np.append(rows.times, 0)[after_key - 1], carry.numbers["latest"])
         numbers = {
             "opened": opened,
-            "open": (still | fresh).astype(np.int64),
-            "seen": np.maximum(carry.numbers["seen"], some),
+            "open": (still_open | fresh).astype(np.int64),
+            "seen": np.maximum(carry.numbers["seen"], has_rows),
             "latest": latest,
         }
-        return Carry(position, np.ones(len(ends), np.int64), marks, numbers)
+        return Carry(position, np.ones(len(after_key), np.int64), marks, numbers)
 
     def __str__(self) -> str:
         arguments = [repr(duration_text(self.gap))]
@@ -130,16 +137,16 @@ def session(
     Parameters
     ----------
     gap : str
-        A whole number and a unit, from microseconds (``us``) to weeks. Rows just a gap apart are of one session.
+        A whole number and a unit, from microseconds (``us``) to weeks. Rows exactly one gap apart are in one session.
     max : str, optional
-        The longest that a session may be: a row that comes so long after its first one begins the next session.
+        The maximum length: a row at least this long after the first row of a session begins the next session.
     start : str, optional
-        A condition in SQL. A session begins with a row that makes it true; rows before that are in none.
+        A condition in SQL. A session begins with a row that meets it; rows before that are in no session.
     end : str, optional
-        A condition in SQL. The first row after the one that begins a session and makes it true ends the session.
+        A condition in SQL. The first row after the start of a session that meets it ends the session.
     bounds : str
-        Whether the rows that begin and end a session by ``start`` and ``end`` are in it: ``[]``, ``[)``, ``(]`` or
-        ``()``. A row that ends a session and is not in it may begin the next one.
+        Whether the session includes the rows that meet ``start`` and ``end``: ``[]``, ``[)``, ``(]`` or ``()``. A row
+        that ends a session without being included may begin the next one.
 
     Returns
     -------
@@ -149,7 +156,7 @@ def session(
     Raises
     ------
     ValueError
-        If a length cannot be read or is 0, or the bounds are none of the four.
+        If a length cannot be read or is 0, or ``bounds`` is not one of the four values.
 
     Examples
     --------
@@ -157,12 +164,14 @@ def session(
     "session('30m', max='8h')"
     """
     longest = None if max is None else read_duration(max, "longest length")
-    return OrderedSession(read_duration(gap, "gap"), longest, start, end, bounds)
+    return OrderedSession(
+        read_duration(gap, "gap"), longest=longest, start_condition=start, end_condition=end, bounds=bounds
+    )
 
 
 def _ranges(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Make outputs in the order of their rows, without those that are empty."""
-    some = np.flatnonzero(last > first)
-    order = some[np.lexsort((first[some], row[some]))]
+    """Return the outputs in the order of their rows, without empty ones."""
+    filled = np.flatnonzero(last > first)
+    order = filled[np.lexsort((first[filled], row[filled]))]
     key = np.searchsorted(rows.heads + rows.lengths, row[order], side="right")
     return Ranges(key, first[order], last[order], row[order])

@@ -1,7 +1,7 @@
-"""running, since, sliding: an output for every row, over what came since a reset, or the last few of them.
+"""running, since, sliding: an output for every row, over all previous rows or those since a reset.
 
-A row that makes the condition true, or a tick, resets: it is still in the window whose output it brings about, and the
-rows after it begin again.
+A reset is a row that meets a condition, or a tick. The row is still in the window whose output it triggers, and the
+rows after it begin a new window.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For every row, the rows behind the n-th last reset before it; of all rows, which nothing resets, if n is None.
+    """For every row, the window of the rows after the n-th last reset before it. All rows if ``n`` is None.
 
-    With neither a condition nor a tick every row resets. `running`, `since` and `sliding` make them.
+    Without condition and tick, every row is a reset. Created by `running`, `since` and `sliding`.
     """
 
     n: int | None = None
@@ -38,7 +38,7 @@ class Sliding(OrderedWindow):
         if self.condition is not None:
             Condition(self.condition)
         if self.tick is not None and not isinstance(self.tick, Tick):
-            raise ValueError(f"a tick is such as hourly() or daily('UTC'); got {shown(self.tick)}")
+            raise ValueError(f"a tick is a value such as hourly() or daily('UTC'); got {shown(self.tick)}")
         checked_whole(self.min_rows, "min_rows", 0)
         if self.n is not None and self.condition is None and self.tick is None and self.min_rows > self.n:
             raise ValueError(
@@ -58,7 +58,7 @@ class Sliding(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         key, position = rows.keys, positions(rows, carry)
         resets = np.flatnonzero(self._resets(rows))
-        # all places at which ranges may begin, by key: those known before, then those behind this batch's resets
+        # all positions at which ranges may begin, by key: those of the carry, then those after the resets of this batch
         owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
         order = np.argsort(owner, kind="stable")
         begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
@@ -83,12 +83,12 @@ class Sliding(OrderedWindow):
         arguments = ([repr(self.condition)] if self.condition is not None else []) + (
             [str(self.tick)] if self.tick else []
         )
-        least = [f"min_rows={self.min_rows}"] if self.min_rows else []
+        options = [f"min_rows={self.min_rows}"] if self.min_rows else []
         if self.n is None:
-            return f"running({', '.join(least)})"
+            return f"running({', '.join(options)})"
         if self.n == 1 and arguments:
-            return f"since({', '.join([*arguments, *least])})"
-        return f"sliding({', '.join([str(self.n), *arguments, *least])})"
+            return f"since({', '.join([*arguments, *options])})"
+        return f"sliding({', '.join([str(self.n), *arguments, *options])})"
 
 
 def running(*, min_rows: int = 0) -> Sliding:
@@ -97,7 +97,7 @@ def running(*, min_rows: int = 0) -> Sliding:
     Parameters
     ----------
     min_rows : int
-        Results are null before so many rows have come.
+        Results are null until there are this many rows.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def running(*, min_rows: int = 0) -> Sliding:
     Raises
     ------
     ValueError
-        If ``min_rows`` is no whole number from 0.
+        If ``min_rows`` is not an integer from 0.
 
     Examples
     --------
@@ -122,19 +122,19 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
-        With both, either resets.
+        With both, each of them resets.
     min_rows : int
-        Results are null of windows of fewer rows; 1 makes those of a tick without rows null, a count's too.
+        Results of windows of fewer rows are null. With 1, results of a tick without rows are null, also counts.
 
     Returns
     -------
     Sliding
-        The row that makes the condition true is the last of its window; the rows after it begin again. As Kaskada's.
+        The row that meets the condition is the last of its window, as in Kaskada.
 
     Raises
     ------
     ValueError
-        If there is neither a condition nor a tick, or two of a kind; if ``min_rows`` is no whole number from 0.
+        If there is neither a condition nor a tick, or two of them; if ``min_rows`` is not an integer from 0.
 
     Examples
     --------
@@ -144,30 +144,30 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     """
     if not resets:
         raise ValueError("since needs a condition or a tick: since('n > 5'), since(hourly())")
-    return Sliding(1, *_parts(resets, "since"), min_rows)
+    return Sliding(1, *_condition_and_tick(resets, "since"), min_rows)
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window from the n-th last time on that a condition was true, or that a tick has passed.
+    """Return the window of the rows since the n-th last row that met a condition, or the n-th last tick.
 
     Parameters
     ----------
     n : int
         At least 1. ``sliding(1, …)`` is ``since(…)``.
-    resets : a condition in SQL, a tick, or both; none at all
-        Without any, every row counts: ``sliding(10)`` is the last ten rows.
+    resets : a condition in SQL, a tick, both, or none
+        Without condition and tick, every row counts: ``sliding(10)`` is the last ten rows.
     min_rows : int
-        Results are null of windows of fewer rows: ``sliding(10, min_rows=10)`` waits for ten.
+        Results of windows of fewer rows are null: ``sliding(10, min_rows=10)`` waits for ten rows.
 
     Returns
     -------
     Sliding
-        Every row brings about an output; the row that makes the condition true is still in its window.
+        Every row triggers an output. The row that meets the condition is still in its window.
 
     Raises
     ------
     ValueError
-        If ``n`` is no whole number from 1, there are two resets of a kind, or no window has ``min_rows``.
+        If ``n`` is not an integer from 1, there are two conditions or ticks, or no window can have ``min_rows``.
 
     Examples
     --------
@@ -176,14 +176,14 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     ('sliding(10)', 'sliding(24, hourly())')
     """
     check_size(n, "sliding")
-    return Sliding(n, *_parts(resets, "sliding"), min_rows)
+    return Sliding(n, *_condition_and_tick(resets, "sliding"), min_rows)
 
 
-def _parts(resets: tuple[str | Tick, ...], of: str) -> tuple[str | None, Tick | None]:
+def _condition_and_tick(resets: tuple[str | Tick, ...], function: str) -> tuple[str | None, Tick | None]:
     ticks = [reset for reset in resets if isinstance(reset, Tick)]
     conditions = [reset for reset in resets if not isinstance(reset, Tick)]
     if len(ticks) > 1 or len(conditions) > 1:
-        raise ValueError(f"{of} takes one condition and one tick at most; got {', '.join(map(shown, resets))}")
+        raise ValueError(f"{function} takes one condition and one tick at most; got {', '.join(map(shown, resets))}")
     for condition in conditions:
         Condition(condition)
     return (conditions[0] if conditions else None), (ticks[0] if ticks else None)
