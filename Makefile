@@ -111,8 +111,9 @@ $(VENV)/.bench: $(READY)
 report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all that docs/report.md says, and write it anew (two hours)
 	@$(BIN)/python -m benchmarks.report --run
 
-dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
+dist: $(READY) ## Build the sdist, and the wheel from it, into dist/, with their checksums in dist/SHA256SUMS
 	@$(BIN)/python -m build --no-isolation
+	@cd dist && sha256sum *.tar.gz *.whl >SHA256SUMS && cat SHA256SUMS
 
 clean: ## Remove the environment and what the targets made
 	rm -rf $(VENV) .venv-oldest .venv-sail $(SPARKS:%=.venv-spark-%) $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The description of the distribution: README.md, whose links become addresses of the project's source."""
+"""Metadata that depends on the project's address: the links, and README.md with addresses in place of relative paths."""
 
 import re
 import tomllib
@@ -7,10 +7,17 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).parent
-SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["tiltframe"]["address"]
+SOURCE = f"{ADDRESS}/source"
 
 readme = (ROOT / "README.md").read_text(encoding="utf-8")
 setup(
     long_description=re.sub(r"\]\(([\w./-]+\.(?:md|svg))\)", rf"]({SOURCE}/\1)", readme),
     long_description_content_type="text/markdown",
+    project_urls={
+        "Homepage": ADDRESS,
+        "Documentation": f"{ADDRESS}/documentation",
+        "Source": SOURCE,
+        "Changelog": f"{SOURCE}/CHANGELOG.md",
+    },
 )

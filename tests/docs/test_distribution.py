@@ -32,7 +32,7 @@ def source(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.name in FOLDERS:
             shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns(*MADE))
-        elif path.suffix in (".md", ".txt", ".toml", ".py", ".in") or path.name in ("LICENSE", "Makefile"):
+        elif path.suffix in (".md", ".txt", ".toml", ".py", ".in") or path.name in ("CITATION.cff", "LICENSE", "Makefile"):
             shutil.copy(path, copy)
     return copy
 
@@ -95,9 +95,10 @@ def test_what_an_index_shows(built, unpacked):
         said = wheel.read("tiltframe-0.1.0.dist-info/METADATA")
     assert (unpacked / "PKG-INFO").read_bytes() == said
     metadata = Metadata.from_email(said, validate=True)
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    assert metadata.project_urls == urls
-    assert {url.split("/")[2] for url in urls.values()} == {urls["Homepage"].split("/")[2]}
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["tiltframe"]["address"]
+    urls = metadata.project_urls or {}
+    assert set(urls) == {"Homepage", "Documentation", "Source", "Changelog"}
+    assert all(url == address or url.startswith(address + "/") for url in urls.values())
     assert (metadata.license_expression, metadata.description_content_type) == ("Apache-2.0", "text/markdown")
 
     links = LINK.findall(metadata.description or "")
@@ -105,6 +106,13 @@ def test_what_an_index_shows(built, unpacked):
     for link in links:
         assert link.startswith(urls["Source"] + "/"), link
         assert (unpacked / link.removeprefix(urls["Source"] + "/")).is_file(), link
+
+
+def test_the_citation_names_this_version_and_address():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {project['project']['version']}\n" in citation
+    assert f'repository-code: "{project["tool"]["tiltframe"]["address"]}/source"' in citation
 
 
 @pytest.mark.long
