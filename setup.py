@@ -1,4 +1,4 @@
-"""Metadata that depends on the project's address: the links, and README.md with addresses in place of relative paths."""
+"""Metadata that depends on the address of the project: the links, and README.md with addresses for its paths."""
 
 import re
 import tomllib

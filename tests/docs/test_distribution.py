@@ -32,7 +32,7 @@ def source(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.name in FOLDERS:
             shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns(*MADE))
-        elif path.suffix in (".md", ".txt", ".toml", ".py", ".in") or path.name in ("CITATION.cff", "LICENSE", "Makefile"):
+        elif path.suffix in (".cff", ".md", ".txt", ".toml", ".py", ".in") or path.name in ("LICENSE", "Makefile"):
             shutil.copy(path, copy)
     return copy
 
