@@ -61,9 +61,9 @@ def test_several_levels_one_after_the_other(store):
     ],
 )
 def test_points_choose_the_finest_level_that_has_no_more(store, points, within, level):
-    found = store.query(points=points, within=within, keys=[])
-    assert set(found.column("level").to_pylist()) == {level}
-    assert found.num_rows <= points
+    result = store.query(points=points, within=within, keys=[])
+    assert set(result.column("level").to_pylist()) == {level}
+    assert result.num_rows <= points
 
 
 def test_points_pass_over_levels_that_have_expired(tmp_path):
@@ -86,16 +86,16 @@ def test_points_that_cannot_be(store):
 
 def test_having_is_about_results(store):
     every = store.query("1h").to_pylist()
-    wanted = [row for row in every if row["ms"]["quantiles"]["0.99"] > 3000 and row["host"] == "a" and row["n"] >= 90]
-    assert 0 < len(wanted) < len(every)
-    assert store.query("1h", having="ms_p99 > 3000 AND host = 'a' AND n >= 90").to_pylist() == wanted
-    for having, said in (
+    expected = [row for row in every if row["ms"]["quantiles"]["0.99"] > 3000 and row["host"] == "a" and row["n"] >= 90]
+    assert 0 < len(expected) < len(every)
+    assert store.query("1h", having="ms_p99 > 3000 AND host = 'a' AND n >= 90").to_pylist() == expected
+    for having, message in (
         ("ms_p98 > 5", "having names 'ms_p98', which is no result; did you mean 'ms_p99'"),
         ("n > 'many'", "many"),
         (" ", "having must be a condition"),
         (5, "having must be a condition"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             store.query("1h", having=having)
 
 
@@ -109,20 +109,20 @@ def test_a_zone_for_reading(store):
 
 
 def test_a_time_ago_is_counted_from_now(store):
-    found = store.query("1h", within="-2h", now="2024-05-01T12:00Z", keys=[])
-    assert [at.hour for at in found.column("window_start").to_pylist()] == [10, 11]
+    result = store.query("1h", within="-2h", now="2024-05-01T12:00Z", keys=[])
+    assert [at.hour for at in result.column("window_start").to_pylist()] == [10, 11]
 
 
 def test_the_command_line_asks_the_same(store, capfd):
-    asked = ["query", store.uri, "--no-keys", "--format", "json", "--flat", "--now", "2024-05-01T12:00Z"]
-    status, out, err = call(capfd, *asked, "--within", "-2h", "--per", "1h", "--per", "10m", "--having", "n > 30")
+    arguments = ["query", store.uri, "--no-keys", "--format", "json", "--flat", "--now", "2024-05-01T12:00Z"]
+    status, out, err = call(capfd, *arguments, "--within", "-2h", "--per", "1h", "--per", "10m", "--having", "n > 30")
     assert (status, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [(row["level"], row["n"], row["partial"]) for row in rows] == [("1h", 180, False)] * 2
     assert rows[0].keys() >= {"ms_count", "ms_p50", "ms_p99"}
-    status, out, err = call(capfd, *asked, "--points", "3", "--within", "2024-05-01 07")
+    status, out, err = call(capfd, *arguments, "--points", "3", "--within", "2024-05-01 07")
     assert [json.loads(line)["level"] for line in out.splitlines()] == ["1h"]
-    status, out, err = call(capfd, *asked)
+    status, out, err = call(capfd, *arguments)
     assert status == 2
     assert "say what results are per" in err
     status, out, err = call(capfd, "query", store.uri, "--points", "2", "--timezone", "Asia/Tokyo", "--no-keys")
@@ -134,9 +134,17 @@ def test_the_command_line_asks_the_same(store, capfd):
 @pytest.mark.parametrize("per", ["1m", "1h", "hopping(1h, 20m)"])
 def test_the_latest_window_of_each_key(tmp_path, per, keys):
     rng = np.random.default_rng(len(per))
-    ends = {"a": 4000, "b": 600, None: 90}  # each key is last seen at another minute
-    given = [(START + int(at) * 60_000, host) for host, end in ends.items() for at in rng.integers(0, end, 40)]
-    rows = pa.table({"ts": [at for at, _ in given], "host": [host for _, host in given], "ms": [1.0] * len(given)})
+    last_minutes = {"a": 4000, "b": 600, None: 90}  # each key is last seen at another minute
+    times_and_hosts = [
+        (START + int(at) * 60_000, host) for host, end in last_minutes.items() for at in rng.integers(0, end, 40)
+    ]
+    rows = pa.table(
+        {
+            "ts": [at for at, _ in times_and_hosts],
+            "host": [host for _, host in times_and_hosts],
+            "ms": [1.0] * len(times_and_hosts),
+        }
+    )
     store = FrameStore(tmp_path / "store", FRAME)
     store.append(rollup(rows, FRAME), "test", 1)
     every = store.query(per, keys=keys)
@@ -147,8 +155,8 @@ def test_the_latest_window_of_each_key(tmp_path, per, keys):
         "= 1 ORDER BY window_start, n",
     )
     expected = expected.fetchall()
-    found = store.query(per, keys=keys, latest=True, order_by=["window_start", "n"])
-    rows_of = zip(found["window_start"].to_pylist(), found["n"].to_pylist(), strict=True)
+    result = store.query(per, keys=keys, latest=True, order_by=["window_start", "n"])
+    rows_of = zip(result["window_start"].to_pylist(), result["n"].to_pylist(), strict=True)
     assert [(at.timestamp(), n) for at, n in rows_of] == [(at.timestamp(), n) for at, n in expected]
     assert len(expected) == (3 if keys else 1)
     with pytest.raises(ValueError, match="leave one of them out"):

@@ -30,8 +30,8 @@ def past(folder, hours=10):
     times = sorted(PAST + draws.randrange(hours * HOUR) for _ in range(3000))
     table = pa.table({"ts": times, "x": [draws.choice([1.0, 1e16, -1e16]) for _ in times], "k": ["p"] * len(times)})
     pq.write_table(table.slice(0, 1100), folder / "a.parquet")
-    whole = table.slice(1100, 1000)
-    pacsv.write_csv(whole.set_column(1, "x", whole["x"].cast(pa.int64())), folder / "b.csv")
+    full_hours = table.slice(1100, 1000)
+    pacsv.write_csv(full_hours.set_column(1, "x", full_hours["x"].cast(pa.int64())), folder / "b.csv")
     pq.write_table(table.slice(2100).take(pa.array(draws.sample(range(900), 900))), folder / "c.parquet")
     return table
 
@@ -42,7 +42,7 @@ def same(store, table):
     other = FrameStore(f"{store.uri} whole", FRAME)
     other.append(at_once, "w", 0)
     for level in FRAME.levels:
-        tables = [one.query(level.name, now="2030-01-01") for one in (store, other)]
+        tables = [each_store.query(level.name, now="2030-01-01") for each_store in (store, other)]
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
 
 
@@ -52,12 +52,12 @@ def test_files_come_range_by_range(tmp_path, newest_first):
     table = past(tmp_path / "in")
     store, seen = FrameStore(tmp_path / "s", FRAME), []
 
-    def progress(done, of):
+    def progress(done, range_count):
         starts = FrameStore(tmp_path / "s").query("10m", keys=[])["window_start"].to_pylist()
-        seen.append((done, of, starts[0 if newest_first else -1]))
+        seen.append((done, range_count, starts[0 if newest_first else -1]))
 
     assert store.backfill(tmp_path / "in", "2h", newest_first=newest_first, progress=progress) == 5
-    assert [(done, of) for done, of, _ in seen] == [(i, 5) for i in range(1, 6)]
+    assert [(done, range_count) for done, range_count, _ in seen] == [(i, 5) for i in range(1, 6)]
     assert [start for *_, start in seen] == sorted((start for *_, start in seen), reverse=newest_first)
     same(store, table)
     assert store.backfill(tmp_path / "in", "2h", newest_first=newest_first) == 0
@@ -74,7 +74,7 @@ def test_a_function_gives_the_rows_of_a_range(tmp_path):
     table = past(tmp_path / "in")
     times, calls, broken = table["ts"].to_numpy(), [], [True]
 
-    def given(start, end):
+    def read_range(start, end):
         calls.append((start, end))
         if len(calls) == 4 and broken.pop():
             raise OSError("the database is gone")
@@ -83,20 +83,20 @@ def test_a_function_gives_the_rows_of_a_range(tmp_path):
 
     store = FrameStore(tmp_path / "s", FRAME)
     begin = dt.datetime.fromtimestamp(PAST / 1000, dt.UTC)
-    asked = {"within": (begin + dt.timedelta(minutes=5), begin + dt.timedelta(hours=10)), "writer": "archive"}
+    options = {"within": (begin + dt.timedelta(minutes=5), begin + dt.timedelta(hours=10)), "writer": "archive"}
     with pytest.raises(OSError, match="gone"):
-        store.backfill(given, "90m", **asked)
+        store.backfill(read_range, "90m", **options)
     assert store.last_commit("archive") == 2
-    store.backfill(given, "90m", **asked)
-    assert (calls[0][0], calls[3], calls[-1][1]) == (asked["within"][0], calls[4], asked["within"][1])
-    assert all(one[1] == other[0] for one, other in pairwise(calls[4:]))
+    store.backfill(read_range, "90m", **options)
+    assert (calls[0][0], calls[3], calls[-1][1]) == (options["within"][0], calls[4], options["within"][1])
+    assert all(earlier[1] == other[0] for earlier, other in pairwise(calls[4:]))
     same(store, table.filter(pa.array(times >= PAST + 300_000)))
     with pytest.raises(ValueError, match="have times outside"):
-        store.backfill(lambda start, end: table, "1h", within=asked["within"], writer="other")
+        store.backfill(lambda start, end: table, "1h", within=options["within"], writer="other")
     with pytest.raises(ValueError, match="needs a writer, and a range with both ends"):
-        store.backfill(given, "1h")
+        store.backfill(read_range, "1h")
     with pytest.raises(ValueError, match="cannot read"):
-        store.backfill(given, "hopping(1h, 10m)", **asked | {"writer": "b"})
+        store.backfill(read_range, "hopping(1h, 10m)", **options | {"writer": "b"})
 
 
 def test_the_command_goes_on_and_notes_its_files(tmp_path, capfd):
@@ -106,18 +106,18 @@ def test_the_command_goes_on_and_notes_its_files(tmp_path, capfd):
         str(tmp_path / "s"),
         ["--time", "ts", "--key", "k", "--measure", "n=count()", "--measure", "s=sum(x)"],
     )
-    given = ["backfill", str(tmp_path / "in"), *frame, "--levels", "10s,1m,10m", "--store", store, "--chunk", "4h"]
-    status, out, err = call(capfd, *given, "--plan")
+    arguments = ["backfill", str(tmp_path / "in"), *frame, "--levels", "10s,1m,10m", "--store", store, "--chunk", "4h"]
+    status, out, err = call(capfd, *arguments, "--plan")
     assert (status, len(out.splitlines())) == (0, 3), err
-    status, _, err = call(capfd, *given)
+    status, _, err = call(capfd, *arguments)
     assert (status, "3 of 3 ranges added now" in err) == (0, True), err
-    assert call(capfd, *given, "--plan")[1] == ""
+    assert call(capfd, *arguments, "--plan")[1] == ""
     same(FrameStore(store), table)
-    status, _, err = call(capfd, "rollup", *given[1:-2])
+    status, _, err = call(capfd, "rollup", *arguments[1:-2])
     assert (status, "nothing new" in err) == (0, True), err
-    status, _, err = call(capfd, *given[:-1], "1h")
+    status, _, err = call(capfd, *arguments[:-1], "1h")
     assert (status, "was begun with other chunk" in err) == (2, True)
-    other = [str(tmp_path / "t") if each == store else each for each in given]
+    other = [str(tmp_path / "t") if argument == store else argument for argument in arguments]
     assert call(capfd, "rollup", *other[1:-2])[0] == 0
     status, _, err = call(capfd, *other)
     assert (status, "would count twice" in err) == (2, True)
@@ -129,21 +129,21 @@ def test_kills_lose_no_range_and_count_none_twice(tmp_path):
     table, path = past(tmp_path / "in"), str(tmp_path / "s")
     chance, processes = random.Random(int(os.environ.get("SEED", "7"))), CrashProcesses(tmp_path)
     FrameStore(path, FRAME).append(rollup(rows("w", 0), FRAME), "w", 0)
-    most = 0
+    acknowledged = 0
     for turn in range(KILLS):
         live = processes.start(append.__name__, path)
         filling = processes.start(backfill.__name__, path, str(tmp_path / "in"))
         if turn % 3:  # it is at work
             processes.wait(filling)
         time.sleep(chance.random() * 0.2)
-        most = max([most, *processes.kill(filling)])
+        acknowledged = max([acknowledged, *processes.kill(filling)])
         processes.kill(live)
         store = FrameStore(path)
         last = store.last_commit(str((tmp_path / "in").resolve()))
-        assert (last or 0) + 1 >= most
+        assert (last or 0) + 1 >= acknowledged
     processes.close()
-    assert most, "no range was ever added"
-    print(f"\n{KILLS} kills; {most} ranges acknowledged")
+    assert acknowledged, "no range was ever added"
+    print(f"\n{KILLS} kills; {acknowledged} ranges acknowledged")
     store.backfill(tmp_path / "in", "10m", newest_first=True)
     same(
         store,

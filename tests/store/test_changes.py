@@ -38,35 +38,35 @@ def test_changes_are_the_windows_whose_states_differ(kind, tmp_path, request):
     store = FrameStore(MemoryBackend() if kind == "memory" else place, FRAME, retention={"10s": "2m"})
     draws, number = random.Random(4), 0
 
-    def some(at=None):
+    def random_states(at=None):
         return rollup(rows(draws.choice("ab"), draws.randrange(30), at), FRAME)
 
     work = {
-        "append": lambda: store.append(some(), "w", number),
+        "append": lambda: store.append(random_states(), "w", number),
         "compact": lambda: store.compact(),
-        "replace": lambda: store.replace(some(BEGIN + 600_000), (BEGIN + 600_000, BEGIN + 720_000)),
+        "replace": lambda: store.replace(random_states(BEGIN + 600_000), (BEGIN + 600_000, BEGIN + 720_000)),
         "expire": lambda: store.expire(now=BEGIN + draws.randrange(400_000)),
-        "several": lambda: [store.append(some(), "v", number), store.compact()],
-        "retract": lambda: [store.append(states := some(), "u", number), store.retract(states, "x", number)],
+        "several": lambda: [store.append(random_states(), "v", number), store.compact()],
+        "retract": lambda: [store.append(states := random_states(), "u", number), store.retract(states, "x", number)],
         "nothing": lambda: None,
     }
-    store.append(some(), "w", number)
-    found, before = store.changes(), states_of(store)
-    assert sorted(map(str, named(found.windows))) == sorted(map(str, before))
+    store.append(random_states(), "w", number)
+    changes, before = store.changes(), states_of(store)
+    assert sorted(map(str, named(changes.windows))) == sorted(map(str, before))
     for name in [*work, *draws.choices([*work], k=4 if kind == "memory" else 0)]:
         number += 1
         work[name]()
-        found, after = store.changes(Seen.from_json(found.seen.to_json())), states_of(store)
-        got = named(found.windows)
+        changes, after = store.changes(Seen.from_json(changes.seen.to_json())), states_of(store)
+        got = named(changes.windows)
         assert len(got) == len(set(got))
         assert set(got) == {key for key in {*before, *after} if before.get(key) != after.get(key)}, name
         before = after
-    store.append(some(), "w", number + 1)
+    store.append(random_states(), "w", number + 1)
     store.compact()
     if kind == "memory":
         store.backend.vacuum(0.0)
     assert {key for key in states_of(store) if before.get(key) != states_of(store)[key]} <= set(
-        named(store.changes(found.seen).windows)
+        named(store.changes(changes.seen).windows)
     )
     with pytest.raises(ValueError, match="since must be a Seen"):
         store.changes(3)
@@ -102,9 +102,9 @@ def test_a_watcher_that_is_killed_tells_of_every_change(tmp_path):
     (lines := tmp_path / "lines").touch()
     for turn in range(KILLS):
         working = processes.start((append, append, compact)[turn % 3].__name__, path)
-        told, until = lines.stat().st_size, time.monotonic() + 2
+        told_bytes, until = lines.stat().st_size, time.monotonic() + 2
         watching = processes.start(watch.__name__, path, str(tmp_path))
-        while turn % 3 == 1 and lines.stat().st_size == told and time.monotonic() < until:
+        while turn % 3 == 1 and lines.stat().st_size == told_bytes and time.monotonic() < until:
             time.sleep(0.01)  # until it is at work
         time.sleep(chance.random() * 0.2)
         for child in (watching, working):
@@ -112,10 +112,12 @@ def test_a_watcher_that_is_killed_tells_of_every_change(tmp_path):
     processes.close()
     seen = Seen.from_json((tmp_path / "seen.json").read_text())
     assert _lines(lines), "nothing was ever told"
-    told = {(row["level"], row["window_start"], row["k"]) for row in _lines(lines)}
-    told |= {(level, start.strftime("%Y-%m-%dT%H:%M:%SZ"), k) for level, start, k in named(store.changes(seen).windows)}
+    reported = {(row["level"], row["window_start"], row["k"]) for row in _lines(lines)}
+    reported |= {
+        (level, start.strftime("%Y-%m-%dT%H:%M:%SZ"), k) for level, start, k in named(store.changes(seen).windows)
+    }
     new = {(level, start.strftime("%Y-%m-%dT%H:%M:%SZ"), k) for level, start, k in states_of(store) if k != "w:0"}
-    assert told == new
+    assert reported == new
 
 
 def _lines(file):

@@ -45,17 +45,17 @@ def answers(store: FrameStore) -> list[pa.Table]:
 
 def test_a_retraction_by_tasks_is_that_of_one_table(store):
     rows = ROWS.slice(20, 150)
-    wanted = FrameStore(MemoryBackend(), FRAME)
-    wanted.append(rollup(ROWS, FRAME), "w", 1)
-    wanted.retract(rollup(rows, FRAME), "eraser", 1)
-    made = pickle.loads(pickle.dumps(store.begin_retraction("eraser", 1, rollup(rows, FRAME).schema)))
-    receipts = [made.write(of_key(key, rows)) for key in "ab"]
-    assert made.commit(receipts)
-    assert answers(store) == answers(wanted)
+    expected = FrameStore(MemoryBackend(), FRAME)
+    expected.append(rollup(ROWS, FRAME), "w", 1)
+    expected.retract(rollup(rows, FRAME), "eraser", 1)
+    transaction = pickle.loads(pickle.dumps(store.begin_retraction("eraser", 1, rollup(rows, FRAME).schema)))
+    receipts = [transaction.write(of_key(key, rows)) for key in "ab"]
+    assert transaction.commit(receipts)
+    assert answers(store) == answers(expected)
     assert store.verify().problems == ()
     again = store.begin_retraction("eraser", 1, rollup(rows, FRAME).schema)  # by a job that is tried again
     assert not again.commit([again.write(of_key(key, rows)) for key in "ab"])
-    assert answers(store) == answers(wanted)
+    assert answers(store) == answers(expected)
     other = store.begin_retraction("eraser", 1, rollup(rows, FRAME).schema)
     with pytest.raises(CommitConflict):
         other.commit([other.write(of_key("a", rows))])
@@ -64,10 +64,10 @@ def test_a_retraction_by_tasks_is_that_of_one_table(store):
 def test_a_retraction_of_rows_that_are_not_there_changes_nothing(store):
     before = answers(store)
     elsewhere = ROWS.set_column(0, "ts", pa.array([at + 10**8 for at in ROWS["ts"].to_pylist()]))
-    made = store.begin_retraction("eraser", 1, rollup(ROWS, FRAME).schema)
-    receipts = [made.write(of_key("a")), made.write(of_key("b", elsewhere))]
+    transaction = store.begin_retraction("eraser", 1, rollup(ROWS, FRAME).schema)
+    receipts = [transaction.write(of_key("a")), transaction.write(of_key("b", elsewhere))]
     with pytest.raises(CannotSubtract):
-        made.commit(receipts)
+        transaction.commit(receipts)
     assert answers(store) == before
     assert store.last_commit("eraser") is None
     store.vacuum("0s")
@@ -77,12 +77,12 @@ def test_a_retraction_of_rows_that_are_not_there_changes_nothing(store):
 def test_a_replacement_by_tasks_is_that_of_one_table(store):
     within = ("1970-01-01T00:30Z", "1970-01-01T01:30Z")
     rows = ROWS.filter(pc.and_(pc.greater_equal(ROWS["ts"], 40 * MINUTE), pc.less(ROWS["ts"], 80 * MINUTE)))
-    wanted = FrameStore(MemoryBackend(), FRAME)
-    wanted.append(rollup(ROWS, FRAME), "w", 1)
-    wanted.replace(rollup(rows, FRAME), within)
-    made = pickle.loads(pickle.dumps(store.begin_replacement(within, rollup(rows, FRAME).schema, {"day": 1})))
-    made.commit([made.write(of_key(key, rows)) for key in "ab"])
-    assert answers(store) == answers(wanted)
+    expected = FrameStore(MemoryBackend(), FRAME)
+    expected.append(rollup(ROWS, FRAME), "w", 1)
+    expected.replace(rollup(rows, FRAME), within)
+    transaction = pickle.loads(pickle.dumps(store.begin_replacement(within, rollup(rows, FRAME).schema, {"day": 1})))
+    transaction.commit([transaction.write(of_key(key, rows)) for key in "ab"])
+    assert answers(store) == answers(expected)
     assert store.recorded(["day"]) == {"day": 1}
     assert store.verify().problems == ()
     outside = store.begin_replacement(within, rollup(rows, FRAME).schema)

@@ -104,11 +104,13 @@ def test_a_replacement_that_comes_between_snapshot_and_commit_of_another_counts_
 
 def test_an_expiry_during_appends_and_replacements_is_not_forgotten(address):
     store = store_with_history(address)
-    others = [FrameStore(address()) for _ in range(2)]
+    other_stores = [FrameStore(address()) for _ in range(2)]
     at_once(
         lambda: store.expire(now=day(4)[0]),
-        lambda: [others[0].append(rows(6), "v", number, recorded={f"file {number}": number}) for number in range(5)],
-        lambda: [others[1].replace(rows(8), day(8), recorded={f"day {number}": number}) for number in range(3)],
+        lambda: [
+            other_stores[0].append(rows(6), "v", number, recorded={f"file {number}": number}) for number in range(5)
+        ],
+        lambda: [other_stores[1].replace(rows(8), day(8), recorded={f"day {number}": number}) for number in range(3)],
     )
     again = FrameStore(address())
     with pytest.warns(Expired, match="1m is held from"):

@@ -28,13 +28,13 @@ def filled(path, commits=5):
     return store
 
 
-def same(one, other):
+def same(first, other):
     """Compare results at every level, and records, to the bit."""
     for level in FRAME.levels:
-        tables = [store.query(level.name, now=NOW) for store in (one, other)]
+        tables = [store.query(level.name, now=NOW) for store in (first, other)]
         assert tables[0].schema == tables[1].schema
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
-    records = [store.backend.snapshot(None).texts for store in (one, other)]
+    records = [store.backend.snapshot(None).texts for store in (first, other)]
     for record in records:
         record.pop(copying.COPY, None)
     assert records[0] == records[1]
@@ -44,13 +44,13 @@ def test_a_store_goes_into_a_database_and_back(tmp_path, postgres):
     store = filled(str(tmp_path / "a"))
     states = sum(level.rows for level in store.inspect().levels)
     assert store.copy_to(postgres) == states
-    there = FrameStore(postgres)
-    same(there, store)
-    assert there.retention == store.retention
-    assert there.copy_to(str(tmp_path / "b"), name="back") == states
+    in_database = FrameStore(postgres)
+    same(in_database, store)
+    assert in_database.retention == store.retention
+    assert in_database.copy_to(str(tmp_path / "b"), name="back") == states
     back = FrameStore(str(tmp_path / "b"))
     same(back, store)
-    assert (back.name, back.verify().problems, there.verify().problems) == ("back", (), ())
+    assert (back.name, back.verify().problems, in_database.verify().problems) == ("back", (), ())
     assert not back.append(rollup(rows("w", 4), FRAME), "w", 4)  # tried again: counts once
     assert back.append(rollup(rows("w", 5), FRAME), "w", 5)
 
@@ -65,20 +65,20 @@ def test_a_copy_is_brought_up_to_date(tmp_path, kind):
         same(FrameStore(target if kind == "memory" else place), store)
         return written
 
-    whole = copied()
+    copied_states = copied()
     assert copied() == 0
     store.append(rollup(rows("w", 5), FRAME), "w", 5)
     store.replace(rollup(replaced(1), FRAME), SPAN)
-    assert 0 < copied() < whole
+    assert 0 < copied() < copied_states
     store.compact()
     store.expire(now="2024-05-01")
     store.evolve(TiltFrame([*FRAME.levels, "1h"], FRAME.time, FRAME.measures, FRAME.keys))
     store.append(rollup(rows("w", 6), store.frame), "w", 6)
     copied()
-    there = FrameStore(target if kind == "memory" else place)
-    assert there.frame == store.frame
-    assert there.verify().problems == ()
-    there.append(rollup(rows("w", 7), store.frame), "w", 7)
+    copied_store = FrameStore(target if kind == "memory" else place)
+    assert copied_store.frame == store.frame
+    assert copied_store.verify().problems == ()
+    copied_store.append(rollup(rows("w", 7), store.frame), "w", 7)
     with pytest.raises(StoreError, match="has been written to, or compacted, since it was copied"):
         copied()
 
@@ -123,7 +123,7 @@ def test_what_was_written_before_a_failure_is_not_written_again(tmp_path, monkey
 def test_kills_leave_nothing_or_a_whole_copy(tmp_path):
     path, place = str(tmp_path / "a"), str(tmp_path / "b")
     chance, processes = random.Random(int(os.environ.get("SEED", "7"))), CrashProcesses(tmp_path)
-    store, whole = filled(path, 20), 0
+    store, completed = filled(path, 20), 0
     for turn in range(KILLS):
         working = processes.start(chance.choice([append, compact]).__name__, path)
         copies = processes.start(copy.__name__, path, place)
@@ -133,16 +133,16 @@ def test_kills_leave_nothing_or_a_whole_copy(tmp_path):
         processes.kill(copies)
         processes.kill(working)
         try:
-            there = FrameStore(place)
+            copied_store = FrameStore(place)
         except StoreError:
             continue
-        counts = {sum(there.query(level, keys=[], measures=["n"])["n"].to_pylist()) for level in ("10s", "10m")}
+        counts = {sum(copied_store.query(level, keys=[], measures=["n"])["n"].to_pylist()) for level in ("10s", "10m")}
         assert len(counts) == 1, counts
-        number = last_of(there, "w")
+        number = last_of(copied_store, "w")
         assert counts == {4 * (number + 1)}, (counts, number)
-        whole += number >= 0
+        completed += number >= 0
     processes.close()
-    assert whole, "no copy was ever whole"
+    assert completed, "no copy was ever whole"
     store.copy_to(place)
     same(FrameStore(place), store)
     assert FrameStore(place).verify().problems == ()

@@ -44,8 +44,8 @@ def rows(first: int, last: int) -> list[dict]:
     ]
 
 
-def table(some: list[dict]) -> pa.Table:
-    return pa.Table.from_pylist(some, ROWS)
+def table(records: list[dict]) -> pa.Table:
+    return pa.Table.from_pylist(records, ROWS)
 
 
 EARLY, LATE = rows(0, 700), rows(650, 1300)  # seconds 650 to 699 in both
@@ -64,28 +64,28 @@ def expected(per: str, early: list[dict], late: list[dict]) -> dict[tuple, tuple
     for is_late, row in [*((False, row) for row in early), *((True, row) for row in late)]:
         start = row["ts"] // 1000 // SIZES[per] * SIZES[per]
         groups.setdefault((start, row["k"]), []).append((is_late, row["x"]))
-    found = {}
-    for key, of in groups.items():
-        values, known = [x for _, x in of], all(is_late for is_late, _ in of)
-        sd = statistics.stdev(values) if known and len(values) > 1 else None
-        found[key] = len(values), sd, sum(x > 5 for x in values) if known else None
-    return found
+    values_by_window = {}
+    for key, values_of_group in groups.items():
+        values, has_late_rows_only = [x for _, x in values_of_group], all(is_late for is_late, _ in values_of_group)
+        sd = statistics.stdev(values) if has_late_rows_only and len(values) > 1 else None
+        values_by_window[key] = len(values), sd, sum(x > 5 for x in values) if has_late_rows_only else None
+    return values_by_window
 
 
-def results(store: FrameStore, per: str, **asked) -> dict[tuple, tuple]:
-    found = {}
-    for row in store.query(per, **asked).to_pylist():
-        found[int(row["window_start"].timestamp()), row["k"]] = row["n"], row["sd"], row["high"]
-    return found
+def results(store: FrameStore, per: str, **query) -> dict[tuple, tuple]:
+    values_by_window = {}
+    for row in store.query(per, **query).to_pylist():
+        values_by_window[int(row["window_start"].timestamp()), row["k"]] = row["n"], row["sd"], row["high"]
+    return values_by_window
 
 
-def same(found: dict, wanted: dict) -> None:
-    assert found.keys() == wanted.keys()
-    for key, (n, sd, high) in wanted.items():
-        assert found[key][0] == n, key
-        assert found[key][2] == high, key
-        assert (found[key][1] is None) == (sd is None), key
-        assert sd is None or math.isclose(found[key][1], sd, rel_tol=1e-12), key
+def same(actual: dict, expected: dict) -> None:
+    assert actual.keys() == expected.keys()
+    for key, (n, sd, high) in expected.items():
+        assert actual[key][0] == n, key
+        assert actual[key][2] == high, key
+        assert (actual[key][1] is None) == (sd is None), key
+        assert sd is None or math.isclose(actual[key][1], sd, rel_tol=1e-12), key
 
 
 def test_what_was_added_is_null_where_it_is_not_known_until_rows_are_rolled_up_anew(anywhere):
@@ -111,11 +111,11 @@ def test_what_was_added_is_null_where_it_is_not_known_until_rows_are_rolled_up_a
     assert filled["high"][0].as_py() is None
     halves = store.query("1m", measures={"p": aggr.dds("x", [0.1])}, where="k = 'a'")["p"].to_pylist()
     assert [half["count"] for half in halves[:2]] == [60, 60]
-    whole = EARLY + LATE
-    opened.replace(rollup(table([row for row in whole if row["ts"] < 1_200_000]), opened.frame), (0, 1_200_000))
+    all_rows = EARLY + LATE
+    opened.replace(rollup(table([row for row in all_rows if row["ts"] < 1_200_000]), opened.frame), (0, 1_200_000))
     opened.compact("9999-01-01")
     for per in SIZES:
-        same(results(store, per), expected(per, [], whole))
+        same(results(store, per), expected(per, [], all_rows))
     assert store.verify().problems == ()
 
 
@@ -125,7 +125,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
     store.evolve(NEW, row_schema=ROWS)
     store.append(rollup(table(LATE), store.frame), "w", 2)
 
-    def known() -> dict[str, float]:
+    def check_known_from() -> dict[str, float]:
         """Tell it from the results of windows, naively: the end of the last that is null."""
         report = store.inspect().known_from
         starts = {row["window_start"] for row in store.query("10s").to_pylist() if row["high"] is None}
@@ -137,23 +137,23 @@ def test_since_when_an_added_measure_is_known(anywhere):
         assert [warning.category for warning in caught] == [NotKnown] * bool(last)
         return last
 
-    assert known() == 700
+    assert check_known_from() == 700
     for within, measures in (((700_000, None), ["high"]), (None, ["n", "p"])):
         assert store.ask(Query("10s", within, measures=measures)).unknown == ()
-    told = "high is known from 1970-01-01T00:11:40Z only, and null in windows before"
-    assert store.ask(Query("10m", measures={"twice": "2 * high"})).unknown == (told,)
-    rest = [row for row in EARLY + LATE if 400_000 <= row["ts"] < 700_000]
-    store.replace(rollup(table(rest), store.frame), (400_000, 700_000))
-    assert known() == 400
+    expected_warning = "high is known from 1970-01-01T00:11:40Z only, and null in windows before"
+    assert store.ask(Query("10m", measures={"twice": "2 * high"})).unknown == (expected_warning,)
+    middle_rows = [row for row in EARLY + LATE if 400_000 <= row["ts"] < 700_000]
+    store.replace(rollup(table(middle_rows), store.frame), (400_000, 700_000))
+    assert check_known_from() == 400
     store.replace(rollup(table(EARLY[:200]), store.frame), (0, 100_000))
-    assert known() == 400
+    assert check_known_from() == 400
     store.replace(rollup(table(EARLY[:800]), store.frame), (0, 400_000))
-    assert known() is None
+    assert check_known_from() is None
     same(results(store, "10m"), expected("10m", [], EARLY + LATE))
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "message"),
     [
         (
             TiltFrame(["10s", "1m"], "ts", BEFORE, ["k", "l"]),
@@ -182,10 +182,10 @@ def test_since_when_an_added_measure_is_known(anywhere):
         ),
     ],
 )
-def test_what_a_store_cannot_become_is_refused_by_naming_the_difference(frame, said):
+def test_what_a_store_cannot_become_is_refused_by_naming_the_difference(frame, message):
     store = FrameStore(MemoryBackend(), OLD, row_schema=ROWS)
     described = store.backend.snapshot().manifest
-    with pytest.raises((ValueError, TypeError), match=said):
+    with pytest.raises((ValueError, TypeError), match=message):
         store.evolve(frame, row_schema=ROWS)
     assert store.backend.snapshot().manifest == described
     assert store.frame == OLD
@@ -195,9 +195,9 @@ def test_open_windows_have_the_states_that_a_store_keeps():
     store = FrameStore(MemoryBackend(), TiltFrame(["10s"], "ts", {"mean": aggr.avg("x")}, ["k"]), row_schema=ROWS)
     store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "sd": aggr.stdev("x")}, ["k"]), row_schema=ROWS)
     assert [column.name for column in store.frame.states] == ["mean", "sd"]
-    held = OpenWindows(store.frame).partial_frame
-    assert held.states[:2] == store.frame.states
-    assert TiltFrame.from_dict(held.describe()) == held
+    open_frame = OpenWindows(store.frame).partial_frame
+    assert open_frame.states[:2] == store.frame.states
+    assert TiltFrame.from_dict(open_frame.describe()) == open_frame
 
 
 def test_a_name_that_was_dropped_is_not_used_again():
@@ -221,9 +221,9 @@ def test_measures_that_the_states_answer_are_there_at_once():
     assert store.schema.names == ["window_start", "k", "sd"]
     store.append(rollup(table(LATE), store.frame), "w", 2)
     store.compact("9999-01-01")
-    found = store.query("all", keys=[]).to_pylist()[0]
-    assert found["total"] == sum(row["x"] for row in EARLY + LATE)
-    assert math.isclose(found["mean"], statistics.fmean(row["x"] for row in EARLY + LATE))
+    result_row = store.query("all", keys=[]).to_pylist()[0]
+    assert result_row["total"] == sum(row["x"] for row in EARLY + LATE)
+    assert math.isclose(result_row["mean"], statistics.fmean(row["x"] for row in EARLY + LATE))
     store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "var": aggr.var("x")}, ["k"]))
     assert store.schema.names == ["window_start", "k", "sd"]
     assert store.query("10s")["var"].null_count == 0
@@ -276,18 +276,18 @@ def test_a_new_level_has_whole_windows_of_what_is_still_held(anywhere):
     store.evolve(TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count()}, ["k"]))
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        found = store.query("10m", keys=[])
+        results = store.query("10m", keys=[])
     assert len(warned) == 1
-    held = 600
+    kept_from = 600
     assert str(warned[0].message).startswith("10m is held from 1970-01-01T00:10:00Z only")
-    wanted: dict[int, int] = {}
+    expected: dict[int, int] = {}
     for row in EARLY + LATE:
-        if row["ts"] >= held * 1000:
+        if row["ts"] >= kept_from * 1000:
             start = row["ts"] // 600_000 * 600
-            wanted[start] = wanted.get(start, 0) + 1
+            expected[start] = expected.get(start, 0) + 1
     assert (
-        dict(zip((at.timestamp() for at in found["window_start"].to_pylist()), found["n"].to_pylist(), strict=True))
-        == wanted
+        dict(zip((at.timestamp() for at in results["window_start"].to_pylist()), results["n"].to_pylist(), strict=True))
+        == expected
     )
     assert store.verify().problems == ()
 
@@ -307,17 +307,17 @@ class Stopping(MemoryBackend):
         if self.left[0][0] < 0:
             raise Stop
 
-    def snapshot(self, *given):
+    def snapshot(self, *arguments):
         self._count()
-        return super().snapshot(*given)
+        return super().snapshot(*arguments)
 
-    def write(self, *given):
+    def write(self, *arguments):
         self._count()
-        return super().write(*given)
+        return super().write(*arguments)
 
-    def commit(self, *given, **named):
+    def commit(self, *arguments, **named):
         self._count()
-        return super().commit(*given, **named)
+        return super().commit(*arguments, **named)
 
 
 def test_whoever_evolves_may_be_killed_before_any_call():
@@ -370,17 +370,21 @@ def test_plain_tables_and_views_follow_the_frame(tmp_path, postgres):
         store.compact("9999-01-01")
         store.export("10m")
     for per in SIZES:
-        wanted = folder.query(per, flat=True).sort_by([("window_start", "ascending"), ("k", "ascending")])
+        expected_values = folder.query(per, flat=True).sort_by([("window_start", "ascending"), ("k", "ascending")])
         plain = DeltaTable(str(tmp_path / "s" / f"web_{per}_flat")).to_pyarrow_table()
         with session(postgres) as db:
             views = [db.ask(f'SELECT * FROM "web_{per}_{what}"') for what in ("flat", "current")]
-        names = [name for name in wanted.column_names if name not in ("level", "partial", "window_start", "window_end")]
-        for found in (plain, *views):
-            assert set(found.column_names) == {*wanted.column_names} - {"level"}
-            found = found.sort_by([("window_start", "ascending"), ("k", "ascending")])
-            assert found.select(names).to_pylist() == wanted.select(names).to_pylist()
+        names = [
+            name
+            for name in expected_values.column_names
+            if name not in ("level", "partial", "window_start", "window_end")
+        ]
+        for view in (plain, *views):
+            assert set(view.column_names) == {*expected_values.column_names} - {"level"}
+            view = view.sort_by([("window_start", "ascending"), ("k", "ascending")])
+            assert view.select(names).to_pylist() == expected_values.select(names).to_pylist()
         if per == "1m":
-            assert wanted["sd"].null_count == 2 * 12
+            assert expected_values["sd"].null_count == 2 * 12
             with session(postgres) as db:
                 assert db.rows("SELECT has_table_privilege('watcher', 'web_1m_current', 'SELECT') AS may")[0]["may"]
     every = DeltaTable(str(tmp_path / "s" / "tiltframe"))  # any reader of Delta sees the new columns
@@ -399,9 +403,9 @@ def test_a_store_of_an_earlier_release_gets_its_plain_tables_as_it_needs_them(po
         db.run("DROP TABLE web_flat")
     store.compact("9999-01-01")
     with session(postgres) as db:
-        found = db.ask("SELECT n, p_p50 FROM web_1m_current ORDER BY window_start, k")
-    wanted = store.query("1m", flat=True)
-    assert found.to_pydict() == wanted.select(["n", "p_p50"]).to_pydict()
+        view_rows = db.ask("SELECT n, p_p50 FROM web_1m_current ORDER BY window_start, k")
+    results = store.query("1m", flat=True)
+    assert view_rows.to_pydict() == results.select(["n", "p_p50"]).to_pydict()
 
 
 def test_a_manifest_says_what_was_and_comes_back():
@@ -418,7 +422,7 @@ def test_a_manifest_says_what_was_and_comes_back():
 def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
     import spark_udaf as su
 
-    early, late = (spark.createDataFrame(table(some)) for some in (EARLY, LATE))
+    early, late = (spark.createDataFrame(table(records)) for records in (EARLY, LATE))
     store = FrameStore(tmp_path / "s", OLD)
     assert su.rollup_into(early, store, "w", 1)
     opened = FrameStore(store.uri)
@@ -433,8 +437,8 @@ def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
     for per in SIZES:
         same(results(store, per), expected(per, EARLY, LATE))
         read = su.read(spark, store.uri, per=per).toArrow().sort_by([("window_start", "ascending"), ("k", "ascending")])
-        wanted = store.query(per).sort_by([("window_start", "ascending"), ("k", "ascending")])
-        assert read.select(["n", "sd", "high"]).to_pylist() == wanted.select(["n", "sd", "high"]).to_pylist()
+        expected_values = store.query(per).sort_by([("window_start", "ascending"), ("k", "ascending")])
+        assert read.select(["n", "sd", "high"]).to_pylist() == expected_values.select(["n", "sd", "high"]).to_pylist()
 
 
 @pytest.mark.spark
@@ -445,9 +449,9 @@ def test_a_stream_goes_on_into_a_store_that_has_evolved(spark, tmp_path):
 
     folder = tmp_path / "rows"
     store = FrameStore(tmp_path / "s", OLD)
-    for number, some in enumerate((EARLY, LATE)):
+    for number, records in enumerate((EARLY, LATE)):
         folder.mkdir(exist_ok=True)
-        pq.write_table(table(some), folder / f"{number}.parquet")
+        pq.write_table(table(records), folder / f"{number}.parquet")
         rows_of = spark.readStream.schema("ts long, k string, x double").parquet(str(folder))
         into = {"name": "s", "checkpoint": str(tmp_path / "checkpoint"), "trigger": "available_now"}
         su.stream_into(rows_of, FrameStore(store.uri, store.frame), **into).awaitTermination()

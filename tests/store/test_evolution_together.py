@@ -33,8 +33,8 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     children = {writer: processes.start("append_on", path, writer) for writer in writers}
     children |= {"keeps": processes.start("keep_on", path)}
     children |= {"reads": processes.start("read_on", path)}
-    for each in ("reads", *writers):
-        processes.wait(children[each], 60)
+    for role in ("reads", *writers):
+        processes.wait(children[role], 60)
     evolved, turns, until = 0, 0, time.monotonic() + 300
     while evolved < GENERATIONS and time.monotonic() < until:
         child = processes.start("evolve", path)
@@ -46,42 +46,47 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
             children[writer, turns] = processes.kill(children[writer])
             children[writer] = processes.start("append_on", path, writer)
             processes.wait(children[writer], 60)
-    told = {name: child if isinstance(child, list) else processes.kill(child) for name, child in children.items()}
+    numbers_by_child = {
+        name: child if isinstance(child, list) else processes.kill(child) for name, child in children.items()
+    }
     processes.close()
     store = FrameStore(path)
     store.evolve(evolved_frame(GENERATIONS), rows("w", 0).schema)
     by = {}
-    for name, numbers in told.items():
+    for name, numbers in numbers_by_child.items():
         writer = name[0] if isinstance(name, tuple) else name
         by |= {f"{writer}:{number // 100}": number % 100 for number in numbers if writer in writers}
     lasts = {writer: last_of(store, writer) for writer in writers}
-    wanted = pa.concat_tables([rows(writer, number) for writer in writers for number in range(lasts[writer] + 1)])
+    all_rows = pa.concat_tables([rows(writer, number) for writer in writers for number in range(lasts[writer] + 1)])
     assert {f"{w}:{number}" for w in writers for number in range(lasts[w] + 1)} >= by.keys()
     levels = [level.name for level in store.frame.levels]
     assert levels == ["10s", "1m", "10m", "1h", "1d"]
-    whole = TiltFrame(levels, "ts", store.frame.measures, ["k"])
+    frame = TiltFrame(levels, "ts", store.frame.measures, ["k"])
     for state in ("as it is", "compacted"):
-        states = rollup(wanted, whole)
+        states = rollup(all_rows, frame)
         for level in levels:
-            held = held_from(store.backend.snapshot([EXPIRED]), level)
-            mine = states.filter(pc.equal(states.column(LEVEL), level))
-            mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), whole)
+            kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+            expected = states.filter(pc.equal(states.column(LEVEL), level))
+            expected = finish(
+                expected.filter(pc.greater_equal(expected.column(START).cast(pa.int64()), kept_from)), frame
+            )
             got = store.query(level)
             for name in ("window_start", "k", *FRAME.measures):
-                assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
+                assert digest(got.column(name)) == digest(expected.column(name)), (state, level, name)
             for i in range(1, GENERATIONS + 1):
-                _check_added(got, mine, f"m{i}", i, by)
+                _check_added(got, expected, f"m{i}", i, by)
         store.compact("9999-01-01")
         assert store.verify().problems == ()
-    kept = [numbers for name, numbers in told.items() if name in ("reads", "keeps")]
-    print(f"\n{len(wanted) // 4} commits, {evolved} evolutions, {turns} kills; {[len(numbers) for numbers in kept]}")
+    numbers_of_readers = [numbers for name, numbers in numbers_by_child.items() if name in ("reads", "keeps")]
+    counts = [len(numbers) for numbers in numbers_of_readers]
+    print(f"\n{len(all_rows) // 4} commits, {evolved} evolutions, {turns} kills; {counts}")
     assert evolved == GENERATIONS
-    assert all(kept)
+    assert all(numbers_of_readers)
     assert len(by) > 1
 
 
-def _check_added(got: pa.Table, mine: pa.Table, name: str, generation: int, by: dict[str, int]) -> None:
+def _check_added(got: pa.Table, expected: pa.Table, name: str, generation: int, by: dict[str, int]) -> None:
     """What was added is right, or null; and null only where the commit may have been by an earlier frame."""
-    for key, found, right in zip(*(t.to_pylist() for t in (got["k"], got[name], mine[name])), strict=True):
-        assert found in (None, right), (name, key)
-        assert (found is None) == (by[key] < generation) if key in by else True, (name, key)
+    for key, value, right in zip(*(t.to_pylist() for t in (got["k"], got[name], expected[name])), strict=True):
+        assert value in (None, right), (name, key)
+        assert (value is None) == (by[key] < generation) if key in by else True, (name, key)

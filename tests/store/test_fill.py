@@ -40,22 +40,30 @@ def test_fills_are_those_of_pandas(tmp_path, fill):
         ]
         store = FrameStore(str(tmp_path / f"{trial}"), FRAME)
         store.append_rows(pa.Table.from_pylist([row | {"w": "x"} for row in rows]), "w", 1)
-        asked = {"n": "n", "s": "s", "mean": "mean", "twice": "2 * s", "p": FRAME.measures["p"]}
-        got = store.query("1m", RANGE, measures=asked, fill=fill, flat=True).to_pandas()
+        measures = {"n": "n", "s": "s", "mean": "mean", "twice": "2 * s", "p": FRAME.measures["p"]}
+        got = store.query("1m", RANGE, measures=measures, fill=fill, flat=True).to_pandas()
         frame = pd.DataFrame(rows)
         hosts = frame.host.unique()
         assert len(got) == 30 * len(hosts)
         for host in hosts:
-            mine = got[got.host.isna() if host is None else got.host == host].reset_index(drop=True)
+            rows_of_host = got[got.host.isna() if host is None else got.host == host].reset_index(drop=True)
             events = frame[frame.host.isna() if host is None else frame.host == host]
             by = events.groupby(events.ts // MINUTE).x.agg(["count", "sum", "mean"]).reindex(range(30))
-            assert mine.filled.tolist() == by["sum"].isna().tolist()
-            wanted = {"n": by["count"], "s": by["sum"], "mean": by["mean"], "twice": 2 * by["sum"], "p_sum": by["sum"]}
-            for name, values in wanted.items():
+            assert rows_of_host.filled.tolist() == by["sum"].isna().tolist()
+            expected_fills = {
+                "n": by["count"],
+                "s": by["sum"],
+                "mean": by["mean"],
+                "twice": 2 * by["sum"],
+                "p_sum": by["sum"],
+            }
+            for name, values in expected_fills.items():
                 want = expected(values, fill)
                 if name in ("n", "s", "twice") and fill == "linear":
                     want = want.round()
-                pd.testing.assert_series_equal(mine[name].astype(float), want, check_names=False, check_index=False)
+                pd.testing.assert_series_equal(
+                    rows_of_host[name].astype(float), want, check_names=False, check_index=False
+                )
 
 
 def test_what_is_no_number_is_null_or_that_before(tmp_path):
@@ -68,13 +76,13 @@ def test_what_is_no_number_is_null_or_that_before(tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.int8(), pa.decimal128(38, 2), pa.float32()])
 def test_values_of_every_type_are_filled_in_their_type(tmp_path, kind):
-    most = {"int64": 2**63 - 1, "uint64": 2**64 - 1, "int8": 127}.get(str(kind), 3)
+    highest = {"int64": 2**63 - 1, "uint64": 2**64 - 1, "int8": 127}.get(str(kind), 3)
     frame = TiltFrame(["1m"], "ts", {"last": aggr.last("x")})
     store = FrameStore(str(tmp_path), frame)
-    store.append_rows(pa.table({"ts": [0, 2 * MINUTE], "x": pa.array([Decimal(most)] * 2).cast(kind)}), "w", 1)
+    store.append_rows(pa.table({"ts": [0, 2 * MINUTE], "x": pa.array([Decimal(highest)] * 2).cast(kind)}), "w", 1)
     got = store.query("1m", fill="linear")["last"]
     assert got.type == store.query_schema(Query("1m", fill="linear")).field("last").type
-    assert float(got[1].as_py()) == pytest.approx(float(most), rel=1e-15)
+    assert float(got[1].as_py()) == pytest.approx(float(highest), rel=1e-15)
     assert store.query("1m", fill="zero", within=(0, 4 * MINUTE))["last"].to_pylist()[1] == 0
 
 
@@ -100,11 +108,11 @@ def test_what_is_read_up_to_edges_is_known_in_windows_without_points(tmp_path):
     assert (got["seconds"].to_pylist(), got["n"].to_pylist()) == ([50.0, 40.0, 60.0, 20.0], [2, 1, 1, 1])
 
 
-@pytest.mark.parametrize(("most", "refused"), [(59, True), (60, False)])
-def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch, most, refused):
+@pytest.mark.parametrize(("max_rows", "refused"), [(59, True), (60, False)])
+def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch, max_rows, refused):
     store = FrameStore(str(tmp_path / "s"), FRAME)
     store.append_rows(pa.table({"ts": [0, MINUTE], "host": ["a", "b"], "x": [1, 2], "w": ["x", "x"]}), "w", 1)
-    monkeypatch.setattr("tiltframe.store.query.filling.MOST_ROWS", most)
+    monkeypatch.setattr("tiltframe.store.query.filling.MOST_ROWS", max_rows)
     if refused:
         with pytest.raises(ValueError, match="filling would give 60 rows"):
             store.query("1m", RANGE, fill="zero")
@@ -127,8 +135,12 @@ NULLS = {
 def test_windows_without_rows_and_without_a_value_are_filled_alike(tmp_path, fill):
     """The second and third window have rows of another kind, the fourth and the sixth have none."""
     rows = {"ts": [0, 60_000, 120_000, 240_000], "kind": ["t", "c", "c", "t"], "x": [100.0, 1.0, 2.0, 100.0]}
-    of = "kind = 't'"
-    measures = {"last": aggr.last("x", where=of), "sum": aggr.sum("x", where=of), "p": aggr.dds("x", [0.5], where=of)}
+    condition = "kind = 't'"
+    measures = {
+        "last": aggr.last("x", where=condition),
+        "sum": aggr.sum("x", where=condition),
+        "p": aggr.dds("x", [0.5], where=condition),
+    }
     store = FrameStore(str(tmp_path), TiltFrame(["1m"], "ts", measures))
     store.append_rows(pa.table(rows), "w", 1)
     got = store.query("1m", (0, 6 * MINUTE), measures=[*measures], fill=fill, flat=True)
@@ -153,5 +165,5 @@ def test_random_nulls_are_filled_as_pandas_fills_them(tmp_path, fill):
         for host in data.host.unique():
             by = data[data.host == host].groupby(data.ts // MINUTE).x.max().reindex(range(30))
             want = expected(by, fill)
-            mine = got[got.host == host].reset_index(drop=True)
-            pd.testing.assert_series_equal(mine["x"].astype(float), want, check_names=False, check_index=False)
+            rows_of_host = got[got.host == host].reset_index(drop=True)
+            pd.testing.assert_series_equal(rows_of_host["x"].astype(float), want, check_names=False, check_index=False)

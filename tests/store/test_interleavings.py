@@ -133,8 +133,10 @@ class Description:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
     @staticmethod
-    def from_dict(held: dict[str, Any], uri: str = "") -> Description:
-        return Description(**{name: tuple(value) if isinstance(value, list) else value for name, value in held.items()})
+    def from_dict(fields: dict[str, Any], uri: str = "") -> Description:
+        return Description(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        )
 
 
 def _schema(measures: Iterable[str]) -> pa.Schema:
@@ -148,13 +150,13 @@ def plan_evolution(now: Description, frame: Frame, row_schema: None = None) -> D
     return Description(len(frame.levels), frame.measures, had, now.generation + 1)
 
 
-def subtract_by(rows: pa.Table, gone: pa.Table, by: Iterable[str], functions: Any) -> pa.Table:
+def subtract_by(rows: pa.Table, removed: pa.Table, by: Iterable[str], functions: Any) -> pa.Table:
     """Take tokens out of others; their measures do not matter."""
-    missing = Counter(tokens_of(gone)) - Counter(tokens_of(rows))
+    missing = Counter(tokens_of(removed)) - Counter(tokens_of(rows))
     if missing:
-        row = tokens_of(gone).index(next(iter(missing)))
+        row = tokens_of(removed).index(next(iter(missing)))
         raise CannotSubtract(row, NOT_THERE, f"{missing}")
-    return rows.filter(pa.array([token not in set(tokens_of(gone)) for token in tokens_of(rows)], pa.bool_()))
+    return rows.filter(pa.array([token not in set(tokens_of(removed)) for token in tokens_of(rows)], pa.bool_()))
 
 
 def rows_of(tokens: Iterable[Token], measures: Iterable[str]) -> pa.Table:
@@ -337,8 +339,8 @@ class Memory(MemoryBackend):
         seen = self.states[transaction.snapshot.version] | self.replacements
         self.truth.difference_update([token for token in seen if low <= token[1] * SECOND < high])
         self.replacements.update(meant.added if high > low else ())
-        gone = {token for token in meant.retracted - self.truth if self.is_held(token, transaction.snapshot)}
-        assert not gone, f"{gone} is retracted, and was not there"
+        removed_tokens = {token for token in meant.retracted - self.truth if self.is_held(token, transaction.snapshot)}
+        assert not removed_tokens, f"{removed_tokens} is retracted, and was not there"
         self.truth.difference_update(meant.retracted)
         assert not meant.added & self.truth, f"{meant.added} is committed twice"
         self.truth.update(meant.added)
@@ -367,10 +369,10 @@ class Memory(MemoryBackend):
             tokens = Counter(token for part in now.of(level.name) for token in tokens_of(self.tables.rows[part.name]))
             self.check(level, held_from(now, level.name), tokens, self.truth)
 
-    def check(self, level, held, tokens, truth):
-        visible = Counter({t: n for t, n in tokens.items() if level.starts(t[1] * SECOND) >= held})
-        wanted = Counter(t for t in truth if level.starts(t[1] * SECOND) >= held)
-        assert visible == wanted, f"{level.name}: lost {wanted - visible}, too much {visible - wanted}"
+    def check(self, level, kept_from, tokens, truth):
+        visible = Counter({t: n for t, n in tokens.items() if level.starts(t[1] * SECOND) >= kept_from})
+        expected = Counter(t for t in truth if level.starts(t[1] * SECOND) >= kept_from)
+        assert visible == expected, f"{level.name}: lost {expected - visible}, too much {visible - expected}"
 
     def read(self, parts, columns, where=None):
         self.schedule.point("read")
@@ -474,15 +476,17 @@ class World:
                 break
 
     def stopped(self, actor):
-        return next(each.stopped for each in self.schedule.actors if each.name == actor)
+        return next(candidate.stopped for candidate in self.schedule.actors if candidate.name == actor)
 
     def append(self, actor, writer, number, tokens, recorded=None):
         def work(manifest):
-            made = commit.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
+            transaction = commit.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
             rows = rows_of(tokens, manifest.measures)
-            receipt = made.write_checked((level, merge_level(rows, None, level)) for level in manifest.frame.levels)
+            receipt = transaction.write_checked(
+                (level, merge_level(rows, None, level)) for level in manifest.frame.levels
+            )
             self.backend.meant[actor] = Meant(added=frozenset(tokens))
-            added = made.commit([receipt])
+            added = transaction.commit([receipt])
             if added:
                 self.backend.brought.update(dict.fromkeys(tokens, manifest.measures))
             return added
@@ -548,20 +552,20 @@ class World:
         evolution.evolve(self.backend, manifest, Frame(LEVELS[:count], measures))
 
     def retract(self, actor):
-        there = sorted(self.backend.truth)
-        if there:
-            self.retract_some(actor, set(self.random.sample(there, min(len(there), 2))))
+        tokens = sorted(self.backend.truth)
+        if tokens:
+            self.retract_some(actor, set(self.random.sample(tokens, min(len(tokens), 2))))
 
     def retract_some(self, actor, tokens):
         """Take tokens out again, which may have been replaced since: then nothing changes."""
 
         def work(manifest):
-            made = commit.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
+            transaction = commit.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
             rows = rows_of(tokens, manifest.measures)
             levels = [(level.name, merge_level(rows, None, level)) for level in manifest.frame.levels]
             tables = [table.append_column("level", pa.array([name] * len(table))) for name, table in levels]
             self.backend.meant[actor] = Meant(retracted=frozenset(tokens))
-            retraction.retract(made, pa.concat_tables(tables))
+            retraction.retract(transaction, pa.concat_tables(tables))
 
         try:
             self.works(actor, work)
@@ -578,7 +582,7 @@ class World:
             return self.append(actor, writer, number, tokens, texts)
 
         plan = backfill.Backfill(f"{actor}'s", ranges, {"chunk": "2s"}, add)
-        backfill.follow(Recorded(self.backend), plan, {}, lambda done, of: None)
+        backfill.follow(Recorded(self.backend), plan, {}, lambda done, range_count: None)
         assert backfill.ranges_left(Recorded(self.backend), plan) == []
 
     def copy(self, actor, target=None):
@@ -609,17 +613,17 @@ class World:
 
         def attempt():
             snapshot = snapshot_of(self.backend)
-            held = held_from(snapshot, level.name)
-            pieces = pieces_of(snapshot.of(level.name), [(held, EVER[1])])
-            return snapshot.version, held, self.backend.read(pieces, manifest.schema.names[1:])
+            kept_from = held_from(snapshot, level.name)
+            pieces = pieces_of(snapshot.of(level.name), [(kept_from, EVER[1])])
+            return snapshot.version, kept_from, self.backend.read(pieces, manifest.schema.names[1:])
 
-        version, held, rows = log_run.retry_on_conflict(attempt)
-        self.backend.check(level, held, Counter(tokens_of(rows)), self.backend.states[version])
+        version, kept_from, rows = log_run.retry_on_conflict(attempt)
+        self.backend.check(level, kept_from, Counter(tokens_of(rows)), self.backend.states[version])
         for row in rows.to_pylist():
             brought = self.backend.brought[row["who"], row["at"]]
             for name in manifest.measures:
-                wanted = [row["at"] if name in brought else None, *([None] if name in self.backend.dropped else [])]
-                assert row[name] in wanted, f"{level.name}: {name} of {row} is not one of {wanted}"
+                allowed = [row["at"] if name in brought else None, *([None] if name in self.backend.dropped else [])]
+                assert row[name] in allowed, f"{level.name}: {name} of {row} is not one of {allowed}"
         return set(tokens_of(rows))
 
     def run(self):
@@ -732,11 +736,11 @@ def test_of_two_operations_on_a_store_with_a_history_nothing_is_lost(first, seco
         play.make_history()
         for name, kind in (("one", first), ("two", second)):
             play.add(name, partial(PAST[kind], play))
-        one = play.schedule.actors[0]
+        actor = play.schedule.actors[0]
         for _ in range(calls):
-            if not one.done:
-                play.schedule.step(one)
-        is_over = one.done
+            if not actor.done:
+                play.schedule.step(actor)
+        is_over = actor.done
         play.until("two")
         play.until("one")
         play.run()

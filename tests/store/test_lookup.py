@@ -70,10 +70,10 @@ def test_results_are_those_of_rows_that_had_the_key(tmp_path, trial, valid):
     store, keys = filled(tmp_path / "a", rows), {"site": lookup("device", sites, valid), "kind": "kind"}
     other = filled(tmp_path / "b", joined, TiltFrame(["1m", "1h"], "ts", MEASURES, ["site", "kind"]))
     for per in ("1m", "7m") if valid == "as_of" else ("1m", "1h", "hopping(1h, 30m)", "all"):
-        asked = {"per": per, "now": now, "flat": True}
-        assert store.query(keys=keys, **asked).equals(other.query(**asked))
-        alone = store.query(keys={"site": keys["site"]}, fill="zero" if per == "1m" else False, **asked)
-        assert alone.equals(other.query(keys=["site"], fill="zero" if per == "1m" else False, **asked))
+        query = {"per": per, "now": now, "flat": True}
+        assert store.query(keys=keys, **query).equals(other.query(**query))
+        alone = store.query(keys={"site": keys["site"]}, fill="zero" if per == "1m" else False, **query)
+        assert alone.equals(other.query(keys=["site"], fill="zero" if per == "1m" else False, **query))
 
 
 def test_what_a_table_does_not_have_is_null_and_told(tmp_path):

@@ -39,25 +39,25 @@ def plain(value: pa.Scalar):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_for_which_a_condition_is_true_lie_within_its_bounds(seed):
-    rows, made, told = table(seed), Conditions(seed), 0
+    rows, conditions, bound_count = table(seed), Conditions(seed), 0
     for i in range(RANDOM // 4):
-        condition = made.condition(i % 3)
+        condition = conditions.condition(i % 3)
         try:
             chosen = rows.filter(pa.array(rows_where(condition, rows)))
         except ValueError:
             continue
         for name, bound in bounds(condition, rows.schema).items():
-            told += 1
+            bound_count += 1
             values = [plain(value) for value in pc.unique(chosen[name])]
             assert None not in values, condition
             assert all(bound.holds(value) for value in values), condition
             assert bound.values is None or bound.values.issuperset(values), condition
-    assert told
+    assert bound_count
 
 
 @pytest.mark.parametrize("name", ["text", "i64", "u64", "u8", "day", "ns", "ms", "tz", "amount"])
 def test_keys_for_which_a_condition_is_true_lie_within_its_bounds(name):
-    rows, rng, told = pa.table({"k": TYPES[name]}), random.Random(name), 0
+    rows, rng, bound_count = pa.table({"k": TYPES[name]}), random.Random(name), 0
     for _ in range(RANDOM // 5):
         condition = condition_of(rng, name, 3)
         try:
@@ -65,12 +65,12 @@ def test_keys_for_which_a_condition_is_true_lie_within_its_bounds(name):
         except ValueError:
             continue
         for bound in bounds(condition, rows.schema).values():
-            told += 1
+            bound_count += 1
             values = [plain(value) for value in chosen["k"]]
             assert None not in values, condition
             assert all(bound.holds(value) for value in values), condition
             assert bound.values is None or bound.values.issuperset(values), condition
-    assert told > RANDOM // 20
+    assert bound_count > RANDOM // 20
 
 
 EXACT = {
@@ -126,11 +126,11 @@ SCHEMA = pa.schema(
 
 @pytest.mark.parametrize("condition", EXACT)
 def test_bounds(condition):
-    found = {
+    bounds_by_name = {
         name: set(bound.values) if bound.values is not None else (bound.low, bound.high)
         for name, bound in bounds(condition, SCHEMA).items()
     }
-    assert found == (EXACT[condition] or {})
+    assert bounds_by_name == (EXACT[condition] or {})
 
 
 @pytest.mark.long
@@ -211,14 +211,14 @@ def test_random_conditions_answer_alike_narrowed_or_not(place, name):
     for _ in range(25):
         condition = condition_of(choose, name)
         try:
-            kept = pa.array(rows_where(condition, every))
+            matching = pa.array(rows_where(condition, every))
         except ValueError as error:
             with pytest.raises(ValueError, match=re.escape(str(error))):
                 store.query("1d", where=condition)
             continue
-        assert digest_of(store.query("1d", where=condition)) == digest_of(every.filter(kept)), condition
-        some = store.query("1h", within=("2024-05-03", "2024-05-20"), where=condition)
-        assert digest_of(some) == digest_of(ranged.filter(pa.array(rows_where(condition, ranged)))), condition
+        assert digest_of(store.query("1d", where=condition)) == digest_of(every.filter(matching)), condition
+        some_days = store.query("1h", within=("2024-05-03", "2024-05-20"), where=condition)
+        assert digest_of(some_days) == digest_of(ranged.filter(pa.array(rows_where(condition, ranged)))), condition
 
 
 def digest_of(results: pa.Table) -> list[str]:
@@ -227,9 +227,9 @@ def digest_of(results: pa.Table) -> list[str]:
 
 def test_one_key_of_a_hundred_reads_a_fifth_at_most(tmp_path):
     store = month_of_hours(tmp_path)
-    every, one = store.query("1h"), store.query("1h", where="host = 'host-42'")
-    assert digest_of(one) == digest_of(every.filter(pc.equal(every["host"], "host-42")))
-    assert one.num_rows == 30 * 24
+    every, one_host = store.query("1h"), store.query("1h", where="host = 'host-42'")
+    assert digest_of(one_host) == digest_of(every.filter(pc.equal(every["host"], "host-42")))
+    assert one_host.num_rows == 30 * 24
     assert share_of_a_key(store) <= 1 / 5
     day = ("2024-05-10", "2024-05-11")
     of_a_day = bytes_read(lambda: store.query("1h", within=day))
@@ -246,12 +246,12 @@ def test_the_data_source_reads_as_little(tmp_path):
             from_options(to_options(store.uri, Query("1h", **where), None, rows_per_task=10**6))
         ]
     ]
-    every, one = (bytes_read(lambda reader=reader: given(reader)) for reader in readers)
-    assert one <= every / 2  # a task looks at the store's log again, which takes as much as so small a store
-    assert digest_of(given(readers[1])) == digest_of(store.query("1h", where="host = 'host-42'"))
+    every, one_host = (bytes_read(lambda reader=reader: read_all(reader)) for reader in readers)
+    assert one_host <= every / 2  # a task looks at the store's log again, which takes as much as so small a store
+    assert digest_of(read_all(readers[1])) == digest_of(store.query("1h", where="host = 'host-42'"))
 
 
-def given(reader: TiltframeReader) -> pa.Table:
+def read_all(reader: TiltframeReader) -> pa.Table:
     return pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
 
 
@@ -291,17 +291,17 @@ def test_the_database_leaves_out_rows(postgres):
 def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
     monkeypatch.setattr("tiltframe.store.backends.delta.row_groups._GROUP_BYTES", 1 << 14)
     rng = np.random.default_rng(rows)
-    each = {
+    columns = {
         "window_start": pa.array(np.sort(rng.integers(0, 500, rows)) * HOUR).cast(pa.timestamp("us", "UTC")),
         "k": pa.array(rng.integers(0, 40, rows).astype(str)).take(pa.array(np.arange(rows))),
         "j": stored(pa.array(rng.integers(0, 3, rows), pa.uint8())),
         "n": pa.array(np.arange(rows)),
     }
-    given = pa.table(each)
-    laid, sizes = laid_out(given, keys)
+    table = pa.table(columns)
+    laid, sizes = laid_out(table, keys)
     assert sum(sizes) == rows == laid.num_rows
-    assert digest(laid.sort_by("n").combine_chunks()["n"]) == digest(given.combine_chunks()["n"])
-    assert laid.sort_by("n").equals(given)
+    assert digest(laid.sort_by("n").combine_chunks()["n"]) == digest(table.combine_chunks()["n"])
+    assert laid.sort_by("n").equals(table)
     assert rows == 0 or min(sizes) > 0
     if rows == 50_000:
         assert len(sizes) > 20
@@ -318,6 +318,6 @@ def test_a_file_that_has_lost_rows_is_noticed_also_when_little_of_it_is_read(tmp
     store = month_of_hours(tmp_path, rows=1)
     parts = store.backend.snapshot().of("1h")
     (part,) = parts
-    whole = part.range
+    range_of_part = part.range
     with pytest.raises(StoreError, match="have lost rows"):
-        store.backend.read([(replace(part, rows=part.rows + 1), whole)], ["n"], "host = 'host-1'")
+        store.backend.read([(replace(part, rows=part.rows + 1), range_of_part)], ["n"], "host = 'host-1'")

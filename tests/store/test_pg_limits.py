@@ -28,16 +28,16 @@ def tables_in(uri: str) -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-def kept(uri: str, values: list, kind: pa.DataType | None = None) -> list:
+def stored_values(uri: str, values: list, kind: pa.DataType | None = None) -> list:
     data = pa.table({"ts": [0] * len(values), "k": pa.array(values, kind)})
     store = FrameStore(uri, COUNTED)
     for number in range(2):
         assert store.append(rollup(data, COUNTED), "w", number)
     store.compact()
     assert store.verify().ok
-    found = FrameStore(uri).query("1h")
-    assert found.column("n").to_pylist() == [2] * len(values)
-    return found.column("k").to_pylist()
+    results = FrameStore(uri).query("1h")
+    assert results.column("n").to_pylist() == [2] * len(values)
+    return results.column("k").to_pylist()
 
 
 def refused(uri: str, work) -> str:
@@ -57,7 +57,7 @@ def test_long_keys_are_kept(postgres, length):
     chance = random.Random(length)  # text that does not compress
     first = "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789ÄÖÜ", k=length))
     values = [first + "a", first + "b", "a"]
-    assert sorted(kept(postgres, values)) == sorted(values)
+    assert sorted(stored_values(postgres, values)) == sorted(values)
 
 
 def test_long_writers_and_many_keys(postgres):
@@ -76,15 +76,15 @@ def test_long_writers_and_many_keys(postgres):
 
 def test_null_and_empty_keys_stay_apart(postgres):
     values = ["", None, "(,)", '"', "\\", ",", "a,b", "(", '""']
-    assert sorted(map(str, kept(postgres, values))) == sorted(map(str, values))
+    assert sorted(map(str, stored_values(postgres, values))) == sorted(map(str, values))
 
 
 def test_nul_in_text_is_refused_by_name(postgres):
     data = pa.table({"ts": [0, 1], "k": ["a", "b\0c"]})
     store = FrameStore(postgres, COUNTED)
-    said = refused(postgres, lambda: store.append(rollup(data, COUNTED), "w", 0))
-    assert "NUL" in said
-    assert "'k'" in said
+    message = refused(postgres, lambda: store.append(rollup(data, COUNTED), "w", 0))
+    assert "NUL" in message
+    assert "'k'" in message
 
 
 def test_nul_in_values_is_refused_by_name(postgres):
@@ -107,8 +107,8 @@ def test_nul_in_values_is_refused_by_name(postgres):
 def test_times_that_postgresql_does_not_have(postgres, value, kind):
     column = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
     data = pa.table({"ts": [0], "k": column})
-    said = refused(postgres, lambda: FrameStore(postgres, COUNTED).append(rollup(data, COUNTED), "w", 0))
-    assert "4714 BC" in said
+    message = refused(postgres, lambda: FrameStore(postgres, COUNTED).append(rollup(data, COUNTED), "w", 0))
+    assert "4714 BC" in message
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_times_that_postgresql_does_not_have(postgres, value, kind):
     ],
 )
 def test_keys_of_other_types(postgres, values, kind):
-    assert set(kept(postgres, values, kind)) == set(values)
+    assert set(stored_values(postgres, values, kind)) == set(values)
 
 
 @pytest.mark.parametrize(
@@ -157,31 +157,31 @@ def test_names_equal_in_their_first_63_bytes_stay_apart(postgres):
     frame = TiltFrame(["1m"], "ts", {"m" * 70 + "a": aggr.sum("v"), "m" * 70 + "b": aggr.min("v")}, keys)
     data = pa.table({"ts": [0], "v": [1.5], **{key: [key[-1] + str(i)] for i, key in enumerate(keys)}})
     FrameStore(postgres, frame).append(rollup(data, frame), "w", 0)
-    found = FrameStore(postgres).query("1m").to_pylist()[0]
-    assert [found[key] for key in keys] == ["a0", "b1", "a2", "b3"]
+    row = FrameStore(postgres).query("1m").to_pylist()[0]
+    assert [row[key] for key in keys] == ["a0", "b1", "a2", "b3"]
 
 
 def test_more_columns_than_a_table_has(postgres):
     measures = {f"m{i}": aggr.sum(f"v{i}") for i in range(300)}
     frame = TiltFrame(["1m"], "ts", measures)
     data = pa.table({"ts": [0], **{f"v{i}": [1.0] for i in range(300)}})
-    said = refused(postgres, lambda: FrameStore(postgres, frame).append(rollup(data, frame), "w", 0))
-    assert "1,600" in said
+    message = refused(postgres, lambda: FrameStore(postgres, frame).append(rollup(data, frame), "w", 0))
+    assert "1,600" in message
 
 
 def test_rows_that_are_too_wide_for_a_page(postgres):
     measures = {f"m{i}": aggr.min(f"v{i}") for i in range(520)}
     frame = TiltFrame(["1m"], "ts", measures)
     data = pa.table({"ts": [0], **{f"v{i}": pa.array([1.0]) for i in range(520)}})
-    said = refused(postgres, lambda: FrameStore(postgres, frame).append(rollup(data, frame), "w", 0))
-    assert "bytes" in said
+    message = refused(postgres, lambda: FrameStore(postgres, frame).append(rollup(data, frame), "w", 0))
+    assert "bytes" in message
 
 
 def test_the_place_that_is_printed_can_be_used(postgres, tmp_path, capfd):
     (tmp_path / "rows.csv").write_text("ts,k\n2024-05-01T00:00:00Z,a\n")
-    given = postgres.replace("postgres:@", "postgres:s3cret@")
+    uri = postgres.replace("postgres:@", "postgres:s3cret@")
     arguments = ["rollup", str(tmp_path / "rows.csv"), "--time", "ts", "--key", "k", "--measure", "n=count()"]
-    main_result = CliRunner().invoke(cli, [*arguments, "--levels", "1m,1h", "--store", given])
+    main_result = CliRunner().invoke(cli, [*arguments, "--levels", "1m,1h", "--store", uri])
     assert main_result.exit_code == 0, main_result.output
     printed = re.search(r"postgresql://[^ ]*?(?=: )", main_result.output).group(0)
     assert "s3cret" not in main_result.output

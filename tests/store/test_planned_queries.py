@@ -41,10 +41,10 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_parts_of_a_query_are_the_whole_of_it(name, store):
-    query, least = QUERIES[name]
+    query, fewest_parts = QUERIES[name]
     plan = pickle.loads(pickle.dumps(store.plan(query)))
     parts = plan.partitions(rows=300)
-    assert len(parts) >= least
+    assert len(parts) >= fewest_parts
     got, want = pa.concat_tables([plan.read(part) for part in parts]), store.ask(query).table()
     assert got.schema == want.schema == plan.schema
     by = [("window_start", "ascending"), ("k", "ascending")]
@@ -69,11 +69,11 @@ def test_states_that_are_read_are_checked(per):
     store = FrameStore(backend, frame)
     store.append(rollup(pa.table({"ts": [0]}), frame), "w", 1)
     assert store.query(per, measures=["n"])["n"].to_pylist()[0] == 1
-    kept = memory._STORES[backend.name].rows
-    for name, table in kept.items():
+    stored_rows = memory._STORES[backend.name].rows
+    for name, table in stored_rows.items():
         state = {"function": "count", "version": 2, "count": 1}
         at = table.schema.get_field_index("n")
-        kept[name] = table.set_column(at, table.schema.field(at), pa.array([state], table.schema.field(at).type))
+        stored_rows[name] = table.set_column(at, table.schema.field(at), pa.array([state], table.schema.field(at).type))
     with pytest.raises(ValueError, match="version 2"):
         store.query(per)
 

@@ -108,8 +108,8 @@ def test_ugly_states_come_back_bit_for_bit(postgres):
     names = [name for name in states.column_names if name != START]
     back = tables.read([(part, ALL) for part in parts], names)
     assert same(back.sort_by(BY), states.sort_by(BY))
-    some = tables.read([(part, ALL) for part in parts], ["h", "host"])
-    assert some.column_names == [START, "h", "host"]
+    chosen_columns = tables.read([(part, ALL) for part in parts], ["h", "host"])
+    assert chosen_columns.column_names == [START, "h", "host"]
     assert all(part.bytes > 0 for part in parts)
     nothing = tables.read([], names)
     assert nothing.schema == states.schema
@@ -118,14 +118,14 @@ def test_ugly_states_come_back_bit_for_bit(postgres):
 def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
     rng = np.random.default_rng(1)
     n = 500
-    ends = np.array([-math.inf, math.inf, math.nan, -0.0, 5e-324, -math.nan])
+    extremes = np.array([-math.inf, math.inf, math.nan, -0.0, 5e-324, -math.nan])
     nan = np.array([0x7FF8000000000001], np.int64).view(np.float64)  # a NaN with a payload
     wide = [Decimal(int(a) * 10**19 + int(b)).scaleb(-7) for a, b in rng.integers(-(2**60), 2**60, (n, 2))]
     leaves = {
         "int8": pa.array(rng.integers(-128, 128, n), pa.int8()),
         "uint64": pa.array(np.append(rng.integers(0, 2**63, n - 1, np.uint64), np.uint64(2**64 - 1))),
-        "float": pa.array(np.resize(np.concatenate([ends, nan, rng.normal(size=20)]), n)),
-        "float32": pa.array(np.resize(ends, n).astype(np.float32)),
+        "float": pa.array(np.resize(np.concatenate([extremes, nan, rng.normal(size=20)]), n)),
+        "float32": pa.array(np.resize(extremes, n).astype(np.float32)),
         "decimal": pa.array(wide, pa.decimal128(38, 7)),
         "small": pa.array([Decimal(int(v)).scaleb(-37) for v in rng.integers(-5, 5, n)], pa.decimal128(38, 37)),
         "text": pa.array(np.resize(["", "'; DROP TABLE x; --", "\\", "%s $1", "ä\U0001f600", '"'], n)),
@@ -319,11 +319,11 @@ def test_the_current_view_shows_results(postgres):
         commit(tables, tables.write(FRAME.level("1d"), states))
     tables.write(FRAME.level("1d"), both[0])  # unread
     level = FRAME.level("1d")
-    wanted = finish(labelled(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
+    expected = finish(labelled(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
     with session(postgres) as db:
         got = db.rows("SELECT * FROM web_1d_current ORDER BY window_start, host, shelf")
-    assert len(got) == wanted.num_rows
-    for row, right in zip(got, wanted.to_pylist(), strict=True):
+    assert len(got) == expected.num_rows
+    for row, right in zip(got, expected.to_pylist(), strict=True):
         for name in [START, END, "host", "shelf", *FRAME.measures]:
             if name in ("d", "h"):
                 for part in ("count", "min", "max", *(("sum", "mean") if name == "d" else ())):
@@ -334,8 +334,8 @@ def test_the_current_view_shows_results(postgres):
                 assert repr(row[name]) == repr(right[name]), name
     with session(postgres) as db:
         got = db.ask("SELECT whole::text AS w, money::text AS m FROM web_1d_current ORDER BY window_start, host, shelf")
-    assert got["w"].to_pylist() == [str(v) for v in wanted["whole"].to_pylist()]
-    assert got["m"].to_pylist() == [str(v) for v in wanted["money"].to_pylist()]
+    assert got["w"].to_pylist() == [str(v) for v in expected["whole"].to_pylist()]
+    assert got["m"].to_pylist() == [str(v) for v in expected["money"].to_pylist()]
 
 
 def test_the_current_view_of_extremes(postgres):
@@ -366,10 +366,10 @@ def test_the_current_view_of_extremes(postgres):
     tables = store(postgres, frame, states.schema)
     commit(tables, tables.write(FINE, states))
     level = frame.levels[0]
-    wanted = finish(labelled(merge_level(states, frame, level), frame, level), frame).to_pylist()
+    expected = finish(labelled(merge_level(states, frame, level), frame, level), frame).to_pylist()
     with session(postgres) as db:
         got = db.ask("SELECT * FROM web_1s_current ORDER BY k").to_pylist()
-    for row, right in zip(got, wanted, strict=True):
+    for row, right in zip(got, expected, strict=True):
         for name in ("k", "s", "mean", "v", "at", "cents_min", "yes", "raw"):
             assert repr(row[name]) == repr(right[name]), (name, row["k"])
         assert row["cents_max"] == right["cents"]["max"]
@@ -422,22 +422,22 @@ def test_the_current_view_of_functions_of_two_columns(postgres):
     ]
     states = states_of(frame, pa.Table.from_pylist(events), "1s")
     tables = store(postgres, frame, states.schema)
-    for some in (states, states.slice(1, 3)):
-        commit(tables, tables.write(FINE, some))
+    for states_of_commit in (states, states.slice(1, 3)):
+        commit(tables, tables.write(FINE, states_of_commit))
     duck = duckdb.connect().register("events", pa.Table.from_pylist(events))
     extremes = (
         "arg_min(x, row(w, x)) FILTER (WHERE w IS NOT NULL) a, arg_max(x, row(w, x)) FILTER (WHERE w IS NOT NULL) b"
     )
-    wanted = duck.sql(f"SELECT k, {extremes} FROM events GROUP BY k ORDER BY k").fetchall()
+    expected = duck.sql(f"SELECT k, {extremes} FROM events GROUP BY k ORDER BY k").fetchall()
     with session(postgres) as db:
         got = db.ask("SELECT * FROM web_1s_current ORDER BY k").to_pylist()
-        (told,) = db.rows("SELECT obj_description('web_1s_current'::regclass) AS text")
-    for row, (k, least, most), pairs in zip(got, wanted, cases, strict=True):
-        assert (row["k"], repr(row["at_least"]), repr(row["at_most"])) == (k, repr(least), repr(most))
+        (comment,) = db.rows("SELECT obj_description('web_1s_current'::regclass) AS text")
+    for row, (k, lowest, highest), pairs in zip(got, expected, cases, strict=True):
+        assert (row["k"], repr(row["at_least"]), repr(row["at_most"])) == (k, repr(lowest), repr(highest))
         assert repr(row["mean"]) == repr(weighted(pairs)), k
         money = [event["money"] for event in events if event["k"] == k]
         assert repr(row["exactly"]) == repr(weighted(zip(money, money, strict=True))), k
-    assert told["text"] == (
+    assert comment["text"] == (
         "All measures are in this view. As of the last compact or export, and null if a window was written to since: "
         "it's_p50"
     )
@@ -448,8 +448,8 @@ def test_the_current_view_names_what_it_leaves_out(postgres):
     states = states_of(frame, pa.table({"ts": [0], "x": [1.0], "k": ["a"]}), "1s")
     store(postgres, frame, states.schema)
     with session(postgres) as db:
-        (told,) = db.rows("SELECT obj_description('web_1s_current'::regclass) AS text")
-    assert told["text"] == "Not in this view: d (dds): d_min; d (dds): d_p50"
+        (comment,) = db.rows("SELECT obj_description('web_1s_current'::regclass) AS text")
+    assert comment["text"] == "Not in this view: d (dds): d_min; d (dds): d_p50"
 
 
 def _task(tables: PostgresBackend, i: int) -> list:
@@ -523,9 +523,9 @@ def test_a_password_is_shown_nowhere(postgres, capfd, tmp_path):
     ):
         with contextlib.suppress(SystemExit):
             main(command)
-        said = "".join(capfd.readouterr())
-        assert said
-        assert "s3cret" not in said
+        output = "".join(capfd.readouterr())
+        assert output
+        assert "s3cret" not in output
 
 
 def test_the_current_view_sums_decimals_of_a_sketch_exactly(postgres):

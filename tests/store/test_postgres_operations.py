@@ -43,11 +43,11 @@ def test_a_reader_with_the_rights_of_the_page_reads_and_cannot_write(postgres):
     (granted,) = re.findall(r"^(GRANT SELECT ON tiltframe, .*) TO reader", PAGE, re.MULTILINE)
     run(postgres, f"CREATE ROLE {reader} LOGIN", f"{granted} TO {reader}")
     try:
-        theirs = FrameStore(re.sub("//[^@/]*@", f"//{reader}@", postgres), name="web")
-        assert theirs.query("1m").equals(store.query("1m"))
-        assert theirs.inspect().levels == store.inspect().levels
+        store_of_reader = FrameStore(re.sub("//[^@/]*@", f"//{reader}@", postgres), name="web")
+        assert store_of_reader.query("1m").equals(store.query("1m"))
+        assert store_of_reader.inspect().levels == store.inspect().levels
         with pytest.raises(Exception, match="permission denied"):
-            theirs.append(rollup(rows("w", 2), FRAME), "w", 2)
+            store_of_reader.append(rollup(rows("w", 2), FRAME), "w", 2)
     finally:
         run(postgres, f"DROP OWNED BY {reader}", f"DROP ROLE {reader}")
 
@@ -55,15 +55,15 @@ def test_a_reader_with_the_rights_of_the_page_reads_and_cannot_write(postgres):
 def test_a_dump_is_restored_into_another_database(postgres, tmp_path):
     store, other = filled(postgres), f"restored_{uuid.uuid4().hex[:8]}"
     run(postgres, f"CREATE DATABASE {other}")
-    there = re.sub(r"/test_\w+\?", f"/{other}?", postgres)
+    restored_uri = re.sub(r"/test_\w+\?", f"/{other}?", postgres)
     tool("pg_dump", "--format=custom", f"--file={tmp_path / 'web.dump'}", postgres)
-    tool("pg_restore", f"--dbname={there}", str(tmp_path / "web.dump"))
-    restored = FrameStore(there)
+    tool("pg_restore", f"--dbname={restored_uri}", str(tmp_path / "web.dump"))
+    restored = FrameStore(restored_uri)
     assert restored.verify().problems == ()
     for level in FRAME.levels:
         assert restored.query(level.name).equals(store.query(level.name))
     assert not restored.append(rollup(rows("w", 1), FRAME), "w", 1)  # tried again: counts once
     assert restored.append(rollup(rows("w", 2), FRAME), "w", 2)
-    with dbapi.connect(there) as connection, connection.cursor() as cursor:
+    with dbapi.connect(restored_uri) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM web_10s_current")
         assert cursor.fetchone()[0] == restored.query("10s").num_rows

@@ -62,7 +62,7 @@ def drawn(draws: random.Random) -> tuple[FrameStore, list[dict]]:
 
 def cut(points: list[tuple], start: int, end: int, longest: int) -> dict:
     """Take of each way from one point to the next what is inside the window."""
-    lasted, step, linear, held, grown, moved = 0, Fraction(0), Fraction(0), 0, Fraction(0), Fraction(0)
+    lasted, step, linear, seconds_at_three, grown, moved = 0, Fraction(0), Fraction(0), 0, Fraction(0), Fraction(0)
     resets = 0
     for (time, value), (later, after) in pairwise(points):
         own = start <= time and later < end
@@ -76,40 +76,40 @@ def cut(points: list[tuple], start: int, end: int, longest: int) -> dict:
         if later > time:
             at_low, at_high = (now + (then - now) * Fraction(at - time, later - time) for at in (low, high))
             linear += (at_low + at_high) / 2 * (high - low)
-        held += (high - low) * (value == 3.0)
+        seconds_at_three += (high - low) * (value == 3.0)
         grown += share * (then if then < now else then - now)
         moved += share * (then - now)
         resets += then < now and start <= later < end
-    some = lasted > 0
-    any_point = some or any(start <= time < end for time, _ in points)
+    has_duration = lasted > 0
+    any_point = has_duration or any(start <= time < end for time, _ in points)
     return {
-        "step": float(step / lasted) if some else None,
-        "linear": float(linear / lasted) if some else None,
-        "area": float(linear / MINUTE) if some else None,
-        "lasted": held / 1e6 if any_point else None,
-        "increase": grown if some else None,
-        "rate": grown / lasted * 1_000_000 if some else None,
-        "delta": moved if some else None,
+        "step": float(step / lasted) if has_duration else None,
+        "linear": float(linear / lasted) if has_duration else None,
+        "area": float(linear / MINUTE) if has_duration else None,
+        "lasted": seconds_at_three / 1e6 if any_point else None,
+        "increase": grown if has_duration else None,
+        "rate": grown / lasted * 1_000_000 if has_duration else None,
+        "delta": moved if has_duration else None,
         "resets": resets if any_point else None,
     }
 
 
-def expected(rows: list[dict], asked: dict, length: int, longest: int) -> dict[tuple, dict]:
+def expected(rows: list[dict], query: dict, length: int, longest: int) -> dict[tuple, dict]:
     """(start, keys...) -> results of windows with points, or of all between them if they are filled."""
     series: dict[tuple, list] = {}
     for row in rows:
-        series.setdefault(tuple(row[key] for key in asked["keys"]), []).append((row["ts"], row["x"]))
-    low, high = asked.get("within", (-(10**18), 10**18))
+        series.setdefault(tuple(row[key] for key in query["keys"]), []).append((row["ts"], row["x"]))
+    low, high = query.get("within", (-(10**18), 10**18))
     starts = {key: {t // length * length for t, _ in points} for key, points in series.items()}
     starts = {key: sorted(at for at in those if low <= at < high) for key, those in starts.items()}
     starts = {key: those for key, those in starts.items() if those}
-    if asked.get("fill") and not asked["keys"] and "within" in asked:  # windows are there even if no key is
+    if query.get("fill") and not query["keys"] and "within" in query:  # windows are there even if no key is
         starts.setdefault((), [])
-    if asked.get("fill") and starts:
+    if query.get("fill") and starts:
         seen = [at for those in starts.values() for at in those]
-        first, last = (low, high) if "within" in asked else (min(seen), max(seen) + length)
+        first, last = (low, high) if "within" in query else (min(seen), max(seen) + length)
         starts = {key: list(range(first, last, length)) for key in starts}
-    if asked.get("latest"):
+    if query.get("latest"):
         starts = {key: those[-1:] for key, those in starts.items()}
     windows = {}
     for key, those in starts.items():
@@ -120,21 +120,21 @@ def expected(rows: list[dict], asked: dict, length: int, longest: int) -> dict[t
 
 def question(draws: random.Random) -> tuple[dict, int, int]:
     per, edges = draws.choice(list(LENGTHS)), draws.choice(["1us", "30s", "10m", "1000d"])
-    asked = {"per": per, "edges": edges, "keys": draws.sample(["host", "disk"], draws.randrange(3))}
-    asked |= draws.choice([{}, {"fill": True}, {"latest": True}])
+    query = {"per": per, "edges": edges, "keys": draws.sample(["host", "disk"], draws.randrange(3))}
+    query |= draws.choice([{}, {"fill": True}, {"latest": True}])
     if draws.random() < 0.5:
         low = draws.randrange(-30, 60) * 10 * MINUTE // LENGTHS[per] * LENGTHS[per]
-        asked["within"] = (low, low + LENGTHS[per] * draws.randrange(1, 30))
-    return asked, LENGTHS[per], {"1us": 1, "30s": 30_000_000, "10m": 10 * MINUTE, "1000d": 86_400_000_000_000}[edges]
+        query["within"] = (low, low + LENGTHS[per] * draws.randrange(1, 30))
+    return query, LENGTHS[per], {"1us": 1, "30s": 30_000_000, "10m": 10 * MINUTE, "1000d": 86_400_000_000_000}[edges]
 
 
-def members(asked: dict) -> dict:
-    within = asked.get("within")
-    return asked if within is None else asked | {"within": tuple(at // 1000 for at in within)}
+def members(query: dict) -> dict:
+    within = query.get("within")
+    return query if within is None else query | {"within": tuple(at // 1000 for at in within)}
 
 
-def close(ours: float | None, theirs: Fraction | None) -> bool:
-    return ours is theirs if ours is None else math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-9)
+def close(ours: float | None, expected: Fraction | None) -> bool:
+    return ours is expected if ours is None else math.isclose(ours, expected, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @pytest.mark.long
@@ -144,14 +144,16 @@ def test_random_windows_are_cut_out_of_the_whole_series():
     for trial in range(TRIALS):
         store, rows = drawn(draws)
         for _ in range(4):
-            asked, length, longest = question(draws)
-            where = (SEED, trial, asked)
-            found = store.query(**members(asked)).to_pylist()
-            plain = store.query(**{**members(asked), "edges": None}).to_pylist()
-            naive = expected(rows, asked, length, longest)
-            given = {(int(r["window_start"].timestamp() * 1e6), *(r[key] for key in asked["keys"])): r for r in found}
-            assert list(given) == sorted(naive), where
-            for row, without, window in zip(found, plain, given, strict=True):
+            query, length, longest = question(draws)
+            where = (SEED, trial, query)
+            rows_of_store = store.query(**members(query)).to_pylist()
+            plain = store.query(**{**members(query), "edges": None}).to_pylist()
+            naive = expected(rows, query, length, longest)
+            rows_by_window = {
+                (int(r["window_start"].timestamp() * 1e6), *(r[key] for key in query["keys"])): r for r in rows_of_store
+            }
+            assert list(rows_by_window) == sorted(naive), where
+            for row, without, window in zip(rows_of_store, plain, rows_by_window, strict=True):
                 for name in PLAIN:
                     assert row[name] == without[name], (*where, window, name)
                 for name in ("step", "linear", "area", "lasted", "resets"):
@@ -179,10 +181,10 @@ def test_partitions_of_a_plan_give_what_the_query_gives():
 def test_filled_windows_add_up_to_the_whole_range():
     store, rows = drawn(random.Random(7))
     seconds = store.query("1m", keys=[], fill=True, edges="1000d", measures=["lasted", "resets"])
-    (whole,) = store.query("all", keys=[], measures=["lasted", "resets"]).to_pylist()
+    (total,) = store.query("all", keys=[], measures=["lasted", "resets"]).to_pylist()
     assert len(rows) > 40
-    assert sum(filter(None, seconds["lasted"].to_pylist())) == pytest.approx(whole["lasted"], rel=1e-12)
-    assert sum(filter(None, seconds["resets"].to_pylist())) == whole["resets"]
+    assert sum(filter(None, seconds["lasted"].to_pylist())) == pytest.approx(total["lasted"], rel=1e-12)
+    assert sum(filter(None, seconds["resets"].to_pylist())) == total["resets"]
 
 
 def test_special_values_count_only_where_they_last():
@@ -191,24 +193,24 @@ def test_special_values_count_only_where_they_last():
     rows = pa.table({"ts": pa.array(times, pa.timestamp("s", "UTC")), "x": values})
     store = FrameStore(MemoryBackend("special"), frame, row_schema=rows.schema)
     store.append(rollup(rows, frame), "w", 1)
-    found = store.query("1m", edges="1h")
-    assert repr(found["step"].to_pylist()) == "[inf, nan, nan]"
-    assert repr(found["linear"].to_pylist()) == "[inf, nan, nan]"
+    result = store.query("1m", edges="1h")
+    assert repr(result["step"].to_pylist()) == "[inf, nan, nan]"
+    assert repr(result["linear"].to_pylist()) == "[inf, nan, nan]"
     assert repr(store.query("1m", edges="40s")["step"].to_pylist()) == "[inf, 2.0, None]"
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("query", "message"),
     [
         ({"per": "all"}, "edges needs windows that follow each other, such as per='1h'; got 'all'"),
         ({"per": hopping("5m", "1m")}, "edges needs windows that follow each other"),
         ({"per": "1m", "measures": ["n"]}, "edges is for measures of points over the frame's time"),
     ],
 )
-def test_what_has_no_edges_is_refused(asked, message):
+def test_what_has_no_edges_is_refused(query, message):
     store, _ = drawn(random.Random(1))
     with pytest.raises(ValueError, match=message):
-        store.query(**asked, edges="1h")
+        store.query(**query, edges="1h")
 
 
 def test_points_of_other_times_than_the_windows_are_read_alone():

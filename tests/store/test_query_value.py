@@ -79,7 +79,7 @@ def drawn(draws: random.Random) -> dict:
 
 
 def test_any_query_goes_through_json_and_a_pickle():
-    draws, made = random.Random(SEED), 0
+    draws, accepted = random.Random(SEED), 0
     for trial in range(int(os.environ.get("TRIALS", "40")) * 5):
         members = drawn(draws)
         try:
@@ -88,13 +88,13 @@ def test_any_query_goes_through_json_and_a_pickle():
             if "is empty" not in str(error):  # the range, where the zone is known
                 raise
             continue
-        made += 1
+        accepted += 1
         text = query.to_json()
         assert Query.from_json(text) == query, (SEED, trial, members)
         assert Query.from_json(text).to_json() == text
         assert pickle.loads(pickle.dumps(query)) == query
         assert set(json.loads(text)) <= set(members)
-    assert made
+    assert accepted
 
 
 @pytest.mark.slow
@@ -159,9 +159,9 @@ WRONG = {
 def test_what_no_store_can_be_asked_is_one_sentence(text):
     with pytest.raises(ValueError, match=re.escape(WRONG[text])) as caught:
         Query.from_json(text)
-    said = str(caught.value)
-    assert len(said) <= 300
-    assert "\n" not in said
+    message = str(caught.value)
+    assert len(message) <= 300
+    assert "\n" not in message
 
 
 def test_a_query_says_what_has_no_text():
@@ -183,9 +183,20 @@ def test_every_door_gives_the_same(store, tmp_path, capfd):
     assert store.ask(query).table().equals(table)
     assert pa.concat_tables(store.query_slices(**query.describe())).equals(table)
     assert store.query_schema(query).equals(table.schema)
-    asked = ["--per", "1h", "--per", "1d", "--within", "2024-05-01", "--measure", "rate=errors / n", "--measure", "n"]
-    asked += ["--order-by", "rate desc", "--flat", "--now", "2024-06-01", "--format", "json"]
-    status, out, err = call(capfd, "query", store.uri, *asked)
+    arguments = [
+        "--per",
+        "1h",
+        "--per",
+        "1d",
+        "--within",
+        "2024-05-01",
+        "--measure",
+        "rate=errors / n",
+        "--measure",
+        "n",
+    ]
+    arguments += ["--order-by", "rate desc", "--flat", "--now", "2024-06-01", "--format", "json"]
+    status, out, err = call(capfd, "query", store.uri, *arguments)
     assert (status, err) == (0, "")
     lines = [json.loads(line) for line in out.splitlines()]
     assert [(line["rate"], line["n"]) for line in lines] == list(
@@ -202,43 +213,43 @@ def test_the_schema_is_known_without_reading(store, members):
 
 
 def test_ratios_are_computed_from_results(store):
-    found = store.query("1h", measures={"rate": "errors / n", "spread": "ms_p99 - ms.quantiles['0.5']", "n": "n"})
+    result = store.query("1h", measures={"rate": "errors / n", "spread": "ms_p99 - ms.quantiles['0.5']", "n": "n"})
     plain = store.query("1h", flat=True)
-    assert found.column_names[4:] == ["rate", "spread", "n", "partial"]
-    assert found["rate"].to_pylist() == [
+    assert result.column_names[4:] == ["rate", "spread", "n", "partial"]
+    assert result["rate"].to_pylist() == [
         e / n for e, n in zip(plain["errors"].to_pylist(), plain["n"].to_pylist(), strict=True)
     ]
-    assert found["spread"].to_pylist() == [
+    assert result["spread"].to_pylist() == [
         a - b for a, b in zip(plain["ms_p99"].to_pylist(), plain["ms_p50"].to_pylist(), strict=True)
     ]
     best = store.query("1h", measures={"rate": "errors / n"}, having="rate > 0.14", order_by="rate desc")[
         "rate"
     ].to_pylist()
-    assert best == sorted((r for r in found["rate"].to_pylist() if r > 0.14), reverse=True)
+    assert best == sorted((r for r in result["rate"].to_pylist() if r > 0.14), reverse=True)
     renamed = store.query("1h", measures={"requests": "n", "n": "n * 2"})
     assert [2 * n for n in renamed["requests"].to_pylist()] == renamed["n"].to_pylist()
     new = store.query(
         "1d", keys=[], measures={"wide": "p_p90 - p_p10", "p": aggr.dds("ms", [0.1, 0.9])}, flat=True
     ).to_pylist()
     assert all(row["wide"] == row["p_p90"] - row["p_p10"] for row in new)
-    for measures, said in (
+    for measures, message in (
         ({"r": "errorz / n"}, "r names 'errorz', which is no result; did you mean 'errors'"),
         ({"r": "ms_p98 / n"}, "cannot compute r: 'ms_p98 / n': it names 'ms_p98', which is no result; did you mean"),
         ({"r": "ms"}, None),
         (["m"], "the frame has no measure 'm'; "),
         ({"host": "n"}, "the name 'host' is taken twice"),
     ):
-        if said is None:
+        if message is None:
             assert store.query("1h", measures=measures)["r"].type == store.query("1h")["ms"].type
             continue
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             store.query("1h", measures=measures)
 
 
 def test_the_greatest_of_a_sketch_in_every_form(store):
     expected = [max(row["ms"] for row in rows().to_pylist() if row["host"] == host) for host in "abc"]
-    found = store.query("all", flat=True, having="ms_max >= 100 AND ms.min = 0", order_by=["ms_max desc", "host"])
-    assert found["ms_max"].to_pylist() == expected
+    result = store.query("all", flat=True, having="ms_max >= 100 AND ms.min = 0", order_by=["ms_max desc", "host"])
+    assert result["ms_max"].to_pylist() == expected
     from aggr.tables import accessors
 
     states = pa.concat_arrays(store.states("1d")["ms"].chunks)
@@ -283,10 +294,10 @@ def test_times_are_of_the_frames_zone_or_the_one_that_is_asked_for():
 
 
 def test_points_choose_windows_of_the_zone_that_is_asked_for(store):
-    found = store.query(points=3, timezone="Europe/Berlin", keys=[])
-    assert set(found["level"].to_pylist()) == {"1d"}
-    assert [at.isoformat() for at in found["window_start"].to_pylist()][1:] == ["2024-05-02T00:00:00+02:00"]
-    assert found.equals(store.query("1d", timezone="Europe/Berlin", keys=[]))
+    result = store.query(points=3, timezone="Europe/Berlin", keys=[])
+    assert set(result["level"].to_pylist()) == {"1d"}
+    assert [at.isoformat() for at in result["window_start"].to_pylist()][1:] == ["2024-05-02T00:00:00+02:00"]
+    assert result.equals(store.query("1d", timezone="Europe/Berlin", keys=[]))
     kathmandu = store.query(points=3, timezone="Asia/Kathmandu", keys=[], within="2024")  # hours make no days there
     assert all(at.strftime("%d %H:%M") == "01 00:00" for at in kathmandu["window_start"].to_pylist())
 
@@ -312,7 +323,7 @@ def test_what_has_expired_is_said_in_the_answer_and_warned_of_once_at_the_door(t
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         answer = store.ask(Query("1m"))
-        assert [said[:14] for said in answer.expired] == [sentence[:14]]
+        assert [warning[:14] for warning in answer.expired] == [sentence[:14]]
         assert store.ask(Query("1h")).expired == ()
         assert len(store.ask_states("1m").expired) == 1
     with pytest.warns(Expired) as caught:
@@ -326,17 +337,17 @@ def test_the_values_of_a_key_and_a_name_for_what_a_store_holds(store, tmp_path):
     assert store.key_values("host", "2030").to_pylist() == []
     with pytest.raises(ValueError, match="the frame has no key 'hots'; did you mean 'host'"):
         store.key_values("hots")
-    one = FrameStore(tmp_path / "one", FRAME)
-    one.append(rollup(rows(10), FRAME), "w", 1)
-    names = [one.version()]
-    assert FrameStore(one.uri).version() == names[0]
-    one.append(
+    new_store = FrameStore(tmp_path / "one", FRAME)
+    new_store.append(rollup(rows(10), FRAME), "w", 1)
+    names = [new_store.version()]
+    assert FrameStore(new_store.uri).version() == names[0]
+    new_store.append(
         rollup(pa.table({**{c: rows(3)[c] for c in ("ts", "bad", "ms")}, "host": [None, "z", "z"]}), FRAME), "w", 2
     )
-    names.append(one.version())
-    assert one.key_values("host").to_pylist() == ["a", "b", "c", "z", None]
-    one.compact()
-    names.append(one.version())
-    one.evolve(one.frame.with_measures({"m": aggr.dds("ms", [0.1])}))
-    names.append(one.version())
+    names.append(new_store.version())
+    assert new_store.key_values("host").to_pylist() == ["a", "b", "c", "z", None]
+    new_store.compact()
+    names.append(new_store.version())
+    new_store.evolve(new_store.frame.with_measures({"m": aggr.dds("ms", [0.1])}))
+    names.append(new_store.version())
     assert names == sorted(set(names))

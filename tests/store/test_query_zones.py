@@ -67,19 +67,19 @@ def test_days_weeks_and_months_are_the_zones_own(zone, levels):
         sums = Counter()
         for number, at in enumerate(times):
             sums[local_start(at, per, ZoneInfo(zone))] += number
-        found = store.query(per, timezone=zone)
-        starts = found["window_start"].to_pylist()
-        assert found.schema.field("window_start").type == pa.timestamp("us", zone)
-        assert dict(zip(starts, found["n"].to_pylist(), strict=True)) == counted, (SEED, per)
-        assert dict(zip(starts, found["total"].to_pylist(), strict=True)) == sums, (SEED, per)
+        result = store.query(per, timezone=zone)
+        starts = result["window_start"].to_pylist()
+        assert result.schema.field("window_start").type == pa.timestamp("us", zone)
+        assert dict(zip(starts, result["n"].to_pylist(), strict=True)) == counted, (SEED, per)
+        assert dict(zip(starts, result["total"].to_pylist(), strict=True)) == sums, (SEED, per)
         assert all((at.hour, at.minute) == (0, 0) for at in starts)
 
 
 def test_a_day_of_25_hours_has_the_rows_of_25_hours():
     begin = dt.datetime(2024, 10, 25, tzinfo=UTC)
     store = store_of([begin + dt.timedelta(minutes=i) for i in range(4 * 24 * 60)], ["1h", "1d"])
-    found = store.query("1d", ("2024-10-26", "2024-10-28"), timezone="Europe/Berlin").to_pylist()
-    assert [(row["window_start"].isoformat(), row["n"]) for row in found] == [
+    result = store.query("1d", ("2024-10-26", "2024-10-28"), timezone="Europe/Berlin").to_pylist()
+    assert [(row["window_start"].isoformat(), row["n"]) for row in result] == [
         ("2024-10-26T00:00:00+02:00", 24 * 60),
         ("2024-10-27T00:00:00+02:00", 25 * 60),
     ]

@@ -50,32 +50,32 @@ class Naive:
     def __init__(self, rows: list[dict], keys: list[str]) -> None:
         self.rows, self.keys = rows, keys
 
-    def answer(self, asked: dict, zone: str) -> list[tuple]:
+    def answer(self, query: dict, zone: str) -> list[tuple]:
         """(start, keys..., n, total, low, bad, rate) of each window, by start and keys, before having and order."""
-        inside = asked.get("within")
+        inside = query.get("within")
         groups = defaultdict(list)
         for row in self.rows:
-            if "where" in asked and not asked["where"][1](row):
+            if "where" in query and not query["where"][1](row):
                 continue
-            start = start_of(row["ts"], asked["per"], ZoneInfo(zone))
+            start = start_of(row["ts"], query["per"], ZoneInfo(zone))
             if inside and not ((inside[0] is None or inside[0] <= start) and (inside[1] is None or start < inside[1])):
                 continue
-            groups[start, tuple(row[key] for key in asked["keys"])].append(row["x"])
+            groups[start, tuple(row[key] for key in query["keys"])].append(row["x"])
         results = [self._result(start, key, values) for (start, key), values in groups.items()]
-        if asked.get("latest"):
+        if query.get("latest"):
             last = {}
             for result in results:
-                key = result[1 : 1 + len(asked["keys"])]
-                last[key] = max(last.get(key, result), result, key=lambda each: each[0])
+                key = result[1 : 1 + len(query["keys"])]
+                last[key] = max(last.get(key, result), result, key=lambda row: row[0])
             results = list(last.values())
-        width = 1 + len(asked["keys"])
+        width = 1 + len(query["keys"])
         return sorted(results, key=lambda r: [(cell is None, "" if cell is None else cell) for cell in r[:width]])
 
     @staticmethod
     def _result(start: dt.datetime, key: tuple, values: list) -> tuple:
-        known = [x for x in values if x is not None]
-        total, low = (sum(known), min(known)) if known else (None, None)
-        bad = sum(x > 50 for x in known)
+        numbers = [x for x in values if x is not None]
+        total, low = (sum(numbers), min(numbers)) if numbers else (None, None)
+        bad = sum(x > 50 for x in numbers)
         return (start, *key, len(values), total, low, bad, float(Fraction(bad, len(values))))
 
 
@@ -117,38 +117,38 @@ def drawn(draws: random.Random) -> tuple[FrameStore, Naive, str]:
 
 
 def question(draws: random.Random, zone: str) -> dict:
-    asked = {
+    query = {
         "per": draws.choice(["15m", "30m", "1h", "1d", "1w", "1mo"]),
         "keys": draws.sample(["host", "code"], draws.randrange(3)),
     }
     if draws.random() < 0.5:
-        asked["timezone"] = draws.choice(ZONES)
+        query["timezone"] = draws.choice(ZONES)
     if draws.random() < 0.6:
         low = draws.choice(BEGINNINGS) + FINEST * draws.randrange(400)
-        asked["within"] = draws.choice([(low, low + FINEST * draws.randrange(1, 300)), (low, None), (None, low)])
+        query["within"] = draws.choice([(low, low + FINEST * draws.randrange(1, 300)), (low, None), (None, low)])
     for name, table in (("where", WHERE), ("having", HAVING), ("order_by", ORDER)):
         if draws.random() < 0.4:
             text = draws.choice(list(table))
-            asked[name] = (text, table[text])
+            query[name] = (text, table[text])
     if draws.random() < 0.3:
-        asked["limit"] = draws.randrange(6)
+        query["limit"] = draws.randrange(6)
     if draws.random() < 0.2:
-        asked["latest"] = True
-    return asked
+        query["latest"] = True
+    return query
 
 
-def expected(naive: Naive, asked: dict, zone: str) -> list[tuple]:
-    names = ["window_start", *asked["keys"], "n", "total", "low", "bad", "rate"]
-    results = [dict(zip(names, result, strict=True)) for result in naive.answer(asked, zone)]
-    if "having" in asked:
-        results = [result for result in results if asked["having"][1](result)]
-    if "order_by" in asked:
-        name, descending = asked["order_by"][1]
-        known = [r for r in results if r[name] is not None]
-        results = sorted(known, key=lambda r: -r[name] if descending else r[name]) + [
+def expected(naive: Naive, query: dict, zone: str) -> list[tuple]:
+    names = ["window_start", *query["keys"], "n", "total", "low", "bad", "rate"]
+    results = [dict(zip(names, result, strict=True)) for result in naive.answer(query, zone)]
+    if "having" in query:
+        results = [result for result in results if query["having"][1](result)]
+    if "order_by" in query:
+        name, descending = query["order_by"][1]
+        comparable = [r for r in results if r[name] is not None]
+        results = sorted(comparable, key=lambda r: -r[name] if descending else r[name]) + [
             r for r in results if r[name] is None
         ]
-    return [tuple(r[name] for name in names) for r in results[: asked.get("limit")]]
+    return [tuple(r[name] for name in names) for r in results[: query.get("limit")]]
 
 
 @pytest.mark.slow
@@ -158,28 +158,30 @@ def test_random_queries_give_what_the_rows_say():
     for trial in range(int(os.environ.get("TRIALS", "60"))):
         store, naive, zone = drawn(draws)
         for _ in range(4):
-            asked = question(draws, zone)
+            random_query = question(draws, zone)
             members = {
                 name: value[0] if isinstance(value, tuple) and callable(value[1]) else value
-                for name, value in asked.items()
+                for name, value in random_query.items()
             }
-            if "order_by" in asked:
-                members["order_by"] = asked["order_by"][0]
+            if "order_by" in random_query:
+                members["order_by"] = random_query["order_by"][0]
             query = Query(**members, measures={**{name: name for name in MEASURES}, "rate": "bad / n"}, flat=True)
             where = (SEED, trial, store.frame, members)
             try:
-                found = store.ask(Query.from_json(query.to_json())).table()
+                results = store.ask(Query.from_json(query.to_json())).table()
             except ValueError as error:
-                if "is not made of whole windows" not in str(error) or asked.get("timezone", zone) == zone:
+                if "is not made of whole windows" not in str(error) or random_query.get("timezone", zone) == zone:
                     raise
                 refused += 1
                 continue
-            names = [name for name in found.column_names if name not in ("level", "window_end", "partial")]
-            starts = [at.astimezone(UTC) for at in found["window_start"].to_pylist()]
-            others = [found[name].to_pylist() for name in names[1:]]
-            given = list(zip(starts, *others, strict=True))
-            assert names == ["window_start", *asked["keys"], *MEASURES, "rate"], where
-            assert [*map(_plain, given)] == [*map(_plain, expected(naive, asked, asked.get("timezone", zone)))], where
+            names = [name for name in results.column_names if name not in ("level", "window_end", "partial")]
+            starts = [at.astimezone(UTC) for at in results["window_start"].to_pylist()]
+            other_columns = [results[name].to_pylist() for name in names[1:]]
+            rows_of_store = list(zip(starts, *other_columns, strict=True))
+            assert names == ["window_start", *random_query["keys"], *MEASURES, "rate"], where
+            assert [*map(_plain, rows_of_store)] == [
+                *map(_plain, expected(naive, random_query, random_query.get("timezone", zone)))
+            ], where
             compared += 1
     assert compared > 2 * refused
 

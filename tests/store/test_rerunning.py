@@ -40,19 +40,19 @@ def holds(capfd):
     """Say whether every level holds just the rows of some files, each counted once; compacted, too."""
 
     def check(*files):
-        wanted = Counter()
+        expected = Counter()
         for file in files:
             for line in Path(file).read_text().splitlines()[1:]:
                 ts, k, x = line.split(",")
                 for cut in (18, 16, 13):
-                    wanted[(cut, ts[:cut], k)] += int(x)
-        found = Counter()
+                    expected[(cut, ts[:cut], k)] += int(x)
+        actual = Counter()
         for per, cut in (("10s", 18), ("1m", 16), ("1h", 13)):
             status, out, err = call(capfd, "query", "st", "--per", per, "--format", "json")
             assert status == 0, err
             for row in map(json.loads, out.splitlines()):
-                found[(cut, row["window_start"][:cut], row["k"])] += row["s"]
-        return found == wanted
+                actual[(cut, row["window_start"][:cut], row["k"])] += row["s"]
+        return actual == expected
 
     return check
 
@@ -324,8 +324,8 @@ def test_links_to_folders_are_followed_and_broken_ones_named(desk, rollup, holds
 
 def test_a_pipe_is_no_file(desk, rollup):
     os.mkfifo("in/a.csv")
-    for given in ("in", "in/a.csv"):
-        status, _, err = rollup(given)
+    for path in ("in", "in/a.csv"):
+        status, _, err = rollup(path)
         assert status == 2
         assert "in/a.csv is n" in err
     assert not Path("st").exists()

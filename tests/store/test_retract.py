@@ -45,13 +45,13 @@ def rows_of(rng: np.random.Generator, n: int) -> pa.Table:
 
 def assert_holds(store: FrameStore, rows: pa.Table) -> None:
     """Compare a store, as it is and compacted, with the states of rows."""
-    wanted = rollup(rows, store.frame)
+    expected = rollup(rows, store.frame)
     for _ in range(2):
         for level in store.frame.levels:
-            mine, states = wanted.filter(pc.equal(wanted[LEVEL], level.name)), store.states(level)
-            assert states.column_names == mine.column_names
-            for name in mine.column_names:
-                assert digest(states[name]) == digest(mine[name]), (level, name)
+            expected_level, states = expected.filter(pc.equal(expected[LEVEL], level.name)), store.states(level)
+            assert states.column_names == expected_level.column_names
+            for name in expected_level.column_names:
+                assert digest(states[name]) == digest(expected_level[name]), (level, name)
         assert store.verify().ok
         store.compact()
 
@@ -73,9 +73,9 @@ def test_a_user_is_erased_at_every_level(place):
     levels = store.export()
     for number, user in enumerate((2, 5)):
         goes = pc.equal(rows["user"], user)
-        gone, rows = rows.filter(goes), rows.filter(pc.invert(goes))
-        assert store.retract(rollup(gone, FRAME), "eraser", number, recorded={f"user {user}": "erased"})
-        assert not store.retract(rollup(gone, FRAME), "eraser", number)
+        removed, rows = rows.filter(goes), rows.filter(pc.invert(goes))
+        assert store.retract(rollup(removed, FRAME), "eraser", number, recorded={f"user {user}": "erased"})
+        assert not store.retract(rollup(removed, FRAME), "eraser", number)
         assert store.query("1d", keys=["user"], where=f"user = {user}").num_rows == 0
     store.export()
     assert levels.keys() == {"1m", "1h", "1d"}
@@ -97,11 +97,11 @@ def test_some_rows_of_many_windows_are_taken_out(seed, place):
 
 def test_a_million_rows_of_one_key(tmp_path):
     rng = np.random.default_rng(11)
-    one = rows_of(rng, SIZE).set_column(2, "user", pa.array(np.full(SIZE, 77)))
-    others = rows_of(rng, SIZE // 2)
-    store = filled(str(tmp_path / "s"), pa.concat_tables([others, one]))
-    assert store.retract(rollup(one, FRAME), "eraser", 1)
-    assert_holds(store, others)
+    rows_of_one_key = rows_of(rng, SIZE).set_column(2, "user", pa.array(np.full(SIZE, 77)))
+    other_rows = rows_of(rng, SIZE // 2)
+    store = filled(str(tmp_path / "s"), pa.concat_tables([other_rows, rows_of_one_key]))
+    assert store.retract(rollup(rows_of_one_key, FRAME), "eraser", 1)
+    assert_holds(store, other_rows)
 
 
 def test_it_counts_once_and_is_no_append(place):
@@ -143,9 +143,9 @@ def test_doubt_changes_nothing(place):
         "1h, what is at .*host='z'": greatest.set_column(1, "host", pa.array(["z"])),
         "are not in it": greatest.set_column(3, "x", pa.array([1e300])),
     }
-    for sentence, gone in wrong.items():
+    for sentence, removed in wrong.items():
         with pytest.raises(aggr.CannotSubtract, match=sentence) as refused:
-            store.retract(rollup(gone, frame), "fix", 1)
+            store.retract(rollup(removed, frame), "fix", 1)
         assert len(str(refused.value)) <= 300
     assert (store.version(), sorted(Path(place).rglob("*.parquet"))) == (before, files)
     assert_holds(store, rows)
@@ -163,18 +163,20 @@ def test_windows_that_have_expired_stay_so(place):
     store.expire(now=BEGIN + 3 * 86_400_000)
     goes = pc.equal(rows["user"], 1)
     assert store.retract(rollup(rows.filter(goes), FRAME), "eraser", 1)
-    wanted = rollup(rows.filter(pc.invert(goes)), FRAME)
+    expected = rollup(rows.filter(pc.invert(goes)), FRAME)
     for level in ("1h", "1d"):
-        mine = wanted.filter(pc.equal(wanted[LEVEL], level))
-        assert all(digest(store.states(level)[name]) == digest(mine[name]) for name in mine.column_names)
+        expected_level = expected.filter(pc.equal(expected[LEVEL], level))
+        assert all(
+            digest(store.states(level)[name]) == digest(expected_level[name]) for name in expected_level.column_names
+        )
     assert store.query("1m", where="user = 1").num_rows == 0
 
 
 @pytest.mark.long
 def test_others_append_and_compact_meanwhile(tmp_path):
     rng, path = np.random.default_rng(6), str(tmp_path / "s")
-    first, *others = (rows_of(rng, 200) for _ in range(8))
-    batches = [first, *(batch.set_column(2, "user", pa.array([9] * 200)) for batch in others)]
+    first, *other_batches = (rows_of(rng, 200) for _ in range(8))
+    batches = [first, *(batch.set_column(2, "user", pa.array([9] * 200)) for batch in other_batches)]
     FrameStore(path, FRAME).append_rows(batches[0], "w", 0)
     done = threading.Event()
 
@@ -192,15 +194,15 @@ def test_others_append_and_compact_meanwhile(tmp_path):
             FrameStore(path).append_rows(batch, "w", number)
 
     compactor, appender = work(compacting), work(appending)
-    gone = batches[0].filter(pc.less(batches[0]["user"], 5))
+    removed = batches[0].filter(pc.less(batches[0]["user"], 5))
     for user in range(5):
-        mine = gone.filter(pc.equal(gone["user"], user))
-        FrameStore(path).retract(rollup(mine, FRAME), "eraser", user)
+        rows_of_user = removed.filter(pc.equal(removed["user"], user))
+        FrameStore(path).retract(rollup(rows_of_user, FRAME), "eraser", user)
     appender.join()
     done.set()
     compactor.join()
-    rest = batches[0].filter(pc.equal(batches[0]["user"], 5))
-    assert_holds(FrameStore(path), pa.concat_tables([rest, *batches[1:]]))
+    remaining = batches[0].filter(pc.equal(batches[0]["user"], 5))
+    assert_holds(FrameStore(path), pa.concat_tables([remaining, *batches[1:]]))
 
 
 @pytest.mark.slow
@@ -210,7 +212,7 @@ def test_kills_take_out_nothing_twice(kind, turns, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
     chance, processes = random.Random(5), CrashProcesses(tmp_path)
     FrameStore(path, CRASHED).append(rollup(crash_rows("w", 0), CRASHED), "w", 0)
-    told = -1
+    newest_retraction = -1
     for turn in range(turns):
         works = [append, retract, *([compact] if turn % 3 == 0 else [])]
         children = {work: processes.start(work.__name__, path) for work in works}
@@ -219,15 +221,18 @@ def test_kills_take_out_nothing_twice(kind, turns, tmp_path, request):
         time.sleep(chance.random() * 0.1)
         for work in chance.sample(works, len(works)):
             numbers = processes.kill(children[work])
-            told = max([told, *numbers]) if work is retract else told
+            newest_retraction = max([newest_retraction, *numbers]) if work is retract else newest_retraction
         store = FrameStore(path)
         erased, last = last_of(store, "eraser"), last_of(store, "w")
-        assert erased in (told, told + 1)
-        told = erased
+        assert erased in (newest_retraction, newest_retraction + 1)
+        newest_retraction = erased
         stays = [crash_rows("w", number) for number in range(erased + 1, last + 1)]
-        wanted = rollup(pa.concat_tables(stays), CRASHED)
+        expected = rollup(pa.concat_tables(stays), CRASHED)
         for level in ("10s", "1m", "10m"):
-            mine = wanted.filter(pc.equal(wanted[LEVEL], level))
-            assert all(digest(store.states(level)[name]) == digest(mine[name]) for name in mine.column_names)
+            expected_level = expected.filter(pc.equal(expected[LEVEL], level))
+            assert all(
+                digest(store.states(level)[name]) == digest(expected_level[name])
+                for name in expected_level.column_names
+            )
     processes.close()
-    assert told >= 0
+    assert newest_retraction >= 0

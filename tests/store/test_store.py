@@ -85,10 +85,10 @@ def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
     assert_holds(store, tables)
     assert_holds(FrameStore(place), tables)
     now = datetime(2024, 5, 2, 12, tzinfo=UTC)
-    gone = store.expire(now)
-    assert set(gone) == {"10s", "1m"}
-    assert gone["10s"][1] == expected(tables)["10s"].num_rows  # all of it is older than a day
-    assert gone["1m"][1] == 0
+    expired = store.expire(now)
+    assert set(expired) == {"10s", "1m"}
+    assert expired["10s"][1] == expected(tables)["10s"].num_rows  # all of it is older than a day
+    assert expired["1m"][1] == 0
     assert_holds(FrameStore(place), tables, ["1m", "10m", "1h"])
     with pytest.warns(Expired, match="10s is held from 2024-05-01T12:00:00Z only; ask per a coarser level"):
         assert store.query("10s", within=("2024-04-30", "2024-05-01")).num_rows == 0
@@ -133,23 +133,23 @@ def test_replacing_a_range_and_rebuilding(place):
     for i, table in enumerate(tables):
         store.append(rollup(table, FRAME), "w", i)
     low, high = BEGIN + 35 * 60_000, BEGIN + 95 * 60_000 + 10_000
-    kept = [t.filter(pc.or_(pc.less(t["ts"], low), pc.greater_equal(t["ts"], high))) for t in tables]
+    kept_tables = [t.filter(pc.or_(pc.less(t["ts"], low), pc.greater_equal(t["ts"], high))) for t in tables]
     anew = rows(7, 2000)
     anew = anew.filter(pc.and_(pc.greater_equal(anew["ts"], low), pc.less(anew["ts"], high)))
     store.replace(rollup(anew, FRAME), (low, high))
-    assert_holds(store, [*kept, anew])
+    assert_holds(store, [*kept_tables, anew])
     store.replace(rollup(anew, FRAME), (low, high))
     store.compact()
     store.rebuild()
-    assert_holds(FrameStore(place), [*kept, anew])
+    assert_holds(FrameStore(place), [*kept_tables, anew])
     store.replace(rollup(anew.slice(0, 0), FRAME), (low, high))
-    assert_holds(FrameStore(place), kept)
+    assert_holds(FrameStore(place), kept_tables)
     with pytest.raises(ValueError, match=r"whole windows of 10s; say 2024-04-30T18:00:00Z,2024-04-30T18:00:10Z"):
         store.replace(rollup(anew.slice(0, 0), FRAME), (BEGIN, BEGIN + 5000))
     with pytest.raises(ValueError, match="states outside the range"):
         store.replace(rollup(anew, FRAME), (BEGIN, BEGIN + 10_000))
     store.append(rollup(anew, FRAME), "w", 3)
-    assert_holds(store, [*kept, anew])
+    assert_holds(store, [*kept_tables, anew])
 
 
 def test_what_has_expired_cannot_be_replaced_by_halves(place):
@@ -181,9 +181,9 @@ def test_windows_that_levels_can_make(place):
         inside = (times >= start) & (times < start + 3_600_000)
         assert row["n"] == inside.sum()
         assert row["s"] == pytest.approx(float(x[inside].sum()), rel=1e-12)
-    whole = store.query(within=(BEGIN + 600_000, BEGIN + 3_600_000), keys=[])
+    total = store.query(within=(BEGIN + 600_000, BEGIN + 3_600_000), keys=[])
     inside = (times >= BEGIN + 600_000) & (times < BEGIN + 3_600_000)
-    assert whole["n"].to_pylist() == [inside.sum()]
+    assert total["n"].to_pylist() == [inside.sum()]
     assert store.query("all", keys=[])["n"].to_pylist() == [len(times)]
 
 
@@ -279,23 +279,23 @@ def test_a_store_describes_itself_and_refuses_another_frame(place):
 
 def test_a_writer_of_another_frame_that_came_second_is_refused(place):
     other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
-    mine, theirs = FrameStore(place, FRAME), FrameStore(place, other)
-    mine.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
+    own_store, other_store = FrameStore(place, FRAME), FrameStore(place, other)
+    own_store.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
     with pytest.raises(StoreError, match="of another frame: levels"):
-        theirs.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
+        other_store.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
     with pytest.raises(StoreError, match="someone else has added or replaced the same"):
-        mine.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
-    assert mine.recorded(["file", "no"]) == {"file": 3}
-    assert (mine.last_commit("w"), mine.last_commit("no")) == (0, None)
-    assert_holds(mine, [rows(0)])
+        own_store.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
+    assert own_store.recorded(["file", "no"]) == {"file": 3}
+    assert (own_store.last_commit("w"), own_store.last_commit("no")) == (0, None)
+    assert_holds(own_store, [rows(0)])
 
 
 def test_states_of_other_types_are_refused(place):
     store = FrameStore(place, FRAME)
     store.append(rollup(rows(0), FRAME), "w", 0)
-    whole = rows(0).set_column(1, "x", pa.array(range(1000)))
+    integer_rows = rows(0).set_column(1, "x", pa.array(range(1000)))
     with pytest.raises(StoreError, match="keeps states of double in 's', and this is states of int64"):
-        store.append(rollup(whole, FRAME), "w", 1)
+        store.append(rollup(integer_rows, FRAME), "w", 1)
     with pytest.raises(ValueError, match="not states of this frame"):
         store.append(rollup(rows(0), TiltFrame(["10s"], "ts", {"m": aggr.count()})), "w", 1)
     assert_holds(store, [rows(0)])
@@ -318,11 +318,11 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("mistake", QUESTIONS)
 def test_what_cannot_be_asked(mistake, tmp_path):
-    asked, message = QUESTIONS[mistake]
+    query, message = QUESTIONS[mistake]
     store = FrameStore(tmp_path / "s", FRAME)
     store.append(rollup(rows(0, 10), FRAME), "w", 0)
     with pytest.raises(ValueError, match=message):
-        store.query(**asked)
+        store.query(**query)
 
 
 @pytest.mark.parametrize(
@@ -395,9 +395,9 @@ def test_any_delta_reader_reads_the_table(tmp_path):
     store.append(rollup(rows(0), FRAME), "w", 0)
     every = DeltaTable(str(tmp_path / "s" / "tiltframe"))
     table = every.to_pyarrow_table(filters=[("level", "=", "1h")])
-    mine = rollup(rows(0), FRAME).filter(pc.equal(rollup(rows(0), FRAME)[LEVEL], "1h"))
+    expected = rollup(rows(0), FRAME).filter(pc.equal(rollup(rows(0), FRAME)[LEVEL], "1h"))
     assert sum(table["n"].combine_chunks().field("count").to_pylist()) == 1000
-    assert sorted(table["window_start"].to_pylist()) == sorted(mine["window_start"].to_pylist())
+    assert sorted(table["window_start"].to_pylist()) == sorted(expected["window_start"].to_pylist())
     hour = datetime.fromtimestamp(BEGIN / 1000, UTC)
     bucket = [("level", "=", "10s"), ("bucket", "=", f"{hour:%Y-%m-%dT%H}")]
     assert len(every.file_uris(file_pruning_predicate=bucket)) == 1
@@ -461,12 +461,12 @@ def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
 def test_expiry_counts_what_goes_from_the_middle_of_a_part(place):
     store = FrameStore(place, FRAME, retention={"10s": "1h"})
     store.append(rollup(rows(0), FRAME), "w", 0)
-    whole = store.query("10s")
+    all_windows = store.query("10s")
     middle = datetime.fromtimestamp(BEGIN / 1000, UTC) + timedelta(minutes=90)
-    (before, gone) = store.expire(middle + timedelta(hours=1))["10s"]
+    (before, expired) = store.expire(middle + timedelta(hours=1))["10s"]
     assert before == middle.timestamp() * 1e6
-    late = whole.filter(pc.greater_equal(whole["window_start"], pa.scalar(middle)))
-    assert gone == whole.num_rows - late.num_rows
+    late = all_windows.filter(pc.greater_equal(all_windows["window_start"], pa.scalar(middle)))
+    assert expired == all_windows.num_rows - late.num_rows
     with pytest.warns(Expired):
         assert_same(store.query("10s"), late)
     assert_holds(store, [rows(0)], ["1m", "10m", "1h"])

@@ -18,7 +18,7 @@ import pytest
 
 import aggr
 from tests.crash_processes import BEGIN, FRAME, rows
-from tests.store.test_store_damage import LEVELS, files, made, one_sentence
+from tests.store.test_store_damage import LEVELS, files, make_store, one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.cli.app import main
 from tiltframe.store import DamagedStore, frame_store
@@ -27,7 +27,7 @@ from tiltframe.store.backends.delta.backend import DeltaBackend
 
 pytestmark = pytest.mark.store
 
-ONE = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"])
+COUNT_FRAME = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"])
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def spoil(file: Path, damage: str) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_last_entry_that_is_lost_is_noticed(tmp_path, compacted, damage):
     """Of the six commits that were acknowledged none may vanish."""
-    store = made(tmp_path / "s", 6)
+    store = make_store(tmp_path / "s", 6)
     if compacted:
         store.compact()
     spoil(last_entry(tmp_path / "s"), damage)
@@ -82,9 +82,9 @@ def test_a_last_entry_that_is_lost_is_noticed(tmp_path, compacted, damage):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_store_tells_of_lost_entries(tmp_path, count):
-    store = FrameStore(tmp_path / "s", ONE)
+    store = FrameStore(tmp_path / "s", COUNT_FRAME)
     for number in range(4):
-        store.append(rollup(rows("w", number), ONE), "w", number)
+        store.append(rollup(rows("w", number), COUNT_FRAME), "w", number)
     for _ in range(count):
         last_entry(tmp_path / "s").unlink()
     with pytest.raises(DamagedStore, match=r"its log ends at \d, and went to 4"):
@@ -93,7 +93,7 @@ def test_a_store_tells_of_lost_entries(tmp_path, count):
 
 
 def test_a_store_that_has_lost_its_log_says_so(tmp_path):
-    store = made(tmp_path / "s", 1)
+    store = make_store(tmp_path / "s", 1)
     shutil.rmtree(tmp_path / "s" / LOG)
     for work in (lambda: FrameStore(tmp_path / "s", FRAME), lambda: store.query("1m")):
         with pytest.raises(StoreError, match=r"lost|missing|no such") as caught:
@@ -102,7 +102,7 @@ def test_a_store_that_has_lost_its_log_says_so(tmp_path):
 
 
 def test_a_manifest_that_has_lost_its_last_entry(tmp_path):
-    made(tmp_path / "s", 1)
+    make_store(tmp_path / "s", 1)
     FrameStore(tmp_path / "s", retention={"10s": "1d"})
     last_entry(tmp_path / "s").unlink()
     with pytest.raises(DamagedStore, match="its last entries are lost"):
@@ -110,29 +110,29 @@ def test_a_manifest_that_has_lost_its_last_entry(tmp_path):
 
 
 def test_an_entry_that_is_another_is_noticed(tmp_path):
-    made(tmp_path / "s", 3)
+    make_store(tmp_path / "s", 3)
     log = files(tmp_path / "s" / LOG, "json")
-    whole = log[2].read_bytes()
-    for wrong in (log[1].read_bytes(), whole.replace(b"level=1m", b"level=1x"), whole.replace(b'"1m"', b'"2m"')):
-        assert wrong != whole
+    entry = log[2].read_bytes()
+    for wrong in (log[1].read_bytes(), entry.replace(b"level=1m", b"level=1x"), entry.replace(b'"1m"', b'"2m"')):
+        assert wrong != entry
         log[2].write_bytes(wrong)
         with pytest.raises(DamagedStore, match=r"2\.json of its log is not as it was written"):
             FrameStore(tmp_path / "s").query("10m")
-        log[2].write_bytes(whole)
+        log[2].write_bytes(entry)
     assert FrameStore(tmp_path / "s").verify().ok
 
 
 def test_a_head_that_is_too_low_does_no_harm(tmp_path):
     """As of a writer that was killed before it had noted how far the log goes; the next one notes it."""
-    store, opened = made(tmp_path / "s", 2), FrameStore(tmp_path / "s")
+    store, opened = make_store(tmp_path / "s", 2), FrameStore(tmp_path / "s")
     assert sum(opened.query("10m").column("n").to_pylist()) == 8
     head = tmp_path / "s" / "tiltframe" / "_head"
     before = head.read_bytes()
     store.append(rollup(rows("w", 2), FRAME), "w", 2)
     head.write_bytes(before)
     again = FrameStore(tmp_path / "s")
-    for each in (again, opened):
-        assert sum(each.query("10m").column("n").to_pylist()) == 12
+    for open_store in (again, opened):
+        assert sum(open_store.query("10m").column("n").to_pylist()) == 12
     again.append(rollup(rows("w", 3), FRAME), "w", 3)
     assert json.loads(head.read_text())["version"] == 4
     assert len(json.loads(head.read_text())["digests"]) == 5
@@ -143,7 +143,7 @@ def test_a_whole_store_has_no_problems(place):
     for number in range(12):
         store.append(rollup(rows("w", number), FRAME), "w", number)
     seen = []
-    report = store.verify(lambda done, of: seen.append((done, of)))
+    report = store.verify(lambda done, part_count: seen.append((done, part_count)))
     assert report.ok, report.problems
     assert (report.levels, report.parts) == (LEVELS, 36)
     assert seen[-1][0] == seen[-1][1] == 2 * report.rows
@@ -167,7 +167,7 @@ def one_more(table: pa.Table, name: str, field: str) -> pa.Table:
 
 def test_levels_that_disagree_are_found(tmp_path, monkeypatch):
     """States of one level that decode, and are others than those of the level below: only comparing tells."""
-    store = made(tmp_path / "s", 2)
+    store = make_store(tmp_path / "s", 2)
     monkeypatch.setattr(stored_files, "_check_file", lambda *_: None)
     file = sorted((tmp_path / "s" / "tiltframe" / "level=1m").rglob("*.parquet"))[0]
     table = pq.read_table(file, partitioning=None)
@@ -178,7 +178,7 @@ def test_levels_that_disagree_are_found(tmp_path, monkeypatch):
 
 
 def test_states_that_are_not_as_merging_gives_them_are_found(tmp_path, monkeypatch):
-    store = made(tmp_path / "s", 1)
+    store = make_store(tmp_path / "s", 1)
     monkeypatch.setattr(stored_files, "_check_file", lambda *_: None)
     file = sorted((tmp_path / "s" / "tiltframe" / "level=10m").rglob("*.parquet"))[0]
     table = pq.read_table(file, partitioning=None)
@@ -189,14 +189,14 @@ def test_states_that_are_not_as_merging_gives_them_are_found(tmp_path, monkeypat
 
 
 def test_check_finds_every_damaged_file(tmp_path):
-    store = made(tmp_path / "s", 3)
-    there = [tmp_path / "s" / "tiltframe" / part.name for part in store.backend.snapshot().parts]
-    for file in there[::2]:
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    store = make_store(tmp_path / "s", 3)
+    data_files = [tmp_path / "s" / "tiltframe" / part.name for part in store.backend.snapshot().parts]
+    for file in data_files[::2]:
+        content = file.read_bytes()
+        file.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
     problems = FrameStore(tmp_path / "s").verify().problems
-    assert len(problems) == len(there[::2])
-    for file in there[::2]:
+    assert len(problems) == len(data_files[::2])
+    for file in data_files[::2]:
         assert any(file.name in problem for problem in problems)
 
 
@@ -233,7 +233,7 @@ def test_a_database_that_has_lost_rows_is_found(postgres):
 
 
 def test_the_command_line_checks(tmp_path, capfd):
-    made(tmp_path / "s", 2)
+    make_store(tmp_path / "s", 2)
     main(["check", str(tmp_path / "s")])
     assert capfd.readouterr().out == f"{tmp_path / 's'}: 3 levels, 6 parts, 12 states: no problem found\n"
     main(["check", str(tmp_path / "s"), "--format", "json"])
@@ -243,10 +243,10 @@ def test_the_command_line_checks(tmp_path, capfd):
         with pytest.raises(SystemExit) as ended:
             main(["check", str(tmp_path / "s"), "--format", form])
         assert ended.value.code == 1
-        told = capfd.readouterr()
-        assert told.err == ""
-        assert told.out.count("\n") == 1
-        assert "its last entries are lost" in told.out
+        captured = capfd.readouterr()
+        assert captured.err == ""
+        assert captured.out.count("\n") == 1
+        assert "its last entries are lost" in captured.out
 
 
 KINDS = ["pipe", "folder", "socket", "loop", "device", "nothing"]
@@ -274,7 +274,7 @@ def put(kind: str, file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("which", ["data", "entry", "last entry", "first entry", "head"])
 def test_what_is_no_file_is_told_and_never_waited_for(tmp_path, kind, which):
-    store = made(tmp_path / "s", 2)
+    store = make_store(tmp_path / "s", 2)
     file = {
         "data": tmp_path / "s" / "tiltframe" / store.backend.snapshot().of("1m")[0].name,
         "entry": files(tmp_path / "s" / LOG, "json")[1],
@@ -290,7 +290,7 @@ def test_what_is_no_file_is_told_and_never_waited_for(tmp_path, kind, which):
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop"])
 def test_an_entry_that_comes_while_a_store_is_open_is_a_file(tmp_path, kind):
-    store = made(tmp_path / "s", 2)
+    store = make_store(tmp_path / "s", 2)
     store.query("1m")
     entry = last_entry(tmp_path / "s")
     new = entry.with_name(f"{int(entry.stem) + 1:020d}.json")
@@ -304,7 +304,7 @@ def test_an_entry_that_comes_while_a_store_is_open_is_a_file(tmp_path, kind):
 @pytest.mark.parametrize("where", ["", "tiltframe", "tiltframe/_delta_log"])
 @pytest.mark.parametrize("kind", ["pipe", "loop", "device"])
 def test_what_is_no_folder_is_told_and_never_waited_for(tmp_path, kind, where):
-    made(tmp_path / "s", 2)
+    make_store(tmp_path / "s", 2)
     folder = tmp_path / "s" / where
     shutil.rmtree(folder)
     folder.write_text("")
@@ -321,12 +321,12 @@ def test_an_input_that_is_no_file_is_told_and_never_waited_for(tmp_path, kind, i
     file = tmp_path / "in" / "rows.csv"
     file.write_text("")
     put(kind, file, tmp_path)
-    given = tmp_path / "in" if inside else file
+    argument = tmp_path / "in" if inside else file
     with at_most(20), pytest.raises(SystemExit) as ended:
         main(
             [
                 "rollup",
-                str(given),
+                str(argument),
                 "--time",
                 "ts",
                 "--measure",

@@ -39,21 +39,23 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     store = FrameStore(path)
     last = last_of(store, "w")
     assert last in (acknowledged, acknowledged + 1)
-    found = store.query("10m")
-    there = {int(key[2:]) for key in found.column("k").to_pylist() if key.startswith("r:")}
-    assert len(there) <= 1, f"replacements {there} at once"
-    now = max(there, default=-1)
+    results = store.query("10m")
+    replaced_numbers = {int(key[2:]) for key in results.column("k").to_pylist() if key.startswith("r:")}
+    assert len(replaced_numbers) <= 1, f"replacements {replaced_numbers} at once"
+    now = max(replaced_numbers, default=-1)
     assert now >= generation, f"replacement {generation} was acknowledged, and {now} is there"
-    parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in there]
-    wanted = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
+    parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in replaced_numbers]
+    expected = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
     for level in ("10s", "1m", "10m"):
-        held = held_from(store.backend.snapshot([EXPIRED]), level)
-        mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
-        mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
+        kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+        expected_level = expected.filter(pc.equal(expected.column(LEVEL), level))
+        expected_level = finish(
+            expected_level.filter(pc.greater_equal(expected_level.column(START).cast(pa.int64()), kept_from)), FRAME
+        )
         got = store.query(level)
-        assert got.column("k").to_pylist() == mine.column("k").to_pylist(), level
-        for name in mine.column_names:
-            assert digest(got.column(name)) == digest(mine.column(name)), (level, name)
+        assert got.column("k").to_pylist() == expected_level.column("k").to_pylist(), level
+        for name in expected_level.column_names:
+            assert digest(got.column(name)) == digest(expected_level.column(name)), (level, name)
     return last, now
 
 
@@ -73,12 +75,12 @@ def test_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, reque
             processes.wait(children[roles[0]])
         time.sleep(chance.random() * 0.1)
         for role in chance.sample(roles, 2):
-            told = processes.kill(children[role])
-            progress += len(told)
+            acknowledged = processes.kill(children[role])
+            progress += len(acknowledged)
             if role is append:
-                last = max([last, *told])
+                last = max([last, *acknowledged])
             if role is replace:
-                generation = max([generation, *told])
+                generation = max([generation, *acknowledged])
             time.sleep(chance.random() * 0.02)
         last, generation = check(path, last, generation)
     processes.close()

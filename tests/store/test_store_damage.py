@@ -33,7 +33,7 @@ PART = (BEGIN + 60_000, BEGIN + 240_000)
 ROOT = str(Path(__file__).parents[2])
 
 
-def made(path: Path, commits: int = 3) -> FrameStore:
+def make_store(path: Path, commits: int = 3) -> FrameStore:
     store = FrameStore(path, FRAME)
     for number in range(commits):
         store.append(rollup(rows("w", number), FRAME), "w", number)
@@ -42,12 +42,12 @@ def made(path: Path, commits: int = 3) -> FrameStore:
 
 def answers(path) -> list[str]:
     """Everything that can be asked, as bits; opened again."""
-    store, found = FrameStore(path), []
+    store, results = FrameStore(path), []
     for level in LEVELS:
         for within in (None, PART):
             result = store.query(level, within=within)
-            found += [digest(result.column(name)) for name in result.column_names if name != "partial"]
-    return found
+            results += [digest(result.column(name)) for name in result.column_names if name != "partial"]
+    return results
 
 
 def files(path: Path, kind: str) -> list[Path]:
@@ -65,64 +65,67 @@ def one_sentence(error: BaseException) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("damage", ["half", "empty", "missing", "zeros", "garbage"])
 def test_a_damaged_file_is_noticed(tmp_path, level, damage, compacted):
-    store = made(tmp_path / "s")
+    store = make_store(tmp_path / "s")
     if compacted:
         store.compact()
         shutil.rmtree(tmp_path / "s" / "gone", ignore_errors=True)
     file = tmp_path / "s" / "tiltframe" / store.backend.snapshot().of(level)[0].name
-    whole = file.read_bytes()
+    content = file.read_bytes()
     before = answers(tmp_path / "s")
     if damage == "missing":
         file.unlink()
     else:
-        middle = len(whole) // 2
+        middle = len(content) // 2
         file.write_bytes(
-            {"half": whole[:middle], "empty": b"", "zeros": bytes(len(whole)), "garbage": b"PAR1" + whole[4:middle]}[
-                damage
-            ]
+            {
+                "half": content[:middle],
+                "empty": b"",
+                "zeros": bytes(len(content)),
+                "garbage": b"PAR1" + content[4:middle],
+            }[damage]
         )
     with pytest.raises(StoreError, match=r"damaged|cannot be read") as caught:
         FrameStore(tmp_path / "s").query(level)
     one_sentence(caught.value)
-    file.write_bytes(whole)
+    file.write_bytes(content)
     assert answers(tmp_path / "s") == before
 
 
 def test_a_file_that_changes_while_it_is_open_is_opened_anew(tmp_path):
-    store = made(tmp_path / "s")
+    store = make_store(tmp_path / "s")
     before = store.query("1m").to_pylist()
-    kept = {file: file.read_bytes() for file in files(tmp_path / "s", "parquet") if "level=1m" in str(file)}
+    contents = {file: file.read_bytes() for file in files(tmp_path / "s", "parquet") if "level=1m" in str(file)}
     for change in (lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:], lambda data: None):
-        for file, data in kept.items():
+        for file, data in contents.items():
             file.unlink()
             if (changed := change(data)) is not None:
                 file.write_bytes(changed)
         with pytest.raises(StoreError) as error:
             store.query("1m")
         one_sentence(error.value)
-        for file, data in kept.items():
+        for file, data in contents.items():
             file.write_bytes(data)
         assert store.query("1m").to_pylist() == before
 
 
 @pytest.mark.slow
 def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
-    store, chance = made(tmp_path / "s"), random.Random(int(os.environ.get("TILTFRAME_SEED", "3")))
+    store, chance = make_store(tmp_path / "s"), random.Random(int(os.environ.get("TILTFRAME_SEED", "3")))
     store.compact()
     before, noticed, wrong = answers(tmp_path / "s"), 0, []
-    there = [tmp_path / "s" / "tiltframe" / part.name for part in store.backend.snapshot().parts]
+    data_files = [tmp_path / "s" / "tiltframe" / part.name for part in store.backend.snapshot().parts]
     for _ in inputs("bits of data files", 100):
-        file = chance.choice(there)
-        whole = file.read_bytes()
-        at, bit = chance.randrange(len(whole)), 1 << chance.randrange(8)
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        file = chance.choice(data_files)
+        content = file.read_bytes()
+        at, bit = chance.randrange(len(content)), 1 << chance.randrange(8)
+        file.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
         try:
             if answers(tmp_path / "s") != before:
-                wrong.append((file.name, at, len(whole), bit))
+                wrong.append((file.name, at, len(content), bit))
         except StoreError as error:
             one_sentence(error)
             noticed += 1
-        file.write_bytes(whole)
+        file.write_bytes(content)
     print(f"\nflips of data files: {noticed} noticed, {len(wrong)} wrong: {wrong}")
     assert not wrong
     assert answers(tmp_path / "s") == before
@@ -130,7 +133,7 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
 
 def test_coarser_levels_are_derived_anew(tmp_path):
     """Whatever they hold: here nothing any more, as if a commit of another tool had removed it."""
-    store = made(tmp_path / "s")
+    store = make_store(tmp_path / "s")
     store.compact()
     before = answers(tmp_path / "s")
     snapshot = store.backend.snapshot()
@@ -145,18 +148,18 @@ def test_coarser_levels_are_derived_anew(tmp_path):
 @pytest.mark.parametrize("damage", ["half", "empty", "missing", "garbage", "no JSON", "all missing"])
 @pytest.mark.parametrize("which", [0, 2, -1])
 def test_a_damaged_log_is_noticed(tmp_path, damage, which):
-    made(tmp_path / "s")
+    make_store(tmp_path / "s")
     before = answers(tmp_path / "s")
     entries = files(tmp_path / "s" / "tiltframe" / "_delta_log", "json")
     entry = entries[which]
-    whole = {file: file.read_bytes() for file in entries}
+    contents = {file: file.read_bytes() for file in entries}
     if damage == "all missing":
         for file in entries:
             file.unlink()
     elif damage == "missing":
         entry.unlink()
     else:
-        text = whole[entry]
+        text = contents[entry]
         damaged = {
             "half": text[: len(text) // 2],
             "empty": b"",
@@ -167,25 +170,25 @@ def test_a_damaged_log_is_noticed(tmp_path, damage, which):
     with pytest.raises(StoreError) as caught:
         answers(tmp_path / "s")
     one_sentence(caught.value)
-    for file, text in whole.items():
+    for file, text in contents.items():
         file.write_bytes(text)
     assert answers(tmp_path / "s") == before
 
 
 @pytest.mark.slow
 def test_flipped_bits_of_the_log_are_noticed(tmp_path):
-    made(tmp_path / "s")
+    make_store(tmp_path / "s")
     before, chance = answers(tmp_path / "s"), random.Random(4)
     entries = files(tmp_path / "s" / "tiltframe" / "_delta_log", "json")
     for _ in inputs("bits of logs", 100):
         file = chance.choice(entries)
-        whole = file.read_bytes()
-        at = chance.randrange(len(whole))
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
+        content = file.read_bytes()
+        at = chance.randrange(len(content))
+        file.write_bytes(content[:at] + bytes([content[at] ^ (1 << chance.randrange(8))]) + content[at + 1 :])
         with pytest.raises(StoreError) as caught:
             answers(tmp_path / "s")
         one_sentence(caught.value)
-        file.write_bytes(whole)
+        file.write_bytes(content)
     assert answers(tmp_path / "s") == before
 
 
@@ -224,7 +227,7 @@ def describe(path: Path, change: Callable[[str], str | None]) -> None:
     ],
 )
 def test_a_description_that_cannot_be_used(tmp_path, change, match):
-    made(tmp_path / "s", 1)
+    make_store(tmp_path / "s", 1)
     describe(tmp_path / "s", lambda text: json.dumps({**json.loads(text), **change}))
     for frame in (None, FRAME):
         with pytest.raises(StoreError, match=match) as caught:
@@ -234,7 +237,7 @@ def test_a_description_that_cannot_be_used(tmp_path, change, match):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", None])
 def test_a_description_that_is_none(tmp_path, text):
-    made(tmp_path / "s", 1)
+    make_store(tmp_path / "s", 1)
     describe(tmp_path / "s", lambda _: text)
     with pytest.raises(StoreError, match="damaged") as caught:
         FrameStore(tmp_path / "s", FRAME)
@@ -272,7 +275,7 @@ def test_no_permission():
 
 def check_permissions(folder: Path) -> None:
     path = folder / "s"
-    made(path)
+    make_store(path)
     before = answers(path)
     script = TRY + (
         "warm = rollup(rows('w', 4), FRAME)\n"
@@ -286,17 +289,17 @@ def check_permissions(folder: Path) -> None:
         "attempt(lambda: FrameStore(path + '/new', FRAME).append(warm, 'w', 4))\n"
         "attempt(lambda: FrameStore(path, retention={'10s': '1d'}))\n"
     )
-    told = run(script, str(path), str(folder / "warm0")).splitlines()
-    assert told[0].startswith("done")
-    assert [line.split(":")[0] for line in told[1:]] == ["refused"] * 5, told
-    assert all("ermission denied" in line or "not empty" in line for line in told[1:]), told
+    output_lines = run(script, str(path), str(folder / "warm0")).splitlines()
+    assert output_lines[0].startswith("done")
+    assert [line.split(":")[0] for line in output_lines[1:]] == ["refused"] * 5, output_lines
+    assert all("ermission denied" in line or "not empty" in line for line in output_lines[1:]), output_lines
     assert answers(path) == before
     os.chmod(path / "tiltframe" / "_delta_log", 0o700)
-    told = run(script, str(path), str(folder / "warm1")).splitlines()
-    assert told[0].startswith("refused"), told
+    output_lines = run(script, str(path), str(folder / "warm1")).splitlines()
+    assert output_lines[0].startswith("refused"), output_lines
     os.chmod(path, 0o700)
-    told = run(script, str(path), str(folder / "warm2")).splitlines()
-    assert all(line.startswith("refused") and "ermission denied" in line for line in told), told
+    output_lines = run(script, str(path), str(folder / "warm2")).splitlines()
+    assert all(line.startswith("refused") and "ermission denied" in line for line in output_lines), output_lines
     assert answers(path) == before
 
 
@@ -306,7 +309,7 @@ def check_permissions(folder: Path) -> None:
 def test_no_space_left(tmp_path, limit):
     """A limit of the size of files stands for a full disk: writes fail in the middle."""
     path = tmp_path / "s"
-    made(path)
+    make_store(path)
     before = answers(path)
     script = TRY + (
         "import resource, signal\n"
@@ -318,18 +321,18 @@ def test_no_space_left(tmp_path, limit):
         "attempt(lambda: FrameStore(path).compact())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
     )
-    told = run(script, str(path), str(limit)).splitlines()
-    assert len(told) == 2
+    output_lines = run(script, str(path), str(limit)).splitlines()
+    assert len(output_lines) == 2
     store = FrameStore(path)
-    there = store.last_commit("w")
-    assert there in (2, 3)
-    assert there == 3 or told[0].startswith("refused")
-    if there == 2:
+    last_commit = store.last_commit("w")
+    assert last_commit in (2, 3)
+    assert last_commit == 3 or output_lines[0].startswith("refused")
+    if last_commit == 2:
         assert answers(path) == before
-    assert store.append(rollup(rows("w", 3), FRAME), "w", 3) == (there == 2)
+    assert store.append(rollup(rows("w", 3), FRAME), "w", 3) == (last_commit == 2)
     store.compact()
-    whole = made(tmp_path / "whole", 4)
-    assert answers(path) == answers(whole.uri)
+    complete = make_store(tmp_path / "whole", 4)
+    assert answers(path) == answers(complete.uri)
 
 
 def test_what_is_no_store(tmp_path):
@@ -389,9 +392,9 @@ def test_ugly_values_of_keys_come_back(tmp_path):
         store.append(rollup(data, FRAME), "w", number)
     for _ in range(2):
         for level in LEVELS:
-            found = FrameStore(tmp_path / "s").query(level)
-            assert sorted(map(str, found.column("k").to_pylist())) == sorted(map(str, UGLY))
-            assert found.column("n").to_pylist() == [2] * len(UGLY)
+            results = FrameStore(tmp_path / "s").query(level)
+            assert sorted(map(str, results.column("k").to_pylist())) == sorted(map(str, UGLY))
+            assert results.column("n").to_pylist() == [2] * len(UGLY)
             for value in UGLY:
                 if value:
                     quoted = value.replace("'", "''")
@@ -421,9 +424,9 @@ def test_ugly_names_are_kept_or_refused_whole(tmp_path, name, what):
     assert not FrameStore(path).append(states, writer, 0)
     assert store.append(states, writer, 1)
     for _ in range(2):
-        found = FrameStore(path).query("1m")
-        assert found.column(measure).to_pylist() == [3.0, 5.0]
-        assert found.column(key).to_pylist() == ["a", "b"]
+        results = FrameStore(path).query("1m")
+        assert results.column(measure).to_pylist() == [3.0, 5.0]
+        assert results.column(key).to_pylist() == ["a", "b"]
         assert store.query("10s", within=(BEGIN + 10_000, BEGIN + 30_000)).column(measure).to_pylist() == [5.0]
         store.compact()
     store.replace(rollup(data.slice(0, 1), frame), (BEGIN, BEGIN + 10_000))

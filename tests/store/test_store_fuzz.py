@@ -26,29 +26,29 @@ KINDS = ["flip"] * 8 + ["byte", "cut", "empty", "gone", "other", "line", "twice"
 
 def seen(path: Path) -> list[str]:
     """What every level answers, as bits."""
-    store, found = FrameStore(path), []
+    store, results = FrameStore(path), []
     for level in store.frame.levels:
         result = store.query(level)
-        found += [digest(result.column(name)) for name in result.column_names if name != "partial"]
-    return found
+        results += [digest(result.column(name)) for name in result.column_names if name != "partial"]
+    return results
 
 
-def damage(kind: str, file: Path, others: list[Path], chance: random.Random) -> None:
-    whole = file.read_bytes()
-    at = chance.randrange(len(whole)) if whole else 0
-    if kind == "flip" and whole:
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
-    elif kind == "byte" and whole:
-        file.write_bytes(whole[:at] + bytes([chance.randrange(256)]) + whole[at + 1 :])
+def damage(kind: str, file: Path, other_files: list[Path], chance: random.Random) -> None:
+    content = file.read_bytes()
+    at = chance.randrange(len(content)) if content else 0
+    if kind == "flip" and content:
+        file.write_bytes(content[:at] + bytes([content[at] ^ (1 << chance.randrange(8))]) + content[at + 1 :])
+    elif kind == "byte" and content:
+        file.write_bytes(content[:at] + bytes([chance.randrange(256)]) + content[at + 1 :])
     elif kind == "cut":
-        file.write_bytes(whole[:at])
+        file.write_bytes(content[:at])
     elif kind == "other":
-        file.write_bytes(chance.choice(others).read_bytes())
+        file.write_bytes(chance.choice(other_files).read_bytes())
     elif kind == "line":
-        lines = whole.splitlines(keepends=True)
+        lines = content.splitlines(keepends=True)
         file.write_bytes(b"".join(lines[:-1]))
     elif kind == "twice":
-        file.write_bytes(whole + whole)
+        file.write_bytes(content + content)
     elif kind == "noise":
         file.write_bytes(chance.randbytes(chance.randrange(1000)))
     elif kind == "empty":
@@ -63,12 +63,12 @@ def damage(kind: str, file: Path, others: list[Path], chance: random.Random) -> 
             file.symlink_to(file)
 
 
-def undo(file: Path, whole: bytes) -> None:
+def undo(file: Path, content: bytes) -> None:
     if file.is_dir() and not file.is_symlink():
         file.rmdir()
     elif file.is_symlink() or file.exists():
         file.unlink()
-    file.write_bytes(whole)
+    file.write_bytes(content)
 
 
 @pytest.mark.slow
@@ -85,19 +85,19 @@ def test_damage_is_told_or_without_effect(tmp_path, state):
         store.compact()
         FrameStore(path, retention={"10s": "90d"})
     before = seen(path)
-    there = sorted(file for file in path.rglob("*") if file.is_file())
-    told = 0
+    stored_files = sorted(file for file in path.rglob("*") if file.is_file())
+    refusals = 0
     for _ in inputs("files of stores", CASES):
-        file, kind = chance.choice(there), chance.choice(KINDS)
-        whole = file.read_bytes()
-        damage(kind, file, there, chance)
+        file, kind = chance.choice(stored_files), chance.choice(KINDS)
+        content = file.read_bytes()
+        damage(kind, file, stored_files, chance)
         try:
             with at_most(20):
                 assert seen(path) == before, (kind, file)
         except StoreError as error:
             one_sentence(error)
-            told += 1
-        undo(file, whole)
-    assert told > CASES * TIMES / 3
+            refusals += 1
+        undo(file, content)
+    assert refusals > CASES * TIMES / 3
     assert seen(path) == before
     assert FrameStore(path).verify().ok

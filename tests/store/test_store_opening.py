@@ -30,16 +30,16 @@ def counted(monkeypatch):
     def counting(module, name, what):
         real = getattr(module, name)
 
-        def call(*given, **named):
+        def call(*arguments, **named):
             done[what] += 1
-            return real(*given, **named)
+            return real(*arguments, **named)
 
         monkeypatch.setattr(module, name, call)
 
     class Table(backend.DeltaTable):
-        def __init__(self, *given, **named):
+        def __init__(self, *arguments, **named):
             done["open"] += 1
-            super().__init__(*given, **named)
+            super().__init__(*arguments, **named)
 
     monkeypatch.setattr(backend, "DeltaTable", Table)
     counting(backend, "read_file", "records")

@@ -76,26 +76,26 @@ def test_what_two_commits_add_up_to_leaves_all_else_readable(place, capsys):
     with pytest.raises(SystemExit) as left:
         main(["query", place, "--per", "1h"])
     assert left.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("tiltframe: s, sum('x') at window_start=1970-01-01T00:00:00+00:00, window_end=")
-    assert "k='b'" in said
+    message = capsys.readouterr().err
+    assert message.startswith("tiltframe: s, sum('x') at window_start=1970-01-01T00:00:00+00:00, window_end=")
+    assert "k='b'" in message
     main(["query", place, "--per", "1h", "--measure", "s=sum(x, dtype='decimal')", "--format", "csv"])
     assert str(-(2**63) - 2) in capsys.readouterr().out
 
 
 def test_sums_are_read_as_is_asked():
-    whole = aggr.Sum().reduce(pa.array([2**63 - 1] * 3 + [None]), Groups.of([0, 0, 0, 1], 2))
-    assert aggr.Sum("decimal").finish(whole).to_pylist() == [3 * (2**63 - 1), None]
-    assert aggr.Sum("float64").finish(whole).to_pylist() == [float(3 * (2**63 - 1)), None]
+    state = aggr.Sum().reduce(pa.array([2**63 - 1] * 3 + [None]), Groups.of([0, 0, 0, 1], 2))
+    assert aggr.Sum("decimal").finish(state).to_pylist() == [3 * (2**63 - 1), None]
+    assert aggr.Sum("float64").finish(state).to_pylist() == [float(3 * (2**63 - 1)), None]
     cents = [Decimal("0.10"), Decimal("0.20"), Decimal("-7.35")]
     money = aggr.Sum().reduce(pa.array(cents, pa.decimal128(30, 2)), Groups.single(3))
     assert aggr.Sum("decimal").finish(money).to_pylist() == [sum(cents)]
     assert aggr.Sum("decimal").finish(money).type == pa.decimal128(38, 2)
     assert aggr.Sum("float64").finish(money).to_pylist() == [float(sum(cents))]
-    most = aggr.Sum().reduce(pa.array([Decimal("9" * 38)] * 2, pa.decimal128(38, 0)), Groups.single(2))
+    decimal_state = aggr.Sum().reduce(pa.array([Decimal("9" * 38)] * 2, pa.decimal128(38, 0)), Groups.single(2))
     with pytest.raises(OverflowError, match=r"does not fit into decimal.* ask for it with dtype='float64'$"):
-        aggr.Sum("decimal").finish(most)
-    assert aggr.Sum("float64").finish(most).to_pylist() == [2e38]
+        aggr.Sum("decimal").finish(decimal_state)
+    assert aggr.Sum("float64").finish(decimal_state).to_pylist() == [2e38]
     floats = aggr.Sum().reduce(pa.array([0.5, float("inf")]), Groups.each(2))
     assert aggr.Sum("float64").finish(floats).to_pylist() == [0.5, float("inf")]
     with pytest.raises(TypeError, match="sums of floats are read as float64"):

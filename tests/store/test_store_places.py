@@ -147,7 +147,7 @@ def test_opening_a_file_costs_the_same_however_many_are_open(tmp_path, monkeypat
     size = fragment.metadata.serialized_size
     counted: list[int] = []
     real = files._footer_bytes
-    monkeypatch.setattr(files, "_footer_bytes", lambda each: counted.append(1) or real(each))
+    monkeypatch.setattr(files, "_footer_bytes", lambda file: counted.append(1) or real(file))
     cache = _OpenFiles(100 * size)
     for number in range(300):
         cache.put(("", str(number), 1, None), fragment)

@@ -31,8 +31,8 @@ MEASURES = {
 
 
 def frame_of(**changed) -> TiltFrame:
-    given = {"levels": ["1m", "1h", "1d"], "time": "ts", "measures": MEASURES, "keys": ["k"]}
-    return TiltFrame(**(given | changed))
+    arguments = {"levels": ["1m", "1h", "1d"], "time": "ts", "measures": MEASURES, "keys": ["k"]}
+    return TiltFrame(**(arguments | changed))
 
 
 FRAME = frame_of()
@@ -66,7 +66,7 @@ def moved(states: pa.Table, name: str, micros: int) -> pa.Table:
     return put(states, name, pc.add(states[name].combine_chunks(), pa.scalar(micros, pa.duration("us"))))
 
 
-OTHERS = {
+OTHER_FRAMES = {
     "levels": (frame_of(levels=["1m", "1h"]), "levels is ['1m', '1h', '1d'] in the frame and ['1m', '1h'] in the st"),
     "levels of other sizes": (frame_of(levels=["2m", "2h", "2d"]), "levels is"),
     "zone": (frame_of(timezone="Europe/Paris"), "timezone is UTC in the frame and Europe/Paris in the states"),
@@ -91,9 +91,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", OTHER_FRAMES)
 def test_states_of_another_frame_are_refused_and_nothing_is_written(what, place):
-    other, message = OTHERS[what]
+    other, message = OTHER_FRAMES[what]
     store = FrameStore(place, FRAME)
     for _ in range(2):  # a store that is not there yet, and one that is
         with pytest.raises(ValueError, match=re.escape(f"these are not states of this frame: {message}")):
@@ -148,8 +148,8 @@ def FrameStoreOf(path, frame: TiltFrame, states: pa.Table) -> FrameStore:
 def test_states_can_be_asked_what_they_hold():
     """Other quantiles, a mean of a sum: reading parameters are none of the states' business."""
     states = rollup(rows(1), FRAME)
-    asked = frame_of(measures={"s": aggr.avg("x"), "p": aggr.dds("x", [0.1, 0.9], 0.01)})
-    assert same_bits(finish(states, asked)["s"], finish(rollup(rows(1), asked), asked)["s"])
+    asked_frame = frame_of(measures={"s": aggr.avg("x"), "p": aggr.dds("x", [0.1, 0.9], 0.01)})
+    assert same_bits(finish(states, asked_frame)["s"], finish(rollup(rows(1), asked_frame), asked_frame)["s"])
     with pytest.raises(ValueError, match=r"'s' is var\('x'\) in the frame and sum\('x'\) in the states"):
         finish(states, frame_of(measures={"s": aggr.var("x")}))
 
@@ -257,9 +257,9 @@ def test_a_window_that_comes_twice_counts_twice(place):
     want = rollup(pa.concat_tables([rows(1), rows(2)]), FRAME)
     assert not store.append(want, "w", 1)
     for level in ("1m", "1h", "1d"):
-        found = store.states(level)
-        mine = want.filter(pc.equal(want[LEVEL], level))
-        assert all(same_bits(found[name], mine[name]) for name in mine.column_names)
+        stored = store.states(level)
+        expected = want.filter(pc.equal(want[LEVEL], level))
+        assert all(same_bits(stored[name], expected[name]) for name in expected.column_names)
     assert sum(part.rows for part in store.backend.snapshot().of("1m")) == len(want.filter(pc.equal(want[LEVEL], "1m")))
 
 

@@ -22,7 +22,7 @@ from tiltframe.store.log.records import held_from
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 PATIENCE = 900  # seconds; a worker that gets no turn in them never does
-MOST = 4  # times the rounds: with so many turns a worker is killed, so that slow ones get the machine
+MAX_ROUNDS = 4  # times the rounds: with so many turns a worker is killed, so that slow ones get the machine
 
 
 @pytest.mark.slow
@@ -42,41 +42,43 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
     # when windows expire, totals of the levels that expire shrink
     readers = ["all"] * 4 if not expiring else ["10m"] * 4
     children |= {f"reader{i}": processes.start("read", path, levels) for i, levels in enumerate(readers)}
-    told = turns_of(processes, children, rounds)
+    numbers_by_child = turns_of(processes, children, rounds)
     processes.close()
     store, parts, commits = FrameStore(path), [], 0
     for writer in writers:
         last = last_of(store, writer)
-        assert last - max(told[writer], default=-1) <= 1 + (writer == "w0" and not told[writer])
+        assert last - max(numbers_by_child[writer], default=-1) <= 1 + (writer == "w0" and not numbers_by_child[writer])
         parts += [rows(writer, number) for number in range(last + 1)]
         commits += last + 1
-    there = {int(key[2:]) for key in store.query("10m").column("k").to_pylist() if key.startswith("r:")}
-    assert len(there) <= 1
-    assert max(there, default=0) >= max(told["replace"], default=0)
-    wanted = rollup(pa.concat_tables([*parts, *(replaced(number) for number in there)]), FRAME)
+    replaced_numbers = {int(key[2:]) for key in store.query("10m").column("k").to_pylist() if key.startswith("r:")}
+    assert len(replaced_numbers) <= 1
+    assert max(replaced_numbers, default=0) >= max(numbers_by_child["replace"], default=0)
+    expected = rollup(pa.concat_tables([*parts, *(replaced(number) for number in replaced_numbers)]), FRAME)
     for state in ("as it is", "compacted"):
         for level in ("10s", "1m", "10m"):
-            held = held_from(store.backend.snapshot([EXPIRED]), level)
-            mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
-            mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
+            kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+            expected_level = expected.filter(pc.equal(expected.column(LEVEL), level))
+            expected_level = finish(
+                expected_level.filter(pc.greater_equal(expected_level.column(START).cast(pa.int64()), kept_from)), FRAME
+            )
             got = store.query(level)
-            for name in mine.column_names:
-                assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
+            for name in expected_level.column_names:
+                assert digest(got.column(name)) == digest(expected_level.column(name)), (state, level, name)
         store.compact()
-    counts = {name: len(numbers) for name, numbers in told.items()}
+    counts = {name: len(numbers) for name, numbers in numbers_by_child.items()}
     assert min(counts.values()) >= rounds, counts
     assert commits >= rounds * len(writers)
 
 
 def turns_of(processes: CrashProcesses, children: dict[str, int], rounds: int) -> dict[str, list[int]]:
     """Wait until each worker had `rounds` turns; kill each that had many, and all at the end."""
-    until, running, told = time.monotonic() + PATIENCE, dict(children), {}
+    until, running, numbers_by_child = time.monotonic() + PATIENCE, dict(children), {}
     while any(processes.turns(child) < rounds for child in running.values()) and time.monotonic() < until:
         for name, child in list(running.items()):
-            if processes.failed(child) or processes.turns(child) >= MOST * rounds:
-                told[name] = processes.kill(running.pop(name))
+            if processes.failed(child) or processes.turns(child) >= MAX_ROUNDS * rounds:
+                numbers_by_child[name] = processes.kill(running.pop(name))
         time.sleep(0.05)
-    return told | {name: processes.kill(child) for name, child in running.items()}
+    return numbers_by_child | {name: processes.kill(child) for name, child in running.items()}
 
 
 RACE = """
@@ -95,8 +97,8 @@ print(*(int(store.append(rollup(rows("w", number), FRAME), "w", number)) for num
 @pytest.mark.long
 def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
     """The numbers of one writer, by four processes at once: each number may be refused, and counts at most once."""
-    path, root, most = str(tmp_path / "s"), str(Path(__file__).parents[2]), 12
-    script = RACE.format(root=root, path=path, most=most)
+    path, root, commit_count = str(tmp_path / "s"), str(Path(__file__).parents[2]), 12
+    script = RACE.format(root=root, path=path, most=commit_count)
     command = [sys.executable, "-c", script]
     tried = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for process in tried:
@@ -104,16 +106,18 @@ def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
     for process in tried:
         process.stdin.write("go\n")
         process.stdin.flush()
-    told = [[int(word) for word in process.communicate()[0].split()] for process in tried]
+    accepted = [[int(word) for word in process.communicate()[0].split()] for process in tried]
     assert [process.returncode for process in tried] == [0] * 4
-    added = [sum(each) for each in zip(*told, strict=True)]
+    added = [sum(counts) for counts in zip(*accepted, strict=True)]
     assert max(added) == 1
-    there = [number for number in range(most) if added[number]]
-    wanted = rollup(pa.concat_tables([rows("w", number) for number in there]), FRAME)
+    committed = [number for number in range(commit_count) if added[number]]
+    expected = rollup(pa.concat_tables([rows("w", number) for number in committed]), FRAME)
     for level in ("10s", "1m", "10m"):
-        mine = finish(wanted.filter(pc.equal(wanted.column(LEVEL), level)), FRAME)
+        expected_level = finish(expected.filter(pc.equal(expected.column(LEVEL), level)), FRAME)
         got = FrameStore(path).query(level)
-        assert all(digest(got.column(name)) == digest(mine.column(name)) for name in mine.column_names), level
+        assert all(
+            digest(got.column(name)) == digest(expected_level.column(name)) for name in expected_level.column_names
+        ), level
 
 
 def test_a_store_that_many_make_at_once_is_made_once(tmp_path):

@@ -34,7 +34,8 @@ CASES = 25
 OF_A_JOB = 250  # cases of a trial on Spark, where a job takes its time whatever its rows
 
 LEVELS = [["1m", "1h"], ["15m", "1h", "1d"], ["1h", "1mo"], ["1d"], ["1d", "1w"], ["30m", "2h"], ["10s", "1q"]]
-OTHERS = [["hopping(2h, 30m)"], ["session(20m)"], ["1h", "all"], ["15m", "hopping(1h, 15m)", "1d"]]  # no store has them
+# No store has these levels.
+UNSTORED = [["hopping(2h, 30m)"], ["session(20m)"], ["1h", "all"], ["15m", "hopping(1h, 15m)", "1d"]]
 ZONES = ["UTC", "America/New_York", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"]
 CHANGES = ["2024-03-10T07:00", "2024-11-03T06:00", "2024-10-27T01:00", "2024-04-06T15:00", "1969-12-31T23:59"]
 PAYLOADS = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000123, 0x7FF0000000000001, 0xFFFFFFFFFFFFFFFF]
@@ -42,13 +43,13 @@ NAN = [np.array([bits], np.uint64).view(np.float64)[0] for bits in PAYLOADS]
 FLOATS = [0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-310, 1.7976931348623157e308, 0.1, 1e16, -1e16]
 FLOATS += [2.0**53 - 1, 2.0**53, 2.0**53 + 2, 1.5, 1e9 + 0.25, *NAN, float("inf"), float("-inf")]
 TAME = [v for v in FLOATS if np.isfinite(v)]
-WHOLE = [0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 1, 10**18, 7]
+INTEGERS = [0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 1, 10**18, 7]
 MOMENTS = [dt.datetime.fromisoformat(at) for at in CHANGES]
 TYPES: dict[str, tuple[pa.DataType, list]] = {
     "x": (pa.float64(), FLOATS),
     "tame": (pa.float64(), TAME),
     "f": (pa.float32(), [0.0, -0.0, 1e-45, -1e-45, 3.4028234663852886e38, 0.5, float("nan"), float("inf")]),
-    "i": (pa.int64(), WHOLE),
+    "i": (pa.int64(), INTEGERS),
     "whole": (pa.int64(), [0, 1, -1, 2**53 + 1, -(2**53), 12345, 2**57]),
     "byte": (pa.int8(), [-128, 127, 0, 5]),
     "n": (pa.int32(), [0, 1, 2, 999, 2**31 - 1]),
@@ -73,6 +74,7 @@ ORDERED = [name for name in TYPES if name != "w"]
 TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
 DECAYED, AS_OF = [aggr.decayed_sum, aggr.decayed_avg, aggr.decayed_count], [None, "9999-12-31T23:59:59.999999Z"]
 SERIES = [aggr.rate, aggr.increase, aggr.delta, aggr.resets, aggr.time_weighted_avg, aggr.integral, aggr.lttb]
+TOP_ROWS = [aggr.top_k, aggr.bottom_k]
 COUNTED, SAMPLE = [aggr.value_counts, aggr.mode, aggr.exact_quantiles], {"max": 3, "beyond": "sample"}
 LATEST_TWO = {"max": 2, "keep": "latest"}
 
@@ -80,8 +82,8 @@ LATEST_TWO = {"max": 2, "keep": "latest"}
 def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
     """Draw a call of a function over columns of these names; lists of structs, which PostgreSQL refuses, if asked."""
 
-    def one(of: list[str]) -> str:
-        return draws.choice([name for name in of if name in names])
+    def pick(candidates: list[str]) -> str:
+        return draws.choice([name for name in candidates if name in names])
 
     extras: dict = {}
     if draws.random() < 0.3:
@@ -90,48 +92,48 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
     return draws.choice(
         [
             lambda: aggr.count(**weighed),
-            lambda: aggr.count(one(ORDERED), **weighed),
-            lambda: draws.choice([aggr.min, aggr.max])(one(ORDERED), **extras),
-            lambda: aggr.sum(one(EXACT), **(extras if draws.random() < 0.5 else weighed)),
-            lambda: aggr.avg(one([*NUMBERS, "at", "naive"]), **extras),
-            lambda: aggr.avg(one(NUMBERS), **weighed),
-            lambda: draws.choice([aggr.var, aggr.stdev])(one(NUMBERS), ddof=draws.choice([0, 1, 2]), **extras),
-            lambda: draws.choice([aggr.skewness, aggr.kurtosis])(one(NUMBERS), sample=draws.random() < 0.5, **extras),
-            lambda: aggr.weighted_avg(one(NUMBERS), weight=one(["x", "tame", "n", "price"]), **extras),
-            lambda: draws.choice(TWO_COLUMNS)(one(NUMBERS), x=one(NUMBERS), **extras),
-            lambda: aggr.covar(one(NUMBERS), x=one(NUMBERS), ddof=draws.choice([0, 1]), **extras),
+            lambda: aggr.count(pick(ORDERED), **weighed),
+            lambda: draws.choice([aggr.min, aggr.max])(pick(ORDERED), **extras),
+            lambda: aggr.sum(pick(EXACT), **(extras if draws.random() < 0.5 else weighed)),
+            lambda: aggr.avg(pick([*NUMBERS, "at", "naive"]), **extras),
+            lambda: aggr.avg(pick(NUMBERS), **weighed),
+            lambda: draws.choice([aggr.var, aggr.stdev])(pick(NUMBERS), ddof=draws.choice([0, 1, 2]), **extras),
+            lambda: draws.choice([aggr.skewness, aggr.kurtosis])(pick(NUMBERS), sample=draws.random() < 0.5, **extras),
+            lambda: aggr.weighted_avg(pick(NUMBERS), weight=pick(["x", "tame", "n", "price"]), **extras),
+            lambda: draws.choice(TWO_COLUMNS)(pick(NUMBERS), x=pick(NUMBERS), **extras),
+            lambda: aggr.covar(pick(NUMBERS), x=pick(NUMBERS), ddof=draws.choice([0, 1]), **extras),
             lambda: aggr.dds(
-                one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
+                pick(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
             ),
-            lambda: aggr.exponential(one(NUMBERS), [0, 0.5], draws.choice([20, 3]), draws.choice([160, 7]), **weighed),
+            lambda: aggr.exponential(pick(NUMBERS), [0, 0.5], draws.choice([20, 3]), draws.choice([160, 7]), **weighed),
             lambda: aggr.hdr("n", [0.5, 1], digits=draws.choice([1, 3]), **weighed),
-            lambda: draws.choice([aggr.sum_of_squares, aggr.rms])(one(NUMBERS), **extras),
-            lambda: aggr.range(one(["x", "tame", "f", "whole", "byte", "n", "price"]), **extras),
+            lambda: draws.choice([aggr.sum_of_squares, aggr.rms])(pick(NUMBERS), **extras),
+            lambda: aggr.range(pick(["x", "tame", "f", "whole", "byte", "n", "price"]), **extras),
             lambda: draws.choice([aggr.bool_and, aggr.bool_or])("ok", **extras),
-            lambda: draws.choice([aggr.bit_and, aggr.bit_or, aggr.bit_xor])(one(["i", "byte", "n", "u"]), **extras),
-            lambda: draws.choice([aggr.first, aggr.last, aggr.any_value])(one(ORDERED), **extras),
-            lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), by="at", **extras),
-            lambda: aggr.m4(one(ORDERED), by=draws.choice([None, "at"]), **extras),
-            lambda: aggr.candlestick(one(NUMBERS), volume=one(["whole", "price", "x"]), **extras),
-            lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
-            lambda: aggr.histogram(one(NUMBERS), edges=[-1, 0, 0.5, 100], **weighed),
-            lambda: aggr.hll(one(HASHABLE), lg_k=draws.choice([8, 12]), **extras),
-            lambda: aggr.approx_count_distinct(one(HASHABLE), k=draws.choice([16, 4096]), **extras),
-            lambda: aggr.collect_set(one(ORDERED), **extras),
-            lambda: aggr.count_distinct(one(ORDERED), **extras),
-            lambda: draws.choice([aggr.sum, aggr.avg])(one(["tame", "byte", "price"]), distinct=True, **extras),
-            *[lambda: draws.choice(COUNTED)(one(ORDERED), **weighed)] * lists,
-            *[lambda: aggr.frequent(one(ORDERED), share=draws.choice([0.3, 1.0]), **weighed)] * lists,
-            *[lambda: aggr.per(one(ORDERED), of={"m": aggr.count(one(ORDERED), **extras)}, **SAMPLE)] * lists,
-            *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,
+            lambda: draws.choice([aggr.bit_and, aggr.bit_or, aggr.bit_xor])(pick(["i", "byte", "n", "u"]), **extras),
+            lambda: draws.choice([aggr.first, aggr.last, aggr.any_value])(pick(ORDERED), **extras),
+            lambda: draws.choice([aggr.first, aggr.last])(pick(ORDERED), by="at", **extras),
+            lambda: aggr.m4(pick(ORDERED), by=draws.choice([None, "at"]), **extras),
+            lambda: aggr.candlestick(pick(NUMBERS), volume=pick(["whole", "price", "x"]), **extras),
+            lambda: draws.choice([aggr.arg_min, aggr.arg_max])(pick(ORDERED), by=pick(ORDERED), **extras),
+            lambda: aggr.histogram(pick(NUMBERS), edges=[-1, 0, 0.5, 100], **weighed),
+            lambda: aggr.hll(pick(HASHABLE), lg_k=draws.choice([8, 12]), **extras),
+            lambda: aggr.approx_count_distinct(pick(HASHABLE), k=draws.choice([16, 4096]), **extras),
+            lambda: aggr.collect_set(pick(ORDERED), **extras),
+            lambda: aggr.count_distinct(pick(ORDERED), **extras),
+            lambda: draws.choice([aggr.sum, aggr.avg])(pick(["tame", "byte", "price"]), distinct=True, **extras),
+            *[lambda: draws.choice(COUNTED)(pick(ORDERED), **weighed)] * lists,
+            *[lambda: aggr.frequent(pick(ORDERED), share=draws.choice([0.3, 1.0]), **weighed)] * lists,
+            *[lambda: aggr.per(pick(ORDERED), of={"m": aggr.count(pick(ORDERED), **extras)}, **SAMPLE)] * lists,
+            *[lambda: draws.choice(TOP_ROWS)(pick(ORDERED), by=pick(ORDERED), k=2, **extras)] * lists,
             *[
                 lambda: draws.choice(DECAYED)(
-                    one(NUMBERS), draws.choice(["1m", "7d"]), as_of=draws.choice(AS_OF), **extras
+                    pick(NUMBERS), draws.choice(["1m", "7d"]), as_of=draws.choice(AS_OF), **extras
                 )
             ]
             * lists,
-            *[lambda: draws.choice(SERIES)(one(NUMBERS), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
-            *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
+            *[lambda: draws.choice(SERIES)(pick(NUMBERS), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
+            *[lambda: aggr.collect(pick(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
         ]
     )()  # fmt: skip
 
@@ -187,7 +189,7 @@ def plain(value: object) -> object:
 def numbers(value: object, dtype: pa.DataType | None) -> object:
     """Read decimals, which PostgreSQL's numeric comes as the text of."""
     if isinstance(value, list):
-        return [numbers(one, dtype.value_type) for one in value]
+        return [numbers(element, dtype.value_type) for element in value]
     is_text = isinstance(value, str) and dtype is not None and not pa.types.is_string(dtype)
     return Decimal(value) if is_text else value
 
@@ -204,9 +206,9 @@ def answers(table: pa.Table, expected: pa.Schema, frame: TiltFrame, level: str =
         dtype = expected.field(name).type if name in expected.names else None
         columns[name] = [plain(numbers(value, dtype)) for value in values]
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    found = {tuple(row[name] for name in by): row for row in rows}
-    assert len(found) == len(rows), "a window twice"
-    return found
+    rows_by_key = {tuple(row[name] for name in by): row for row in rows}
+    assert len(rows_by_key) == len(rows), "a window twice"
+    return rows_by_key
 
 
 class Trial:
@@ -231,16 +233,16 @@ class Trial:
         self, way: str, table: pa.Table, level: str = "", unknown: Callable[[str], bool] = lambda name: False
     ) -> None:
         """Compare what a way gives with what is expected, but for columns that it does not know."""
-        found = answers(table, self.schema, self.frame, level)
+        actual = answers(table, self.schema, self.frame, level)
         expected = {key: row for key, row in self.expected.items() if not level or key[0] == level}
-        assert found.keys() == expected.keys(), (self.name, way, self.frame)
+        assert actual.keys() == expected.keys(), (self.name, way, self.frame)
         for name in self.columns:
             if unknown(name):
                 continue
             differ = [
-                (key, found[key][name], row[name])
+                (key, actual[key][name], row[name])
                 for key, row in expected.items()
-                if found[key][name] != row[name] and repr(found[key][name]) != repr(row[name])  # NaN within lists
+                if actual[key][name] != row[name] and repr(actual[key][name]) != repr(row[name])  # NaN within lists
             ]
             assert not differ, (self.name, way, name, dict(self.frame.measures), differ[:2])
 
@@ -267,7 +269,7 @@ class Trial:
 @pytest.mark.parametrize("number", range(TRIALS))
 def test_saved_merged_and_streamed(number):
     print("seed", SEED)
-    trial = Trial(number, LEVELS + OTHERS, set(TYPES))
+    trial = Trial(number, LEVELS + UNSTORED, set(TYPES))
     frame, draws = trial.frame, trial.draws
     trial.check("all at once", finish(rollup(trial.rows, frame), frame))
     saved = []
@@ -324,9 +326,9 @@ def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
             views = {level: db.ask(f"SELECT * FROM {name}_{level.name}_current") for level in trial.frame.levels}
             for level, view in views.items():
                 trial.check("postgres", store.query(level, flat=True), level.name)
-                (told,) = db.rows(f"SELECT obj_description('{name}_{level.name}_current'::regclass) AS text")
-                kept = told["text"].partition("written to since: ")[2].split(", ")
-                trial.check("view", view, level.name, lambda n, k=kept, v=view: n in k or n not in v.column_names)
+                (comment,) = db.rows(f"SELECT obj_description('{name}_{level.name}_current'::regclass) AS text")
+                listed = comment["text"].partition("written to since: ")[2].split(", ")
+                trial.check("view", view, level.name, lambda n, k=listed, v=view: n in k or n not in v.column_names)
             store.export()
             for level in trial.frame.levels:
                 for relation in ("current", "flat"):
@@ -368,8 +370,14 @@ def test_the_view_tells_both_zeros_apart(postgres):
 @pytest.mark.store
 def test_the_view_rounds_halves_of_the_least_doubles_to_even(postgres):
     """Such a half has 1075 places, more than PostgreSQL computes of a quotient or a root."""
-    least, normal = 5e-324, 2.2250738585072014e-308
-    pairs = [(normal, -least), (normal, least), (3 * least, 0.0), (5 * least, 0.0), (normal + 2 * least, least)]
+    smallest, normal = 5e-324, 2.2250738585072014e-308
+    pairs = [
+        (normal, -smallest),
+        (normal, smallest),
+        (3 * smallest, 0.0),
+        (5 * smallest, 0.0),
+        (normal + 2 * smallest, smallest),
+    ]
     functions = {"mean": aggr.avg, "rms": aggr.rms}
     measures = {name: function("x") for name, function in functions.items()} | {
         "sd": aggr.stdev("x", ddof=0),
@@ -396,7 +404,7 @@ def test_spark(spark):
 
     print("seed", SEED)
     for number in range(TRIALS):
-        trial = Trial(f"spark {number}", LEVELS + OTHERS, set(TYPES) - NOT_IN_SPARK, cases=OF_A_JOB)
+        trial = Trial(f"spark {number}", LEVELS + UNSTORED, set(TYPES) - NOT_IN_SPARK, cases=OF_A_JOB)
         df = spark.createDataFrame(trial.rows).repartition(trial.draws.randint(1, 3))
         df = df.withColumn("naive", df.naive.cast("timestamp_ntz"))
         trial.check("spark", su.finish(su.rollup(df, trial.frame), trial.frame).toArrow())

@@ -32,13 +32,13 @@ MEASURES = {"n": aggr.count(), "s": aggr.sum("x"), "p": aggr.dds("x", [0.5]), "l
 
 def assert_states(store, table):
     """Compare all levels with a rollup of all rows, to the bit."""
-    whole = rollup(table, store.frame)
+    batch_states = rollup(table, store.frame)
     for level in store.frame.levels:
-        wanted = whole.filter(pc.equal(whole["level"], level.name))
+        expected = batch_states.filter(pc.equal(batch_states["level"], level.name))
         states = store.states(level)
-        assert states.num_rows == wanted.num_rows
-        for name in wanted.column_names:
-            assert same_bits(states[name], wanted[name]), (level, name)
+        assert states.num_rows == expected.num_rows
+        for name in expected.column_names:
+            assert same_bits(states[name], expected[name]), (level, name)
 
 
 def naive(table, seconds):
@@ -67,7 +67,7 @@ def test_random_streams_saved_killed_and_gone_on_with(trial):
     store = FrameStore(MemoryBackend(), frame, row_schema=table.schema)
     emit = draws.choice(["after_close", "after_close(delay=3s)", "after_close(timeout=5s)"])
     late = draws.choice(["true_window", "drop(4s)", "drop"])
-    flow, now, taken, others = ClosedWindows(store, "s", emit, late, compact_every=4), 0.0, table, table
+    flow, now, accepted, other_rows = ClosedWindows(store, "s", emit, late, compact_every=4), 0.0, table, table
     saved, seen = flow.to_ipc(), table  # what the file has, and the rows of it
     for step in range(draws.randrange(10, 40)):
         now += draws.expovariate(0.5)
@@ -75,24 +75,24 @@ def test_random_streams_saved_killed_and_gone_on_with(trial):
         if act < 0.5:
             more = batch(draws, now, table)
             dropped = flow.add_rows(more)
-            taken = without(pa.concat_tables([taken, more]), dropped)
+            accepted = without(pa.concat_tables([accepted, more]), dropped)
             flow.advance(int((now - 2) * SECOND), int(now * SECOND))
         elif act < 0.6:
             other = batch(draws, now, table)
             store.append_rows(other, "other", step)
-            others = pa.concat_tables([others, other])
+            other_rows = pa.concat_tables([other_rows, other])
         elif act < 0.75:
-            saved, seen = flow.to_ipc(), taken
+            saved, seen = flow.to_ipc(), accepted
         elif act < 0.9:
-            saved, seen = flow.to_ipc(), taken
+            saved, seen = flow.to_ipc(), accepted
             flow.commit()
         else:  # killed; it goes on from what is saved
-            flow, taken = ClosedWindows.from_ipc(saved, store, "s", emit, late, compact_every=4), seen
+            flow, accepted = ClosedWindows.from_ipc(saved, store, "s", emit, late, compact_every=4), seen
             flow.commit()
         if step % 4:
             continue
         read = store.with_open(saved)
-        every = pa.concat_tables([seen, others])
+        every = pa.concat_tables([seen, other_rows])
         assert_states(read, every)
         for level in frame.levels:
             results = {
@@ -104,14 +104,14 @@ def test_random_streams_saved_killed_and_gone_on_with(trial):
 
 def without(table, dropped):
     """Take rows out, each once."""
-    gone = [tuple(row.values()) for row in dropped.to_pylist()]
+    dropped_rows = [tuple(row.values()) for row in dropped.to_pylist()]
     left = []
     for i, row in reversed(list(enumerate(table.to_pylist()))):
-        if (at := tuple(row.values())) in gone:
-            gone.remove(at)
+        if (at := tuple(row.values())) in dropped_rows:
+            dropped_rows.remove(at)
         else:
             left.append(i)
-    assert not gone
+    assert not dropped_rows
     return table.take(pa.array(left[::-1], pa.int64()))
 
 
@@ -175,16 +175,16 @@ def test_kills_of_the_stream_leave_every_row_once(tmp_path):
     path, file, chance = str(tmp_path / "s"), tmp_path / "state", random.Random(int(os.environ.get("SEED", "7")))
     FrameStore(path, FRAME, row_schema=rows("s", 0).schema)
     processes, batches = CrashProcesses(tmp_path), [rows("s", 0).slice(0, 0)]
-    store, asked, most = None, 0, 0
+    store, reads, highest = None, 0, 0
 
     def look():
         """Read the store with the newest state: it has the rows of some whole batches, and not fewer than before."""
-        nonlocal most
+        nonlocal highest
         n = (store.query("all", keys=[])["n"].to_pylist() or [0])[0]
         assert n % 4 == 0
-        assert n // 4 >= most
-        most = n // 4
-        while len(batches) <= most:
+        assert n // 4 >= highest
+        highest = n // 4
+        while len(batches) <= highest:
             batches.append(rows("s", len(batches) - 1))
 
     for turn in range(KILLS):
@@ -194,15 +194,15 @@ def test_kills_of_the_stream_leave_every_row_once(tmp_path):
         until = time.monotonic() + chance.random() * 0.4
         while time.monotonic() < until:
             look()
-            asked += 1
+            reads += 1
         acknowledged = processes.kill(child)
         look()
-        assert most >= acknowledged[-1]
+        assert highest >= acknowledged[-1]
         if turn % 5 == 4:
-            assert_states(store, pa.concat_tables(batches[: most + 1]))
+            assert_states(store, pa.concat_tables(batches[: highest + 1]))
     processes.close()
-    print(f"\n{KILLS} kills; {most} batches, asked {asked} times next to the stream")
-    assert asked > KILLS
+    print(f"\n{KILLS} kills; {highest} batches, asked {reads} times next to the stream")
+    assert reads > KILLS
 
 
 @pytest.mark.slow
@@ -218,14 +218,14 @@ def test_the_command_and_the_server_follow_a_stream(tmp_path, capfd):
 
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
         say(process, 1, 2, 11, 12, 13)
-        asked = ["query", path, "--per", "1m", "--no-keys", "--format", "json", "--with-open", str(file)]
+        arguments = ["query", path, "--per", "1m", "--no-keys", "--format", "json", "--with-open", str(file)]
         for _ in range(600):
-            if file.exists() and Path(path).exists() and call(capfd, *asked)[0] == 0:
+            if file.exists() and Path(path).exists() and call(capfd, *arguments)[0] == 0:
                 break
             time.sleep(0.1)
-        status, out, _ = call(capfd, *asked)
+        status, out, _ = call(capfd, *arguments)
         assert (status, json.loads(out)["n"]) == (0, 5)
-        assert json.loads(call(capfd, *asked[:-2])[1])["n"] == 2
+        assert json.loads(call(capfd, *arguments[:-2])[1])["n"] == 2
         with serving(tmp_path, path, "--with-open", file) as server:
             words = {"store": "web", "per": "1m", "keys": "", "now": "2024-05-01"}
             first = server.query(**words)

@@ -21,50 +21,50 @@ INDIA = dt.timezone(dt.timedelta(hours=5, minutes=30))
 PACIFIC = dt.timezone(dt.timedelta(hours=-8))
 
 
-def of(*parts, zone=UTC):
+def instant_of(*parts, zone=UTC):
     return micros(dt.datetime(*parts, tzinfo=zone))
 
 
 MOMENTS = {
     # what is given, in Europe/Berlin: the instant
-    "date": ("2024-05-01", of(2024, 4, 30, 22)),
-    "date in winter": ("2024-01-01", of(2023, 12, 31, 23)),
-    "time": ("2024-05-01T12:00", of(2024, 5, 1, 10)),
-    "time after a blank": ("2024-05-01 12:00:07", of(2024, 5, 1, 10, 0, 7)),
-    "fraction": ("2024-05-01T12:00:00.25", of(2024, 5, 1, 10, 0, 0, 250_000)),
-    "basic date": ("20240501", of(2024, 4, 30, 22)),
-    "week": ("2024-W18-3", of(2024, 4, 30, 22)),
-    "UTC": ("2024-05-01T12:00Z", of(2024, 5, 1, 12)),
-    "small z": ("2024-05-01T12:00z", of(2024, 5, 1, 12)),
-    "offset": ("2024-05-01T12:00+05:30", of(2024, 5, 1, 12, zone=INDIA)),
-    "offset west": ("2024-05-01T12:00-08:00", of(2024, 5, 1, 12, zone=PACIFIC)),
-    "offset without colon": ("2024-05-01T12:00-0800", of(2024, 5, 1, 12, zone=PACIFIC)),
-    "Siddhi's": ("2024-05-01 12:00:00 +05:30", of(2024, 5, 1, 12, zone=INDIA)),
-    "blanks around": (" 2024-05-01 12:00:00 Z ", of(2024, 5, 1, 12)),
-    "date with an offset": ("2024-05-01+05:30", of(2024, 5, 1, zone=INDIA)),
-    "date with an offset west": ("2024-05-01 -08:00", of(2024, 5, 1, zone=PACIFIC)),
-    "date in UTC": ("2024-05-01Z", of(2024, 5, 1)),
-    "milliseconds": (1_714_557_600_123, of(2024, 5, 1, 10, 0, 0, 123_000)),
-    "milliseconds in digits": ("1714557600123", of(2024, 5, 1, 10, 0, 0, 123_000)),
-    "milliseconds before 1970": ("-86400000", of(1969, 12, 31)),
-    "seven digits and a sign": ("-3600000", of(1969, 12, 31, 23)),
-    "numpy integer": (np.int64(86_400_000), of(1970, 1, 2)),
-    "naive datetime": (dt.datetime(2024, 5, 1, 12), of(2024, 5, 1, 10)),
-    "aware datetime": (dt.datetime(2024, 5, 1, 12, tzinfo=INDIA), of(2024, 5, 1, 12, zone=INDIA)),
-    "datetime of a zone": (dt.datetime(2024, 5, 1, 12, tzinfo=ZoneInfo("Asia/Tokyo")), of(2024, 5, 1, 3)),
-    "plain date": (dt.date(2024, 5, 1), of(2024, 4, 30, 22)),
-    "timestamp": (pd.Timestamp("2024-05-01T12:00:00.000000999"), of(2024, 5, 1, 10)),
-    "zoned timestamp": (pd.Timestamp("2024-05-01T12:00", tz="Asia/Tokyo"), of(2024, 5, 1, 3)),
-    "numpy time": (np.datetime64("2024-05-01T12:00:00.000000999"), of(2024, 5, 1, 10)),
-    "numpy date": (np.datetime64("2024-05-01"), of(2024, 4, 30, 22)),
-    "numpy month": (np.datetime64("2024-05"), of(2024, 4, 30, 22)),
-    "repeated time": ("2024-10-27T02:30", of(2024, 10, 27, 0, 30)),
-    "repeated datetime": (dt.datetime(2024, 10, 27, 2, 30), of(2024, 10, 27, 0, 30)),
-    "the later of two": (dt.datetime(2024, 10, 27, 2, 30, fold=1), of(2024, 10, 27, 1, 30)),
-    "the later of two, by its offset": ("2024-10-27T02:30+01:00", of(2024, 10, 27, 1, 30)),
-    "skipped time": ("2024-03-31T02:30", of(2024, 3, 31, 1)),
-    "skipped datetime": (dt.datetime(2024, 3, 31, 2, 30), of(2024, 3, 31, 1)),
-    "skipped timestamp": (pd.Timestamp(2024, 3, 31, 2, 30), of(2024, 3, 31, 1)),
+    "date": ("2024-05-01", instant_of(2024, 4, 30, 22)),
+    "date in winter": ("2024-01-01", instant_of(2023, 12, 31, 23)),
+    "time": ("2024-05-01T12:00", instant_of(2024, 5, 1, 10)),
+    "time after a blank": ("2024-05-01 12:00:07", instant_of(2024, 5, 1, 10, 0, 7)),
+    "fraction": ("2024-05-01T12:00:00.25", instant_of(2024, 5, 1, 10, 0, 0, 250_000)),
+    "basic date": ("20240501", instant_of(2024, 4, 30, 22)),
+    "week": ("2024-W18-3", instant_of(2024, 4, 30, 22)),
+    "UTC": ("2024-05-01T12:00Z", instant_of(2024, 5, 1, 12)),
+    "small z": ("2024-05-01T12:00z", instant_of(2024, 5, 1, 12)),
+    "offset": ("2024-05-01T12:00+05:30", instant_of(2024, 5, 1, 12, zone=INDIA)),
+    "offset west": ("2024-05-01T12:00-08:00", instant_of(2024, 5, 1, 12, zone=PACIFIC)),
+    "offset without colon": ("2024-05-01T12:00-0800", instant_of(2024, 5, 1, 12, zone=PACIFIC)),
+    "Siddhi's": ("2024-05-01 12:00:00 +05:30", instant_of(2024, 5, 1, 12, zone=INDIA)),
+    "blanks around": (" 2024-05-01 12:00:00 Z ", instant_of(2024, 5, 1, 12)),
+    "date with an offset": ("2024-05-01+05:30", instant_of(2024, 5, 1, zone=INDIA)),
+    "date with an offset west": ("2024-05-01 -08:00", instant_of(2024, 5, 1, zone=PACIFIC)),
+    "date in UTC": ("2024-05-01Z", instant_of(2024, 5, 1)),
+    "milliseconds": (1_714_557_600_123, instant_of(2024, 5, 1, 10, 0, 0, 123_000)),
+    "milliseconds in digits": ("1714557600123", instant_of(2024, 5, 1, 10, 0, 0, 123_000)),
+    "milliseconds before 1970": ("-86400000", instant_of(1969, 12, 31)),
+    "seven digits and a sign": ("-3600000", instant_of(1969, 12, 31, 23)),
+    "numpy integer": (np.int64(86_400_000), instant_of(1970, 1, 2)),
+    "naive datetime": (dt.datetime(2024, 5, 1, 12), instant_of(2024, 5, 1, 10)),
+    "aware datetime": (dt.datetime(2024, 5, 1, 12, tzinfo=INDIA), instant_of(2024, 5, 1, 12, zone=INDIA)),
+    "datetime of a zone": (dt.datetime(2024, 5, 1, 12, tzinfo=ZoneInfo("Asia/Tokyo")), instant_of(2024, 5, 1, 3)),
+    "plain date": (dt.date(2024, 5, 1), instant_of(2024, 4, 30, 22)),
+    "timestamp": (pd.Timestamp("2024-05-01T12:00:00.000000999"), instant_of(2024, 5, 1, 10)),
+    "zoned timestamp": (pd.Timestamp("2024-05-01T12:00", tz="Asia/Tokyo"), instant_of(2024, 5, 1, 3)),
+    "numpy time": (np.datetime64("2024-05-01T12:00:00.000000999"), instant_of(2024, 5, 1, 10)),
+    "numpy date": (np.datetime64("2024-05-01"), instant_of(2024, 4, 30, 22)),
+    "numpy month": (np.datetime64("2024-05"), instant_of(2024, 4, 30, 22)),
+    "repeated time": ("2024-10-27T02:30", instant_of(2024, 10, 27, 0, 30)),
+    "repeated datetime": (dt.datetime(2024, 10, 27, 2, 30), instant_of(2024, 10, 27, 0, 30)),
+    "the later of two": (dt.datetime(2024, 10, 27, 2, 30, fold=1), instant_of(2024, 10, 27, 1, 30)),
+    "the later of two, by its offset": ("2024-10-27T02:30+01:00", instant_of(2024, 10, 27, 1, 30)),
+    "skipped time": ("2024-03-31T02:30", instant_of(2024, 3, 31, 1)),
+    "skipped datetime": (dt.datetime(2024, 3, 31, 2, 30), instant_of(2024, 3, 31, 1)),
+    "skipped timestamp": (pd.Timestamp(2024, 3, 31, 2, 30), instant_of(2024, 3, 31, 1)),
 }
 
 
@@ -80,7 +80,7 @@ def test_moments(name):
 
 def test_a_pair_of_siddhi():
     pair = ("2018-01-02 03:04:05 +05:30", "2018-01-03 03:04:05 -08:00")
-    expected = (of(2018, 1, 2, 3, 4, 5, zone=INDIA), of(2018, 1, 3, 3, 4, 5, zone=PACIFIC))
+    expected = (instant_of(2018, 1, 2, 3, 4, 5, zone=INDIA), instant_of(2018, 1, 3, 3, 4, 5, zone=PACIFIC))
     assert read_time_range(pair, "UTC") == read_time_range(", ".join(pair), "Asia/Tokyo") == expected
 
 
@@ -104,7 +104,7 @@ def test_patterns(text, start, end):
     for zone in ("UTC", "Europe/Berlin", "Asia/Kolkata"):
         assert read_time_range(text, zone) == (at(*start, zone=zone), at(*end, zone=zone))
     for offset, zone in ((" +05:30", INDIA), ("+0530", INDIA), (" -08:00", PACIFIC), (" Z", UTC), ("z", UTC)):
-        expected = of(*start, zone=zone), of(*end, zone=zone)
+        expected = instant_of(*start, zone=zone), instant_of(*end, zone=zone)
         assert (
             read_time_range(text + offset, "Europe/Berlin") == read_time_range(f" {text}{offset} ", "UTC") == expected
         )
@@ -131,7 +131,7 @@ def test_patterns(text, start, end):
     ],
 )
 def test_patterns_across_settings_of_the_clock(zone, text, start, length):
-    assert read_time_range(text, zone) == (of(*start), of(*start) + length)
+    assert read_time_range(text, zone) == (instant_of(*start), instant_of(*start) + length)
 
 
 @pytest.mark.slow
@@ -240,11 +240,11 @@ def test_an_unknown_zone_is_refused():
 
 
 def test_the_calendar_to_its_ends():
-    assert read_time_range(("0002-01-01", "9999-01-01"), "UTC") == (of(2, 1, 1), of(9999, 1, 1))
+    assert read_time_range(("0002-01-01", "9999-01-01"), "UTC") == (instant_of(2, 1, 1), instant_of(9999, 1, 1))
     for zone in ("Europe/Berlin", "America/New_York"):
         start, end = read_time_range(("0002-01-01", "9999-01-01"), zone)
-        assert abs(start - of(2, 1, 1)) < DAY
-        assert abs(end - of(9999, 1, 1)) < DAY
+        assert abs(start - instant_of(2, 1, 1)) < DAY
+        assert abs(end - instant_of(9999, 1, 1)) < DAY
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_all_ways_of_writing_a_moment_agree(moment, zone):
     assert {read_time_range((way, "2100-01-01"), zone)[0] for way in ways} == {micros(aware)}
 
 
-NOW = of(2024, 3, 31, 12, 30)  # half past two in the afternoon in Berlin, which has lost an hour that night
+NOW = instant_of(2024, 3, 31, 12, 30)  # half past two in the afternoon in Berlin, which has lost an hour that night
 
 
 @pytest.mark.parametrize(
@@ -287,11 +287,13 @@ NOW = of(2024, 3, 31, 12, 30)  # half past two in the afternoon in Berlin, which
     ],
 )
 def test_days_and_times_ago(text, start, end):
-    assert read_time_range(text, "Europe/Berlin", NOW) == (of(*start), of(*end))
+    assert read_time_range(text, "Europe/Berlin", NOW) == (instant_of(*start), instant_of(*end))
 
 
 @given(st.datetimes(dt.datetime(1971, 1, 1), dt.datetime(2037, 1, 1)), st.integers(1, 400))
 @settings(max_examples=100, deadline=None)
 def test_months_ago_as_pandas_counts_them(now, months):
     back = pd.Timestamp(now) - pd.DateOffset(months=months)
-    assert read_time_range(f"-{months}mo", "UTC", of(*now.timetuple()[:6]))[0] == of(*back.timetuple()[:6])
+    assert read_time_range(f"-{months}mo", "UTC", instant_of(*now.timetuple()[:6]))[0] == instant_of(
+        *back.timetuple()[:6]
+    )

@@ -48,17 +48,23 @@ def test_windows_with_rows_from_before_are_null(levels, emit):
         emitted = windows.results(windows.advance(10**6 * MICROS, 60 * MICROS)).to_pylist()
         last = {(r["level"], r["window_start"], r["k"]): r for r in emitted if r.get("change", 1) == 1}
         assert last
-        for (level, start, key), found in last.items():
+        for (level, start, key), emitted_values in last.items():
             inside = [
                 (place, t, x)
                 for place, (t, k, x) in enumerate(rows)
-                if k == key and (start is None or start.timestamp() <= t < found["window_end"].timestamp())
+                if k == key and (start is None or start.timestamp() <= t < emitted_values["window_end"].timestamp())
             ]
             values = [x for _, _, x in inside]
-            assert found["total"] == sum(values), (SEED, trial, level)
+            assert emitted_values["total"] == sum(values), (SEED, trial, level)
             seen_all = all(place >= cut for place, _, _ in inside)
             expected = (len(values), max(values), sum(x + 1 for x in values)) if seen_all else (None, None, None)
-            assert (found["n"], found["most"], found["shifted"]) == expected, (SEED, trial, level, start, key)
+            assert (emitted_values["n"], emitted_values["most"], emitted_values["shifted"]) == expected, (
+                SEED,
+                trial,
+                level,
+                start,
+                key,
+            )
 
 
 def test_what_was_emitted_and_taken_out_is_known_again():
@@ -90,7 +96,7 @@ def test_a_stream_into_a_store_says_null_there_too(tmp_path):
     stream.advance(200 * MICROS)
     stream.commit()
     read = store.query("10s", measures=["total", "n"]).to_pylist()
-    found = [(int(row["window_start"].timestamp()), row["total"], row["n"]) for row in read]
-    assert found == [(0, 1, None), (10, 12, None), (20, 66, None), (30, 31, 1), (60, 65, 1)]
+    rows_of_store = [(int(row["window_start"].timestamp()), row["total"], row["n"]) for row in read]
+    assert rows_of_store == [(0, 1, None), (10, 12, None), (20, 66, None), (30, 31, 1), (60, 65, 1)]
     coarse = [(row["total"], row["n"]) for row in store.query("1m", measures=["total", "n"]).to_pylist()]
     assert coarse == [(110, None), (65, 1)]

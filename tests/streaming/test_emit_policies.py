@@ -30,12 +30,14 @@ FRAME = TiltFrame(["10s"], "ts", {"n": aggr.count(), "sum": aggr.sum("x")}, ["k"
 GLOBAL = TiltFrame(["all"], "ts", {"n": aggr.count()}, ["k"])
 
 
-def rows(*given: tuple[float, str], column: str | None = None) -> pa.Table:
-    times = pa.array([int(t * SECOND) for t, _ in given], pa.timestamp("us", "UTC"))
-    return pa.table({"ts": times, "k": pa.array([k for _, k in given], pa.string()), "x": np.ones(len(given))})
+def rows(*times_and_keys: tuple[float, str], column: str | None = None) -> pa.Table:
+    times = pa.array([int(t * SECOND) for t, _ in times_and_keys], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {"ts": times, "k": pa.array([k for _, k in times_and_keys], pa.string()), "x": np.ones(len(times_and_keys))}
+    )
 
 
-def told(windows: OpenWindows, watermark: float | None = None, now: float | None = None) -> list[tuple]:
+def emitted_after(windows: OpenWindows, watermark: float | None = None, now: float | None = None) -> list[tuple]:
     """Advance by seconds; give key, count, reason, revision and partial of what is emitted."""
     micros = [None if at is None else int(at * SECOND) for at in (watermark, now)]
     emitted = windows.results(windows.advance(*micros)).to_pylist()
@@ -48,13 +50,13 @@ def told(windows: OpenWindows, watermark: float | None = None, now: float | None
 def test_after_close_waits_for_the_delay_and_says_late_ones():
     windows = OpenWindows(FRAME, AfterClose(delay="2s"), Drop("5s"))
     windows.add_rows(rows((1, "a"), (9, "b")))
-    assert told(windows, 11) == []
-    assert told(windows, 12) == [("a", 1, "close", 0, False), ("b", 1, "close", 0, False)]
-    assert told(windows, 13) == []
+    assert emitted_after(windows, 11) == []
+    assert emitted_after(windows, 12) == [("a", 1, "close", 0, False), ("b", 1, "close", 0, False)]
+    assert emitted_after(windows, 13) == []
     windows.add_rows(rows((2, "a")))
-    assert told(windows, 16) == [("a", 2, "late", 1, False)]
+    assert emitted_after(windows, 16) == [("a", 2, "late", 1, False)]
     assert windows.progress.kept_windows == {"10s": 2}
-    assert told(windows, 17) == []
+    assert emitted_after(windows, 17) == []
     assert windows.add_rows(rows((3, "a"), (12, "a"))).column("ts").cast(pa.int64()).to_pylist() == [3 * SECOND]
     progress = windows.progress
     assert (progress.rows, progress.late_rows, progress.emitted_rows, progress.keys) == (5, 1, 3, 1)
@@ -70,16 +72,16 @@ def test_after_close_waits_for_the_delay_and_says_late_ones():
 
 def test_a_timeout_closes_windows_that_see_no_event():
     windows = OpenWindows(FRAME, AfterClose(timeout="30s"))
-    told(windows, 0, 0)
+    emitted_after(windows, 0, 0)
     windows.add_rows(rows((1, "a"), (2, "b")))
-    assert told(windows, 5, 10) == []
+    assert emitted_after(windows, 5, 10) == []
     windows.add_rows(rows((3, "b")))
-    assert told(windows, 5, 39) == []
-    assert told(windows, 5, 40) == [("a", 1, "timeout", 0, False)]
-    assert told(windows, 5, 100) == [("b", 2, "timeout", 0, False)]
+    assert emitted_after(windows, 5, 39) == []
+    assert emitted_after(windows, 5, 40) == [("a", 1, "timeout", 0, False)]
+    assert emitted_after(windows, 5, 100) == [("b", 2, "timeout", 0, False)]
     windows.add_rows(rows((4, "a")))
-    assert told(windows, 6, 101) == [("a", 2, "late", 1, False)]
-    assert told(windows, 10, 101) == []
+    assert emitted_after(windows, 6, 101) == [("a", 2, "late", 1, False)]
+    assert emitted_after(windows, 10, 101) == []
     assert sum(windows.progress.kept_windows.values()) == 0
 
 
@@ -89,7 +91,7 @@ def test_periodic_emits_what_has_changed_at_multiples_of_its_period(clock):
 
     def tick(second: float) -> list[tuple]:
         at["now" if clock == "arrival" else "watermark"] = second
-        return told(windows, **at)
+        return emitted_after(windows, **at)
 
     assert tick(3) == []
     windows.add_rows(rows((1, "a"), (2, "b")))
@@ -104,9 +106,9 @@ def test_periodic_emits_what_has_changed_at_multiples_of_its_period(clock):
 
 def test_periodic_repeats_if_asked():
     windows = OpenWindows(GLOBAL, Periodic("10s", repeat=True))
-    told(windows, now=0)
+    emitted_after(windows, now=0)
     windows.add_rows(rows((1, "a")))
-    assert [told(windows, now=now) for now in (10, 15, 20)] == [
+    assert [emitted_after(windows, now=now) for now in (10, 15, 20)] == [
         [("a", 1, "period", 0, True)], [], [("a", 1, "period", 1, True)],
     ]  # fmt: skip
 
@@ -114,75 +116,77 @@ def test_periodic_repeats_if_asked():
 def test_on_update_at_most_every_so_often():
     windows = OpenWindows(GLOBAL, OnUpdate(batch="5s"))
     windows.add_rows(rows((1, "a")))
-    assert told(windows, now=1) == [("a", 1, "update", 0, True)]
+    assert emitted_after(windows, now=1) == [("a", 1, "update", 0, True)]
     for now in (2, 3, 5.9):
         windows.add_rows(rows((1, "a")))
-        assert told(windows, now=now) == []
-    assert told(windows, now=6) == [("a", 4, "update", 1, True)]
-    assert told(windows, now=20) == []
+        assert emitted_after(windows, now=now) == []
+    assert emitted_after(windows, now=6) == [("a", 4, "update", 1, True)]
+    assert emitted_after(windows, now=20) == []
     windows.add_rows(rows((1, "b")))
-    assert told(windows, now=20) == [("b", 1, "update", 0, True)]
+    assert emitted_after(windows, now=20) == [("b", 1, "update", 0, True)]
 
 
 def test_after_count_and_discarding():
     windows = OpenWindows(FRAME, AfterCount(2, mode="discarding"))
     windows.add_rows(rows((1, "a"), (1, "b"), (2, "a"), (3, "a")))
-    assert told(windows) == [("a", 3, "count", 0, True)]
+    assert emitted_after(windows) == [("a", 3, "count", 0, True)]
     windows.add_rows(rows((1, "a")))
-    assert told(windows) == []
-    assert told(windows, 10) == [("a", 1, "close", 1, False), ("b", 1, "close", 0, False)]
+    assert emitted_after(windows) == []
+    assert emitted_after(windows, 10) == [("a", 1, "close", 1, False), ("b", 1, "close", 0, False)]
 
 
 def test_a_changelog_retracts_what_it_said():
     windows = OpenWindows(FRAME, OnUpdate(mode="changelog", having="n >= 2 AND n < 4"))
     windows.add_rows(rows((1, "a")))
-    assert told(windows) == []
+    assert emitted_after(windows) == []
     windows.add_rows(rows((1, "a")))
-    assert told(windows) == [("a", 2, "update", 0, True, 1)]
+    assert emitted_after(windows) == [("a", 2, "update", 0, True, 1)]
     windows.add_rows(rows((1, "a")))
-    assert told(windows) == [("a", 2, "update", 0, True, -1), ("a", 3, "update", 1, True, 1)]
+    assert emitted_after(windows) == [("a", 2, "update", 0, True, -1), ("a", 3, "update", 1, True, 1)]
     windows.add_rows(rows((1, "a")))
-    assert told(windows, 5) == [("a", 3, "update", 1, True, -1)]
-    assert told(windows, 10) == []
+    assert emitted_after(windows, 5) == [("a", 3, "update", 1, True, -1)]
+    assert emitted_after(windows, 10) == []
 
 
 @pytest.mark.parametrize("clock", ["arrival", "event"])
 @pytest.mark.parametrize("only", [False, True])
 def test_keys_expire(clock, only):
     windows = OpenWindows(GLOBAL, AfterKeyExpire("30s", maxspan="5s", only=only, clock=clock))
-    told(windows, 0, 0)
+    emitted_after(windows, 0, 0)
     windows.add_rows(rows((1, "a"), (7, "a"), (3, "b"), (8, "b")))
     windows = OpenWindows.from_ipc(windows.to_ipc())
-    assert told(windows, 10, 10) == []
+    assert emitted_after(windows, 10, 10) == []
     windows.add_rows(rows((20, "c")))
-    assert told(windows, 36, 35) == []
+    assert emitted_after(windows, 36, 35) == []
     emitted = windows.advance(39 * SECOND, 40 * SECOND)
     got = windows.results(emitted).to_pylist()
     expected = [("a", 2, "over_span", 6)] + [("b", 2, "expired", 5)] * (not only)
     assert [(r["k"], r["n"], r["reason"], r["span"].total_seconds()) for r in got] == expected
     windows.add_rows(rows((50, "a")))
-    assert told(windows, 45, 45) == []
+    assert emitted_after(windows, 45, 45) == []
     assert windows.progress.keys == 2
-    assert told(windows, 100, 100) == ([] if only else [("a", 1, "expired", 0, False), ("c", 1, "expired", 0, False)])
+    assert emitted_after(windows, 100, 100) == (
+        [] if only else [("a", 1, "expired", 0, False), ("c", 1, "expired", 0, False)]
+    )
     assert windows.progress.keys == 0
 
 
 def test_a_span_of_another_column():
     windows = OpenWindows(GLOBAL, AfterKeyExpire("30s", span_of="at", maxspan="1h"))
-    told(windows, now=0)
+    emitted_after(windows, now=0)
     at = pa.array([0, 3_000, None, 500], pa.int64())  # milliseconds
     windows.add_rows(rows((1, "a"), (2, "a"), (3, "a"), (4, "b")).append_column("at", at))
-    told(windows, now=1)
+    emitted_after(windows, now=1)
     spans = windows.advance(now=31 * SECOND).column("span").to_pylist()
     assert [span.total_seconds() for span in spans] == [3, 0]
 
 
 def test_states_made_elsewhere_are_taken():
     windows, other = OpenWindows(FRAME, AfterCount(3)), OpenWindows(FRAME, AfterCount(3))
-    given = rows((1, "a"), (2, "a"), (11, "b"), (3, "a"))
-    parts = [reduce_rows(given.slice(at, 2), windows.partial_frame) for at in (0, 2)]
+    rows_with_late = rows((1, "a"), (2, "a"), (11, "b"), (3, "a"))
+    parts = [reduce_rows(rows_with_late.slice(at, 2), windows.partial_frame) for at in (0, 2)]
     windows.add(merge_panes(pa.concat_tables(parts), windows.partial_frame))
-    other.add_rows(given)
+    other.add_rows(rows_with_late)
     assert windows.advance(5 * SECOND).equals(other.advance(5 * SECOND))
     assert windows.progress == other.progress
     with pytest.raises(ValueError, match="no column '__rows'"):
@@ -194,7 +198,7 @@ def test_states_older_than_a_buffer_are_moved():
         windows = OpenWindows(FRAME, late=Buffer(1, older))
         for second in (25, 12, 3):
             windows.add(reduce_rows(rows((second, "a")), windows.partial_frame))
-        assert [n for _, n, *_ in told(windows, 100)] == counts
+        assert [n for _, n, *_ in emitted_after(windows, 100)] == counts
         assert (windows.progress.moved_rows, windows.progress.late_rows) == ((1, 0) if older == "oldest" else (0, 1))
 
 
@@ -208,7 +212,7 @@ def test_bounds_on_keys():
     windows = OpenWindows.from_ipc(before, beyond="drop")
     windows.add_rows(rows((1, "a"), (2, "c"), (3, "c")))
     assert windows.progress.refused_rows == 2
-    assert told(windows, 10) == [("a", 2, "close", 0, False), ("b", 1, "close", 0, False)]
+    assert emitted_after(windows, 10) == [("a", 2, "close", 0, False), ("b", 1, "close", 0, False)]
     windows.add_rows(rows((11, "c")))
     assert windows.progress.keys == 1
 
@@ -227,13 +231,13 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
         {"k": "b", "n": 1, "sum": 1.0, "max": None},
         {"k": "c", "n": 1, "sum": 1.0, "max": 1.0},
     ]
-    others = {
+    other_frames = {
         "levels is": TiltFrame(["20s"], "ts", FRAME.measures, ["k"]),
         "measure 'sum' is": TiltFrame(["10s"], "ts", {**FRAME.measures, "sum": aggr.sum("y")}, ["k"]),
         "measure 'sum' was saved": TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["k"]),
     }
-    for said, frame in others.items():
-        with pytest.raises(ValueError, match=said):
+    for message, frame in other_frames.items():
+        with pytest.raises(ValueError, match=message):
             OpenWindows.from_ipc(state, frame)
     with pytest.raises(ValueError, match="mode accumulating, and now changelog"):
         OpenWindows.from_ipc(state, emit="periodic(1m, mode=changelog)")
@@ -324,9 +328,9 @@ def test_bad_input_changes_nothing():
         "no event time": rows((1, "a")).set_column(0, "ts", pa.nulls(1, pa.timestamp("us"))),
         "is int64 in this batch and was string before": rows((1, "a")).set_column(1, "k", pa.array([1])),
     }
-    for message, given in bad.items():
+    for message, bad_input in bad.items():
         with pytest.raises(ValueError, match=message):
-            windows.add_rows(given)
+            windows.add_rows(bad_input)
     for arguments in ({"watermark": 1.5}, {"now": -1}, {"watermark": 2**63}):
         with pytest.raises(ValueError, match="must be a whole number"):
             windows.advance(**arguments)

@@ -80,8 +80,8 @@ def test_a_stream_is_the_batch_over_the_rows_that_were_not_late():
         rows = rows_of(draw, gap)
         late = draw.choice(["drop", f"drop({gap}s)", f"drop({gap + 1}s)", f"drop({4 * gap}s)"])
         stands, dropped = stream(draw, rows, gap, late)
-        kept = rows.filter(pa.array([i not in dropped for i in range(rows.num_rows)]))
-        assert stands == batch(kept, gap), (trial, gap, late)
+        accepted = rows.filter(pa.array([i not in dropped for i in range(rows.num_rows)]))
+        assert stands == batch(accepted, gap), (trial, gap, late)
         some_late += bool(dropped)
     assert some_late > TRIALS / 10  # otherwise nothing was tried
 

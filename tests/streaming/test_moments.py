@@ -19,13 +19,13 @@ ROWS = pa.table({"ts": [AT - dt.timedelta(seconds=20)]})
 
 
 def streams() -> list[OpenWindows | OrderedStream]:
-    made = [
+    all_streams = [
         OpenWindows(TiltFrame(["10s"], "ts", {"n": aggr.count()})),
         OrderedStream(RunningAggregation({"n": aggr.count()}, "count(1)", time="ts")),
     ]
-    for stream in made:
+    for stream in all_streams:
         stream.add_rows(ROWS)
-    return made
+    return all_streams
 
 
 @pytest.mark.parametrize(

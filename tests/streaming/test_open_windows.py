@@ -46,33 +46,33 @@ def played(case: dict, add) -> Iterator[tuple[str, list, list]]:
     watermark, now, emitted, late = None, 0, [], []
     windows.advance(now=0)
     for step in case["steps"]:
-        ((kind, given),) = step.items()
+        ((kind, value),) = step.items()
         if kind == "input":
-            late += add(windows, rows_of(given))
+            late += add(windows, rows_of(value))
         elif kind == "watermark":
-            watermark = given * SCALE
+            watermark = value * SCALE
         elif kind == "time":
-            now = given * SCALE
+            now = value * SCALE
         elif kind == "restart":
             windows = OpenWindows.from_ipc(windows.to_ipc())
         elif kind == "expect":
-            yield "emitted", given, emitted
+            yield "emitted", value, emitted
             emitted = []
         else:
-            yield "late", given, late
+            yield "late", value, late
             late = []
         if kind in ("input", "watermark", "time"):
             emitted += windows.results(windows.advance(watermark, now)).to_pylist() if windows._levels else []
     yield "emitted", [], emitted
 
 
-def rows_of(given: list[dict]) -> pa.Table:
-    times = pa.array([row["time"] * SCALE for row in given], pa.timestamp("us", "UTC"))
-    values = pa.array([row["value"] for row in given], pa.float64())
-    return pa.table({"key": pa.array([row["key"] for row in given], pa.string()), "time": times, "value": values})
+def rows_of(records: list[dict]) -> pa.Table:
+    times = pa.array([row["time"] * SCALE for row in records], pa.timestamp("us", "UTC"))
+    values = pa.array([row["value"] for row in records], pa.float64())
+    return pa.table({"key": pa.array([row["key"] for row in records], pa.string()), "time": times, "value": values})
 
 
-def told(row: dict) -> tuple:
+def actual_row(row: dict) -> tuple:
     start, end = (None if row[n] is None else row[n].timestamp() * 1e6 / SCALE for n in ("window_start", "window_end"))
     change = row.get("change", 1)
     return (
@@ -86,7 +86,7 @@ def told(row: dict) -> tuple:
     )
 
 
-def wanted(row: dict) -> tuple:
+def expected_row(row: dict) -> tuple:
     return tuple(row[n] for n in ("key", "start", "end", "count", "sum", "late", "retraction"))
 
 
@@ -99,11 +99,11 @@ def compare(case: dict, what: str, expected: list, got: list) -> None:
         got = [{**row, "time": row["time"].timestamp() * 1e6 / SCALE} for row in got]
         assert sorted(map(str_of, got)) == sorted(map(str_of, expected))
         return
-    left = [told(row) for row in got]
+    left = [actual_row(row) for row in got]
     assert len(left) == len(expected), (left, expected)
     for row in expected:
-        assert wanted(row) in left
-        left.remove(wanted(row))
+        assert expected_row(row) in left
+        left.remove(expected_row(row))
     places = [(row["key"], row.get("change", 1)) for row in got]
     for key in {key for key, _ in places}:
         changes = [change for k, change in places if k == key]
@@ -199,27 +199,27 @@ def test_windows_that_close_one_another(batch):
     for start in range(0, len(times), batch):
         windows.add_rows(seconds(*times[start : start + batch]))
         emitted += windows.results(windows.advance()).to_pylist()
-    told = [(r["level"], int(r["window_start"].timestamp()) - six, r["n"]) for r in emitted]
-    assert sorted(told) == [("1m", -60, 3), ("1s", -2, 2), ("1s", -1, 1), ("1s", 0, 1), ("1s", 1, 1)]
+    counts = [(r["level"], int(r["window_start"].timestamp()) - six, r["n"]) for r in emitted]
+    assert sorted(counts) == [("1m", -60, 3), ("1s", -2, 2), ("1s", -1, 1), ("1s", 0, 1), ("1s", 1, 1)]
     assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}  # nothing has come to the sixth hour yet
     again = OpenWindows.from_ipc(windows.to_ipc())
     again.add_rows(seconds(six + 60, six + 61))
-    told = again.results(again.advance()).to_pylist()
-    assert [(r["level"], r["n"]) for r in told] == [("1s", 1), ("1s", 1), ("1m", 3), ("1h", 3)]
+    counts = again.results(again.advance()).to_pylist()
+    assert [(r["level"], r["n"]) for r in counts] == [("1s", 1), ("1s", 1), ("1m", 3), ("1h", 3)]
     assert again.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}
 
 
 def test_an_alert_before_its_window_closes():
     windows = OpenWindows(TiltFrame(["1h"], "ts", {"n": aggr.count()}), "periodic(1s, having='n > 300')")
     windows.advance(now=0)
-    told = []
+    alerts = []
     for now in range(1, 9):
         windows.add_rows(seconds(*[now] * 100))
-        told += [
+        alerts += [
             (now, r["n"], r["partial"], r["reason"])
             for r in windows.results(windows.advance(now * SCALE, now * SCALE)).to_pylist()
         ]
-    assert told == [(now, 100 * now, True, "period") for now in range(4, 9)]
+    assert alerts == [(now, 100 * now, True, "period") for now in range(4, 9)]
     assert windows.results(windows.advance(3600 * SCALE)).num_rows == 0  # nothing has changed since
 
 
@@ -230,9 +230,9 @@ def test_windows_go_on_from_what_is_committed(late, batch):
     six = 6 * 3600
     times = [six - 2, six - 2, six - 1, six, six + 1, six + 2]
     frame = TiltFrame(["1s", "1m", "1h"], "ts", SECONDS)
-    there = rollup(seconds(*times[:-1]), frame)
-    there = there.filter(pc.equal(there.column("level"), "1s"))
-    windows = OpenWindows.from_committed(there, (six + 2) * SCALE, frame, late=late)
+    committed = rollup(seconds(*times[:-1]), frame)
+    committed = committed.filter(pc.equal(committed.column("level"), "1s"))
+    windows = OpenWindows.from_committed(committed, (six + 2) * SCALE, frame, late=late)
     for start in range(0, 6, batch):
         windows.add_rows(seconds(*times[start : start + batch]))
     assert (windows.progress.rows, windows.progress.committed_rows, windows.progress.late_rows) == (6, 5, 0)
@@ -271,12 +271,12 @@ def test_levels_are_merged_together_or_one_by_one(together, monkeypatch):
     emitted = windows.advance(200_000_000)
     naive = merge_panes(pa.concat_tables([states for _, states in parts]), windows.partial_frame)
     for at, level in enumerate(frame.levels):
-        mine = emitted.filter(pc.equal(emitted.column("level"), level.name))
+        rows_of_level = emitted.filter(pc.equal(emitted.column("level"), level.name))
         (_, expected) = list(climb(naive, windows.partial_frame))[at]
-        assert mine.num_rows == expected.num_rows > 3
+        assert rows_of_level.num_rows == expected.num_rows > 3
         for name in ("n", "total", "d", "h"):
             column = next(c.name for c in frame.states if c.name.startswith(name))
-            assert same_bits(mine.column(column), expected.column(column))
+            assert same_bits(rows_of_level.column(column), expected.column(column))
 
 
 def test_damaged_states_are_refused_before_anything_changes():
@@ -290,11 +290,11 @@ def test_damaged_states_are_refused_before_anything_changes():
         fields = bad.flatten()
         fields[version] = pa.array([0] * len(bad), bad.type.field(version).type)
         bad = pa.StructArray.from_arrays(fields, fields=list(bad.type))
-        given = states.set_column(states.column_names.index(column.name), column.name, bad)
+        damaged = states.set_column(states.column_names.index(column.name), column.name, bad)
         with pytest.raises(ValueError, match="damaged state"):
-            windows.add(given)
+            windows.add(damaged)
         assert windows.to_ipc() == before
-        finest = given.append_column("level", pa.array(["10s"] * len(given)))
+        finest = damaged.append_column("level", pa.array(["10s"] * len(damaged)))
         for levels in (["10s"], ["10s", "1m"]):
             same = TiltFrame(levels, "ts", frame.measures, frame.keys)
             with pytest.raises(ValueError, match="damaged state"):
@@ -303,10 +303,10 @@ def test_damaged_states_are_refused_before_anything_changes():
 
 def test_a_saved_stream_of_what_is_not_installed_says_so():
     @dataclass(frozen=True)
-    class Least(aggr.Min):
+    class Smallest(aggr.Min):
         name = "least_of_mine"
 
-    aggr.register(Least)
+    aggr.register(Smallest)
     windows = OpenWindows(TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")}))
     windows.add_rows(pa.table({"ts": [0], "x": [1]}))
     data, saved = windows.to_ipc(), windows.save()
@@ -315,10 +315,12 @@ def test_a_saved_stream_of_what_is_not_installed_says_so():
         with pytest.raises(ValueError, match=rf"saved windows are whole, and their {name} policy .* here: .*mine"):
             OpenWindows.from_ipc(state)
     aggr.unregister("least_of_mine")
-    said = "saved windows are whole, and their frame .* here: the measure 'low': there is no function 'least_of_mine'"
-    with pytest.raises(ValueError, match=said):
+    message = (
+        "saved windows are whole, and their frame .* here: the measure 'low': there is no function 'least_of_mine'"
+    )
+    with pytest.raises(ValueError, match=message):
         OpenWindows.from_ipc(data)
-    aggr.register(Least)
+    aggr.register(Smallest)
     try:
         goes_on = OpenWindows.from_ipc(data)
     finally:

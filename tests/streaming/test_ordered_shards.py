@@ -41,19 +41,19 @@ def streamed(
 ) -> tuple[pa.Table, pa.Table]:
     """Give rows as they come; return what is emitted, and the rows that were late."""
     times, lag = table.column("ts").cast(pa.int64()).to_numpy(), int(rng.choice([20, 400])) * MINUTE
-    at, told, known, emitted, late = 0, -(2**62), -(2**62), [], []
+    at, current_watermark, previous_watermark, emitted, late = 0, -(2**62), -(2**62), [], []
     while at < len(table):
         batch = table.slice(at, int(rng.integers(1, 30)))
         late += [
-            batch.slice(row, 1) for row in range(len(batch)) if times[at + row] < known
+            batch.slice(row, 1) for row in range(len(batch)) if times[at + row] < previous_watermark
         ]  # as the batch before knew
         emitted.append(stream.batch(batch, partitions=int(rng.integers(1, 4)), states=states))
-        at, known = at + len(batch), told  # the next one is judged by what this one was told
-        told = (int(times[:at].max()) - lag) // 1000 * 1000
-        stream.tell(watermark=told)
+        at, previous_watermark = at + len(batch), current_watermark  # the next one is judged by what this one was told
+        current_watermark = (int(times[:at].max()) - lag) // 1000 * 1000
+        stream.tell(watermark=current_watermark)
         if rng.random() < 0.3:
             emitted.append(stream.batch(states=states))
-            known = told
+            previous_watermark = current_watermark
         if rng.random() < 0.3:
             stream.restart()
     stream.tell(watermark=int(times.max()) + MINUTE)
@@ -76,20 +76,27 @@ def test_what_shards_emit_is_what_a_batch_job_computes(text):
     for trial in range(TRIALS):
         rng = np.random.default_rng([SEED, trial])
         table, order = arriving(SEED + trial, rng), ["arrival"] * (trial % 2)  # without one, ties go by their arrival
-        made = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=order)
-        emitted, late = streamed(OrderedShards(table.schema, made, shards=int(rng.integers(1, 4))), table, rng, False)
+        aggregation = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=order)
+        emitted, late = streamed(
+            OrderedShards(table.schema, aggregation, shards=int(rng.integers(1, 4))), table, rng, False
+        )
         last = int(table.column("ts").cast(pa.int64()).to_numpy().max()) + MINUTE
-        whole = RunningAggregation.of(made.query)
-        wanted = whole.add(without(table, late), until=last)
-        assert len(emitted) == len(wanted), (SEED, trial)
+        batch_aggregation = RunningAggregation.of(aggregation.query)
+        expected = batch_aggregation.add(without(table, late), until=last)
+        assert len(emitted) == len(expected), (SEED, trial)
         for key in ("a", "b", "c", None):
-            found, whole = (
+            emitted_of_key, expected_of_key = (
                 table.filter(pa.array([k == key for k in table.column("key").to_pylist()], pa.bool_()))
-                for table in (emitted, wanted)
+                for table in (emitted, expected)
             )
-            for name in wanted.column_names:
-                kind = found.column(name).type
-                assert same_bits(found.column(name), whole.column(name).cast(kind)), (SEED, trial, key, name)
+            for name in expected.column_names:
+                kind = emitted_of_key.column(name).type
+                assert same_bits(emitted_of_key.column(name), expected_of_key.column(name).cast(kind)), (
+                    SEED,
+                    trial,
+                    key,
+                    name,
+                )
 
 
 @pytest.mark.slow
@@ -102,24 +109,24 @@ def test_a_chain_in_shards_emits_states_and_results_and_computes_keys():
             rng = np.random.default_rng([SEED, trial])
             table = arriving(SEED + trial, rng)
             emitted, late = streamed(OrderedShards(table.schema, OrderedRollup(frame), 3), table, rng, states)
-            whole = ordered_rollup(without(table, late), frame)
-            wanted = whole if states else finish_ordered(whole, frame)
+            batch_states = ordered_rollup(without(table, late), frame)
+            expected = batch_states if states else finish_ordered(batch_states, frame)
             names = ["level", "k", "ts", "n"]
-            found = sorted(map(repr, emitted.select(names).to_pylist()))
-            assert found == sorted(map(repr, wanted.select(names).to_pylist())), (SEED, trial)
+            actual = sorted(map(repr, emitted.select(names).to_pylist()))
+            assert actual == sorted(map(repr, expected.select(names).to_pylist())), (SEED, trial)
 
 
 def test_a_checkpoint_of_other_windows_or_shards_is_refused():
     table = arriving(SEED, np.random.default_rng(SEED))
-    made = RunningAggregation(MEASURES, "count(2)", time="ts", keys=["key"])
-    stream = OrderedShards(table.schema, made, 2)
+    aggregation = RunningAggregation(MEASURES, "count(2)", time="ts", keys=["key"])
+    stream = OrderedShards(table.schema, aggregation, 2)
     stream.batch(table.slice(0, 9))
     other = RunningAggregation(MEASURES, "count(3)", time="ts", keys=["key"])
     for message, job in {
         "its windows are": OrderedJob(table.schema, type(other), other.query, 2),
-        "has 2 shards of keys, and this stream 5": OrderedJob(table.schema, type(made), made.query, 5),
+        "has 2 shards of keys, and this stream 5": OrderedJob(table.schema, type(aggregation), aggregation.query, 5),
     }.items():
         stream.restart(job)
         with pytest.raises(ValueError, match=message):
             stream.batch(table.slice(9, 3))
-        stream.restart(OrderedJob(table.schema, type(made), made.query, 2))
+        stream.restart(OrderedJob(table.schema, type(aggregation), aggregation.query, 2))

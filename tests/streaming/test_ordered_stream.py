@@ -41,8 +41,8 @@ def streamed(stream: OrderedStream, table: pa.Table, rng: np.random.Generator) -
 
 
 def without(table: pa.Table, late: pa.Table) -> pa.Table:
-    gone = set(late.column("arrival").to_pylist())
-    return table.filter(pa.array([at not in gone for at in table.column("arrival").to_pylist()]))
+    late_arrivals = set(late.column("arrival").to_pylist())
+    return table.filter(pa.array([at not in late_arrivals for at in table.column("arrival").to_pylist()]))
 
 
 @pytest.mark.slow
@@ -51,14 +51,14 @@ def test_what_comes_is_what_the_naive_evaluator_says(text):
     for number, start in enumerate(STARTS):
         rng = np.random.default_rng([SEED, number])
         table = rows(SEED + number, 60, start).sort_by("arrival")
-        made = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=["arrival"])
-        emitted, late = streamed(OrderedStream(made), table, rng)
+        aggregation = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=["arrival"])
+        emitted, late = streamed(OrderedStream(aggregation), table, rng)
         names = ["key", "ts", "total", "big", "rows", "newest"]
-        kept = without(table, late)
-        found = emitted.select(names).to_pylist()
+        accepted = without(table, late)
+        actual = emitted.select(names).to_pylist()
         for key in ("a", "b", "c", None):
-            wanted = [row for row in expected(kept, text) if row["key"] == key]
-            assert [row for row in found if row["key"] == key] == wanted, (SEED, start)
+            expected_rows = [row for row in expected(accepted, text) if row["key"] == key]
+            assert [row for row in actual if row["key"] == key] == expected_rows, (SEED, start)
 
 
 @pytest.mark.slow
@@ -70,30 +70,30 @@ def test_a_chain_of_a_stream_is_that_of_its_rows_in_order():
         table = rows(SEED + number, 60)
         stream = OrderedStream(OrderedRollup(frame))
         emitted, late = streamed(stream, table, np.random.default_rng([SEED, number]))
-        whole = ordered_rollup(without(table, late), frame)
+        batch_states = ordered_rollup(without(table, late), frame)
         for key in ("a", "b", "c", None):
             for level in frame.levels:
                 parts = [
                     table.filter(pa.array([(k, n) == (key, level) for k, n in zip(*names, strict=True)], pa.bool_()))
-                    for table in (emitted, whole)
+                    for table in (emitted, batch_states)
                     for names in [(table.column("key").to_pylist(), table.column("level").to_pylist())]
                 ]
                 assert all(same_bits(parts[0].column(name), parts[1].column(name)) for name in ("ts", "n", "d")), SEED
-        assert stream.results(emitted).num_rows == whole.num_rows
+        assert stream.results(emitted).num_rows == batch_states.num_rows
 
 
 def test_ticks_come_with_the_watermark_though_no_row_does():
-    made = RunningAggregation({"n": aggr.count()}, "since(minutely())", time="ts", keys=["k"])
-    stream = OrderedStream(made)
+    aggregation = RunningAggregation({"n": aggr.count()}, "since(minutely())", time="ts", keys=["k"])
+    stream = OrderedStream(aggregation)
     assert stream.advance(0).num_columns == 0
     stream.add_rows(pa.table({"ts": [10_000], "k": ["a"]}))
-    found = [stream.advance(at * MINUTE).select(["tick", "n"]).to_pydict() for at in (1, 2, 3)]
-    assert found == [
+    ticks = [stream.advance(at * MINUTE).select(["tick", "n"]).to_pydict() for at in (1, 2, 3)]
+    assert ticks == [
         {"tick": [False], "n": [1]},
         {"tick": [True], "n": [1]},  # a row of the full minute itself would have come before its tick
         {"tick": [True], "n": [0]},
     ]
-    stream = OrderedStream.from_ipc(stream.to_ipc(), RunningAggregation.of(made.query))
+    stream = OrderedStream.from_ipc(stream.to_ipc(), RunningAggregation.of(aggregation.query))
     assert stream.advance(4 * MINUTE).column("n").to_pylist() == [0]
     null = RunningAggregation({"n": aggr.sum("x")}, "since(minutely(), min_rows=1)", time="ts", keys=["k"])
     stream_of_null = OrderedStream(null)  # of a window without rows null, if that is asked for
@@ -111,24 +111,28 @@ def test_ticks_come_with_the_watermark_though_no_row_does():
 def test_a_saved_stream_goes_on_with_the_same_windows_alone():
     table = pa.table({"ts": [1000, 2000, 3000], "k": ["a", "b", "a"], "x": [1, 2, 3]})
 
-    def made(window="sliding(2)", emit="rows", **measures):
+    def aggregation(window="sliding(2)", emit="rows", **measures):
         return RunningAggregation(measures or {"n": aggr.sum("x")}, window, time="ts", keys=["k"], emit=emit)
 
-    stream = OrderedStream(made())
+    stream = OrderedStream(aggregation())
     stream.add_rows(table)
     stream.advance(2_500_000)
     saved = stream.to_ipc()
-    assert OrderedStream.from_ipc(saved, made()).close().column("n").to_pylist() == [4]
-    others = [(made("sliding(3)"), "windows"), (made(m=aggr.avg("x")), "states"), (made(emit="final"), "emit")]
-    for other, what in others:
+    assert OrderedStream.from_ipc(saved, aggregation()).close().column("n").to_pylist() == [4]
+    other_aggregations = [
+        (aggregation("sliding(3)"), "windows"),
+        (aggregation(m=aggr.avg("x")), "states"),
+        (aggregation(emit="final"), "emit"),
+    ]
+    for other, what in other_aggregations:
         with pytest.raises(ValueError, match=f"another one: its {what} are"):
             OrderedStream.from_ipc(saved, other)
     with pytest.raises(ValueError, match="of time windows"):
-        OrderedStream.from_ipc(OpenWindows(TiltFrame(["1s"], "ts", {"n": aggr.count()})).to_ipc(), made())
+        OrderedStream.from_ipc(OpenWindows(TiltFrame(["1s"], "ts", {"n": aggr.count()})).to_ipc(), aggregation())
     with pytest.raises(ValueError, match="checksum"):
-        OrderedStream.from_ipc(saved[:-9] + b"x" + saved[-8:], made())
-    final = OrderedStream(made("running()", "final"))
+        OrderedStream.from_ipc(saved[:-9] + b"x" + saved[-8:], aggregation())
+    final = OrderedStream(aggregation("running()", "final"))
     final.add_rows(table)
     final.advance(2_500_000)
-    again = OrderedStream.from_ipc(final.to_ipc(), made("running()", "final"))
+    again = OrderedStream.from_ipc(final.to_ipc(), aggregation("running()", "final"))
     assert again.close().select(["k", "n"]).to_pylist() == [{"k": "a", "n": 4}, {"k": "b", "n": 2}]

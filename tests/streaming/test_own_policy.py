@@ -65,9 +65,9 @@ def site(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def rows(*given: tuple[int, float | None]) -> pa.Table:
-    times = pa.array([second * SECOND for second, _ in given], pa.timestamp("us", "UTC"))
-    return pa.table({"ts": times, "ms": [ms for _, ms in given]})
+def rows(*times_and_values: tuple[int, float | None]) -> pa.Table:
+    times = pa.array([second * SECOND for second, _ in times_and_values], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "ms": [ms for _, ms in times_and_values]})
 
 
 FRAME = TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "mean": aggr.avg("ms")})
@@ -134,5 +134,5 @@ def test_the_command_line_takes_it(site):
         env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"},
     )  # fmt: skip
     assert not done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(row["n"], row["peak"], row["reason"]) for row in found] == [(1, 3.0, "close"), (1, 501.5, "over")]
+    emitted_rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["n"], row["peak"], row["reason"]) for row in emitted_rows] == [(1, 3.0, "close"), (1, 501.5, "over")]

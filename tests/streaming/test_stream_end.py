@@ -54,9 +54,9 @@ def test_all_of_a_bounded_input_is_emitted_once(policy, levels):
         for level in levels.split(","):
             length = {"10s": 10, "1m": 60, "all": 10**6}[level]
             counted = Counter((second // length, key) for second, key in rows)
-            found = {(start, key): counts for (name, start, key), counts in stands.items() if name == level}
-            assert sorted(counts[-1] for counts in found.values()) == sorted(counted.values()), (SEED, level)
-            assert len(found) == len(counted), (SEED, level)
+            counts_by_window = {(start, key): counts for (name, start, key), counts in stands.items() if name == level}
+            assert sorted(counts[-1] for counts in counts_by_window.values()) == sorted(counted.values()), (SEED, level)
+            assert len(counts_by_window) == len(counted), (SEED, level)
     for counts in stands.values():  # no emission repeats the one before
         assert all(a != b for a, b in pairwise(counts)), SEED
         assert len(counts) == 1 or "changelog" not in policy

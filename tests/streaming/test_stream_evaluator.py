@@ -61,47 +61,47 @@ def results(rows: list[dict]) -> dict:
 
 def policies(draws: random.Random, kind: str, finest: str) -> tuple[str, str, dict]:
     """Draw an emit policy and a late one, as text, and as plain values for the evaluator."""
-    given: dict = {"kind": kind, "delay": draws.choice([0, 0, 3])}
-    words = [f"delay={given['delay']}s"] if given["delay"] else []
+    settings: dict = {"kind": kind, "delay": draws.choice([0, 0, 3])}
+    words = [f"delay={settings['delay']}s"] if settings["delay"] else []
     if kind == "after_key_expire":
-        given |= {"timeout": draws.choice([2, 5]), "clock": draws.choice(["arrival", "event"])}
-        words = [f"{given['timeout']}s", f"clock={given['clock']}", *words]
+        settings |= {"timeout": draws.choice([2, 5]), "clock": draws.choice(["arrival", "event"])}
+        words = [f"{settings['timeout']}s", f"clock={settings['clock']}", *words]
         if draws.random() < 0.5:
-            given |= {"maxspan": 4, "only": draws.random() < 0.5}
-            words += ["maxspan=4s", f"only={str(given['only']).lower()}"]
+            settings |= {"maxspan": 4, "only": draws.random() < 0.5}
+            words += ["maxspan=4s", f"only={str(settings['only']).lower()}"]
     else:
         if kind == "periodic":
-            given |= {"every": draws.choice([1, 4]), "repeat": draws.random() < 0.5}
-            words = [f"{given['every']}s", f"repeat={str(given['repeat']).lower()}", *words]
+            settings |= {"every": draws.choice([1, 4]), "repeat": draws.random() < 0.5}
+            words = [f"{settings['every']}s", f"repeat={str(settings['repeat']).lower()}", *words]
         if kind == "on_update" and draws.random() < 0.5:
-            given["batch"] = 3
+            settings["batch"] = 3
             words.append("batch=3s")
         if kind in ("periodic", "on_update") and draws.random() < 0.5:
-            given["clock"] = "event"
+            settings["clock"] = "event"
             words.append("clock=event")
         if kind == "after_count":
-            given["rows"] = draws.choice([1, 3])
-            words = [str(given["rows"]), *words]
-        given["mode"] = draws.choice(["accumulating", "discarding", "changelog"])
-        words.append(f"mode={given['mode']}")
+            settings["rows"] = draws.choice([1, 3])
+            words = [str(settings["rows"]), *words]
+        settings["mode"] = draws.choice(["accumulating", "discarding", "changelog"])
+        words.append(f"mode={settings['mode']}")
         if draws.random() < 0.3:
-            given["latest"] = True
+            settings["latest"] = True
             words.append("latest")
         if draws.random() < 0.3:
-            given["timeout"] = 4
+            settings["timeout"] = 4
             words.append("timeout=4s")
     if draws.random() < 0.3:
-        given["having"] = lambda row: row["n"] % 3 != 0
+        settings["having"] = lambda row: row["n"] % 3 != 0
         words.append("having='n % 3 <> 0'")
     seconds = ("delay", "timeout", "every", "batch", "maxspan")
-    given |= {name: given[name] * SECOND for name in seconds if name in given}
-    kept = draws.choice([0, 0, 5, None])
-    late = "true_window" if kept is None else f"drop({kept}s)"
-    given["lateness"] = kept if kept is None else kept * SECOND
+    settings |= {name: settings[name] * SECOND for name in seconds if name in settings}
+    lateness = draws.choice([0, 0, 5, None])
+    late = "true_window" if lateness is None else f"drop({lateness}s)"
+    settings["lateness"] = lateness if lateness is None else lateness * SECOND
     if draws.random() < 0.35 and not finest.startswith(("hopping", "session", "all")):
-        given |= {"buffer": draws.choice([0, 1, 3]), "older": draws.choice(["oldest", "drop"])}
-        late = f"buffer({given['buffer']}, older={given['older']})"
-    return f"{kind}({', '.join(words)})", late, given
+        settings |= {"buffer": draws.choice([0, 1, 3]), "older": draws.choice(["oldest", "drop"])}
+        late = f"buffer({settings['buffer']}, older={settings['older']})"
+    return f"{kind}({', '.join(words)})", late, settings
 
 
 def events(draws: random.Random) -> list[dict]:
@@ -116,8 +116,8 @@ def table(rows: list[dict]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def told(windows: OpenWindows, emitted: pa.Table) -> list[dict]:
-    found = []
+def plain_rows(windows: OpenWindows, emitted: pa.Table) -> list[dict]:
+    rows_of_windows = []
     for row in windows.results(emitted).to_pylist():
         bounds = [row.pop(name) for name in ("window_start", "window_end")]
         row["start"], row["end"] = (
@@ -126,8 +126,8 @@ def told(windows: OpenWindows, emitted: pa.Table) -> list[dict]:
         )
         if "span" in row:
             row["span"] = round(row["span"].total_seconds() * SECOND)
-        found.append(row)
-    return found
+        rows_of_windows.append(row)
+    return rows_of_windows
 
 
 @pytest.mark.slow
@@ -139,12 +139,12 @@ def test_every_emission_and_count_is_that_of_the_evaluator(kind):
 
 def one_stream(draws: random.Random, kind: str, case: str) -> None:
     names = ["all"] if kind == "after_key_expire" else draws.choice(FRAMES)
-    emit, late, given = policies(draws, kind, names[0])
+    emit, late, settings = policies(draws, kind, names[0])
     case = f"{case}: {names} {emit} {late}"
     windows = OpenWindows(TiltFrame(names, "ts", MEASURES, ["k"]), emit, late)
-    naive = NaiveStream([LEVELS[name] for name in names], results, **given)
+    naive = NaiveStream([LEVELS[name] for name in names], results, **settings)
     rows, at, now, lag = events(draws), 0, 0, draws.randrange(5) * SECOND
-    watermarks = draws.random() < (0.3 if "buffer" in given else 1)
+    watermarks = draws.random() < (0.3 if "buffer" in settings else 1)
     watermark = draws.choice([None, 5 * SECOND]) if watermarks else None
     if draws.random() < 0.5:  # the time may be told before the first rows
         compare(case, windows, naive, watermark, draws.choice([None, 0]))
@@ -165,16 +165,16 @@ def one_stream(draws: random.Random, kind: str, case: str) -> None:
         compare(case, windows, naive, watermark, draws.choice([None, now, now]))
         if draws.random() < 0.2:
             windows = OpenWindows.from_ipc(windows.to_ipc())
-    assert told(windows, windows.close()) == naive.close(), case
+    assert plain_rows(windows, windows.close()) == naive.close(), case
 
 
 def compare(case: str, windows: OpenWindows, naive: NaiveStream, watermark: int | None, now: int | None) -> None:
-    found, expected = told(windows, windows.advance(watermark, now)), naive.advance(watermark, now)
-    assert found == expected, case
-    said = windows.progress
-    assert (said.late_rows, said.moved_rows) == (naive.late, naive.moved), case
+    actual, expected = plain_rows(windows, windows.advance(watermark, now)), naive.advance(watermark, now)
+    assert actual == expected, case
+    progress = windows.progress
+    assert (progress.late_rows, progress.moved_rows) == (naive.late, naive.moved), case
     if windows._levels:
-        counts = [(name, said.open_windows[name], said.kept_windows[name]) for name in said.open_windows]
+        counts = [(name, progress.open_windows[name], progress.kept_windows[name]) for name in progress.open_windows]
         assert counts == list(naive.counted()), case
 
 
@@ -182,8 +182,8 @@ def stream(levels: list[str], *policies: str) -> OpenWindows:
     return OpenWindows(TiltFrame(levels, "ts", MEASURES, ["k"]), *policies)
 
 
-def rows(*given: tuple[int, str]) -> pa.Table:
-    return table([{"ts": second * SECOND, "k": key, "i": i} for i, (second, key) in enumerate(given)])
+def rows(*times_and_keys: tuple[int, str]) -> pa.Table:
+    return table([{"ts": second * SECOND, "k": key, "i": i} for i, (second, key) in enumerate(times_and_keys)])
 
 
 @pytest.mark.parametrize("level", ["10s", "session(3s)"])
@@ -193,25 +193,25 @@ def test_rows_behind_a_watermark_that_was_told_before_the_first_are_late(level):
     assert windows.add_rows(rows((3, "a"), (19, "a"), (21, "a"))).column("i").to_pylist() == (
         [0, 1] if level == "10s" else [0]
     )
-    assert [row["n"] for row in told(windows, windows.close())] == [1 if level == "10s" else 2]
+    assert [row["n"] for row in plain_rows(windows, windows.close())] == [1 if level == "10s" else 2]
 
 
 def test_rows_that_a_buffer_moves_keep_their_times():
-    given = rows((50, "a"), (53, "a"), (51, "a"))  # the last goes to the second 53, and comes before
+    moved_rows = rows((50, "a"), (53, "a"), (51, "a"))  # the last goes to the second 53, and comes before
     windows, reduced = stream(["1s"], "after_close", "buffer(0)"), stream(["1s"], "after_close", "buffer(0)")
-    windows.add_rows(given)
+    windows.add_rows(moved_rows)
     for at in range(3):
-        reduced.add(reduce_rows(given.slice(at, 1), reduced.partial_frame))
-    for each in (windows, reduced):
-        assert [row["all_of"] for row in told(each, each.close())] == [[0], [2, 1]]
+        reduced.add(reduce_rows(moved_rows.slice(at, 1), reduced.partial_frame))
+    for open_windows in (windows, reduced):
+        assert [row["all_of"] for row in plain_rows(open_windows, open_windows.close())] == [[0], [2, 1]]
 
 
 def test_a_window_that_is_repeated_has_no_rows_since():
     windows = stream(["1m"], "periodic(1s, repeat, mode=discarding)")
     windows.advance(now=0)
     windows.add_rows(rows((1, "a")))
-    told(windows, windows.advance(now=SECOND))
-    (row,) = told(windows, windows.advance(now=2 * SECOND))
+    plain_rows(windows, windows.advance(now=SECOND))
+    (row,) = plain_rows(windows, windows.advance(now=2 * SECOND))
     assert (row["n"], row["total"], row["all_of"], row["revision"]) == (0, None, [], 1)
 
 
@@ -231,5 +231,5 @@ def test_retractions_come_in_the_order_of_windows():
         windows.add_rows(rows((second, "b"), (second, "a")))
         windows.advance()
     windows.add_rows(rows(*((second, key) for second in (41, 26, 11) for key in "ba")))
-    found = [(row["change"], row["start"] // SECOND, row["k"]) for row in told(windows, windows.advance())]
-    assert found == [(change, start, key) for change in (-1, 1) for start in (10, 25, 40) for key in "ab"]
+    changes = [(row["change"], row["start"] // SECOND, row["k"]) for row in plain_rows(windows, windows.advance())]
+    assert changes == [(change, start, key) for change in (-1, 1) for start in (10, 25, 40) for key in "ab"]

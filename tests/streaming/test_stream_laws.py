@@ -51,8 +51,8 @@ def events(rng: np.random.Generator, n: int) -> pa.Table:
 class Model:
     """Which rows each window holds, found row by row as the definitions say."""
 
-    def __init__(self, frame: TiltFrame, rows: pa.Table, delay: int, kept: int | None) -> None:
-        self.frame, self.delay, self.kept = frame, delay, kept
+    def __init__(self, frame: TiltFrame, rows: pa.Table, delay: int, lateness: int | None) -> None:
+        self.frame, self.delay, self.kept = frame, delay, lateness
         self.times, self.keys = rows.column("ts").cast(pa.int64()).to_pylist(), rows.column("k").to_pylist()
         self.windows: dict[tuple, list[int]] = defaultdict(list)
         self.sessions: dict[str | None, list[list]] = defaultdict(list)  # of each: start, end, rows
@@ -70,8 +70,8 @@ class Model:
         late = set(batch)
         for row in batch:
             for level in self.frame.levels:
-                found = level.assign(np.array([self.times[row]]))
-                for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
+                windows = level.assign(np.array([self.times[row]]))
+                for start, end in zip(windows.starts.tolist(), windows.ends.tolist(), strict=True):
                     if not self.gone(end, watermark):
                         self.windows[level.name, start, end, self.keys[row]].append(row)
                         late.discard(row)
@@ -85,16 +85,16 @@ class Model:
         late, until = set(), watermark - self.delay - self.kept
         apart = sorted(batch, key=lambda row: (str(self.keys[row]), self.times[row]))
         while apart:
-            one = [apart.pop(0)]  # rows that came at once, and are one session already
-            key = self.keys[one[0]]
-            while apart and self.keys[apart[0]] == key and self.times[apart[0]] <= self.times[one[-1]] + gap:
-                one.append(apart.pop(0))
-            start, end = self.times[one[0]], self.times[one[-1]] + gap
+            session = [apart.pop(0)]  # rows that came at once, and are one session already
+            key = self.keys[session[0]]
+            while apart and self.keys[apart[0]] == key and self.times[apart[0]] <= self.times[session[-1]] + gap:
+                session.append(apart.pop(0))
+            start, end = self.times[session[0]], self.times[session[-1]] + gap
             within = any(s <= start <= e for s, e, _ in self.sessions[key])
             touches = any(k == key and s <= end and start <= e for k, (s, e, _) in self.over)
             alone = len(batch) == 1 or end <= watermark - self.delay
             if alone and (touches or (start <= until - 2 * gap and not within)):
-                late |= set(one)
+                late |= set(session)
         return late
 
     def add_to_sessions(self, batch: list[int], watermark: int | None) -> set[int]:
@@ -102,13 +102,13 @@ class Model:
         touching = self.touching_forgotten(batch, watermark)
         batch = [row for row in batch if row not in touching]
         for row in batch:
-            new, others = [self.times[row], self.times[row] + gap, [row]], []
+            new, other_sessions = [self.times[row], self.times[row] + gap, [row]], []
             for session in self.sessions[self.keys[row]]:
                 if session[0] <= new[1] and new[0] <= session[1]:
                     new = [min(session[0], new[0]), max(session[1], new[1]), session[2] + new[2]]
                 else:
-                    others.append(session)
-            self.sessions[self.keys[row]] = [*others, new]
+                    other_sessions.append(session)
+            self.sessions[self.keys[row]] = [*other_sessions, new]
         late = touching
         for key, sessions in self.sessions.items():
             late |= {row for _, end, rows in sessions if self.gone(end, watermark) for row in rows}
@@ -125,16 +125,20 @@ class Model:
         if not self.frame.levels[0].is_merging:
             return self.windows
         name = self.frame.levels[0].name
-        held = [(key, session) for key, sessions in self.sessions.items() for session in sessions]
-        return {(name, s, e, key): rows for key, (s, e, rows) in [*self.over, *held]}
+        open_sessions = [(key, session) for key, sessions in self.sessions.items() for session in sessions]
+        return {(name, s, e, key): rows for key, (s, e, rows) in [*self.over, *open_sessions]}
 
 
 def batch_states(frame: TiltFrame, rows: pa.Table, windows: dict[tuple, list[int]]) -> pa.Table:
     """Roll up the rows of each window by the batch job; all at once where no window lacks rows of its time."""
-    whole = by_window(rollup(rows, frame))
-    counted = dict(zip(labels(whole), pc.struct_field(whole.column("rows"), "count").to_pylist(), strict=True))
+    states_by_window = by_window(rollup(rows, frame))
+    counted = dict(
+        zip(
+            labels(states_by_window), pc.struct_field(states_by_window.column("rows"), "count").to_pylist(), strict=True
+        )
+    )
     right = [w for w in windows if counted.get(w) == len(windows[w])]
-    parts = [whole.filter(pa.array([w in set(right) for w in labels(whole)], pa.bool_()))]
+    parts = [states_by_window.filter(pa.array([w in set(right) for w in labels(states_by_window)], pa.bool_()))]
     for window in windows.keys() - set(right):
         alone = by_window(rollup(rows.take(pa.array(windows[window])), frame))
         parts.append(alone.filter(pa.array([w == window for w in labels(alone)], pa.bool_())))
@@ -183,10 +187,10 @@ def standing(frame: TiltFrame, emitted: pa.Table, mode: str) -> pa.Table:
 
 
 def assert_same(got: pa.Table, expected: pa.Table) -> None:
-    wanted, found = labels(expected), labels(got)
-    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
-    place = {name: at for at, name in enumerate(found)}
-    got = got.take(pa.array([place[name] for name in wanted], pa.int64()))
+    expected_labels, actual_labels = labels(expected), labels(got)
+    assert sorted(map(repr, actual_labels)) == sorted(map(repr, expected_labels))
+    place = {name: at for at, name in enumerate(actual_labels)}
+    got = got.take(pa.array([place[name] for name in expected_labels], pa.int64()))
     for name in expected.column_names:
         assert same_bits(got.column(name), expected.column(name)), name
 
@@ -214,12 +218,12 @@ def test_stream_is_batch(data):
         for text in early
     ]
     emit = draw(st.sampled_from(policies), "emit")
-    kept = draw(st.sampled_from([None, 0, 5]), "lateness")
-    late = TrueWindow() if kept is None else Drop(f"{kept}s")
+    lateness = draw(st.sampled_from([None, 0, 5]), "lateness")
+    late = TrueWindow() if lateness is None else Drop(f"{lateness}s")
     rng = np.random.default_rng(draw(st.integers(0, 2**32), "seed"))
     rows = events(rng, draw(st.integers(1, 60), "rows"))
     shards = [OpenWindows(frame, emit, late) for _ in range(draw(st.sampled_from([1, 2]), "shards"))]
-    model = Model(frame, rows, delay * SECOND, None if kept is None else kept * SECOND)
+    model = Model(frame, rows, delay * SECOND, None if lateness is None else lateness * SECOND)
     shard_of = np.array([KEYS.index(k) % len(shards) for k in rows.column("k").to_pylist()])
     lag, watermark, emitted, late_rows, at, now = rng.integers(0, 5) * SECOND, None, [], 0, 0, 0
     while at < len(rows):
@@ -244,9 +248,9 @@ def test_stream_is_batch(data):
                 other = policies[rng.integers(len(policies))] if rng.random() < 0.5 else None
                 shards[number] = OpenWindows.from_ipc(shard.to_ipc(), emit=other)
         if not session:
-            ends = [(level, end) for level, _, end, _ in model.windows]
+            level_ends = [(level, end) for level, _, end, _ in model.windows]
             still = {
-                level.name: sum(n == level.name and e > watermark - model.delay for n, e in ends)
+                level.name: sum(n == level.name and e > watermark - model.delay for n, e in level_ends)
                 for level in frame.levels
             }
             assert still == {n: sum(shard.progress.open_windows.get(n, 0) for shard in shards) for n in still}
@@ -276,8 +280,8 @@ def test_sessions_do_not_depend_on_how_rows_are_cut(seed, seconds, gap, lateness
         for m in (int(rng.integers(1, 8)), n)
     )
     both = pa.concat_tables([first, rows])
-    kept, late_policy = (gap * SECOND, "drop") if lateness is None else (0, "drop(0s)")
-    model = Model(frame, both, 0, kept)
+    lateness_of_model, late_policy = (gap * SECOND, "drop") if lateness is None else (0, "drop(0s)")
+    model = Model(frame, both, 0, lateness_of_model)
     model.add(range(len(first)), None, set())
     model.advance(watermark)
     late = sorted(row - len(first) for row in model.add(range(len(first), len(both)), watermark, set()))
@@ -289,7 +293,7 @@ def test_sessions_do_not_depend_on_how_rows_are_cut(seed, seconds, gap, lateness
             dropped += windows.add_rows(rows.slice(begin, end - begin)).column("i").to_pylist()
         emitted.append(windows.advance(END_OF_TIME))
         assert dropped == late
-        counted = {w: len(of) for w, of in model.all_windows().items()}
+        counted = {w: len(rows_of_window) for w, rows_of_window in model.all_windows().items()}
         got = windows.results(pa.concat_tables(emitted))
         stands = {}
         for window, count, change in zip(labels(got), got["n"].to_pylist(), got["change"].to_pylist(), strict=True):

@@ -43,8 +43,10 @@ class Shards:
 
     def __init__(self, schema: pa.Schema, frame: TiltFrame, emit, late, shards: int = 2, **bounds) -> None:
         emit, late = read_emit(emit), read_late(late)
-        given = {"max_keys": None, "beyond": "error", "dropped": False, **bounds}
-        self.job = ShardJob(schema, frame, emit, late, given["max_keys"], given["beyond"], given["dropped"], shards)
+        settings = {"max_keys": None, "beyond": "error", "dropped": False, **bounds}
+        self.job = ShardJob(
+            schema, frame, emit, late, settings["max_keys"], settings["beyond"], settings["dropped"], shards
+        )
         self.timers = ARRIVAL if emit.by_arrival else EVENT
         self.tester, self.numbers = self._tester(), {}
         self.tester._currentProcessingTimeMs = START
@@ -67,7 +69,7 @@ class Shards:
     def batch(self, rows: pa.Table | None = None, partitions: int = 1, states: bool = False) -> pa.Table:
         """Run a batch: rows first, then the timers that are due."""
         self.tester._currentProcessingTimeMs += 1
-        told: list[Row] = []
+        emitted: list[Row] = []
         by_shard: dict[int, list[Row]] = {}
         cuts = [] if rows is None else np.linspace(0, len(rows), partitions + 1).astype(int).tolist()
         for number, (start, end) in enumerate(itertools.pairwise(cuts)):
@@ -77,16 +79,16 @@ class Shards:
                 for row in message.to_pylist():
                     by_shard.setdefault(row["shard"], []).append(Row(**row))
         for shard, messages in by_shard.items():
-            told += self.tester.test(shard, messages)
-        told += self.tester._handleExpiredTimers()
-        numbers = [row.asDict() for row in told if OUT not in row]
+            emitted += self.tester.test(shard, messages)
+        emitted += self.tester._handleExpiredTimers()
+        numbers = [row.asDict() for row in emitted if OUT not in row]
         for name in numbers[0] if numbers else ():
-            values = [each[name] for each in numbers if each[name] is not None]
+            values = [metrics[name] for metrics in numbers if metrics[name] is not None]
             self.numbers[name] = max(values, default=None) if name == WATERMARK else sum(values)
         assert len(numbers) in (0, self.job.shards), "every shard is told the time once in a batch, or none is"
         schema = self.job.result(states, flat=False)
         return pa.concat_tables(
-            [schema.empty_table(), *(self.job.read(r[OUT], schema, states, False) for r in told if OUT in r)]
+            [schema.empty_table(), *(self.job.read(r[OUT], schema, states, False) for r in emitted if OUT in r)]
         )
 
     def tell(self, watermark: int | None = None, now: int | None = None) -> None:
@@ -106,21 +108,21 @@ def test_cases(case):
     stream = Shards(schema, frame_of(case), *policies_of(case), shards=3)
     emitted, late = [], 0
     for step in case["steps"]:
-        ((kind, given),) = step.items()
+        ((kind, value),) = step.items()
         rows = None
         if kind == "input":
-            rows = shifted(rows_of(given), begin)
+            rows = shifted(rows_of(value), begin)
         elif kind == "watermark":
-            stream.tell(watermark=given * SCALE + begin)
+            stream.tell(watermark=value * SCALE + begin)
         elif kind == "time":
-            stream.tell(now=given * SCALE)
+            stream.tell(now=value * SCALE)
         elif kind == "restart":
             stream.restart()
         elif kind == "expect":
-            compare(case, "emitted", given, emitted)
+            compare(case, "emitted", value, emitted)
             emitted = []
         else:
-            late += len(given)
+            late += len(value)
             assert stream.numbers["late_rows"] == late
         if kind in ("input", "watermark", "time"):
             emitted += back(stream.batch(rows, partitions=2), begin).to_pylist()
@@ -144,8 +146,8 @@ def back(table: pa.Table, micros: int) -> pa.Table:
 
 
 def moved(column: pa.ChunkedArray, micros: int) -> pa.Array:
-    whole = column.cast(pa.int64()).to_pylist()
-    return pa.array([None if at is None else at + micros for at in whole], pa.timestamp("us", "UTC"))
+    whole_micros = column.cast(pa.int64()).to_pylist()
+    return pa.array([None if at is None else at + micros for at in whole_micros], pa.timestamp("us", "UTC"))
 
 
 @pytest.mark.slow
@@ -198,15 +200,15 @@ def test_what_is_dropped_is_emitted_where_that_is_asked_for(late, shards, mode):
     """The sums of what is dropped, and of what is kept, are those of all rows, window by window."""
     rng, begin = np.random.default_rng(shards), 10**9
     frame = TiltFrame(["10s"], "time", {"n": aggr.count(), "x": aggr.sum("value")}, ["key"])
-    stream = Shards(some().schema, frame, f"on_update(mode={mode})", late, shards, dropped=True)
-    emitted, wanted, newest = [], {}, 0
+    stream = Shards(rows_of_keys().schema, frame, f"on_update(mode={mode})", late, shards, dropped=True)
+    emitted, expected, newest = [], {}, 0
     for number in range(30):
         times = [number * 5 - min(number * 5, int(rng.exponential(20))) for _ in range(12)]
         rows = [{"key": str(rng.choice(["a", "b", "c"])), "time": t, "value": float(t % 7)} for t in times]
         for row in rows:
-            of = begin + row["time"] // 10 * 10, row["key"]
-            n, x = wanted.get(of, (0, 0.0))
-            wanted[of] = n + 1, x + row["value"]
+            window = begin + row["time"] // 10 * 10, row["key"]
+            n, x = expected.get(window, (0, 0.0))
+            expected[window] = n + 1, x + row["value"]
         emitted += stream.batch(shifted(rows_of(rows), begin * SCALE), partitions=2).to_pylist()
         newest = max(newest, *times)
         stream.tell(watermark=(begin + newest) * SCALE)
@@ -214,29 +216,29 @@ def test_what_is_dropped_is_emitted_where_that_is_asked_for(late, shards, mode):
     dropped = [row for row in emitted if row["reason"] == "dropped"]
     assert stream.numbers["late_rows"] == sum(row["n"] for row in dropped) > 10
     assert {(row["revision"], row["partial"], row.get("change", 1)) for row in dropped} == {(0, False, 1)}
-    found = {}
+    actual = {}
     for row in emitted:
-        of, sign = (int(row["window_start"].timestamp()), row["key"]), row.get("change", 1)
-        n, x = found.get(of, (0, 0.0))
-        found[of] = n + sign * row["n"], x + sign * row["x"]
-    assert found == wanted
+        window, sign = (int(row["window_start"].timestamp()), row["key"]), row.get("change", 1)
+        n, x = actual.get(window, (0, 0.0))
+        actual[window] = n + sign * row["n"], x + sign * row["x"]
+    assert actual == expected
 
 
 KEYED = TiltFrame(["10s"], "time", {"count": aggr.count()}, ["key"])
 
 
-def some(*keys: str, at: int = 1) -> pa.Table:
+def rows_of_keys(*keys: str, at: int = 1) -> pa.Table:
     rows = rows_of([{"key": key, "time": at, "value": 1.0} for key in keys])
     return shifted(rows, 10**15)
 
 
 @pytest.mark.slow
 def test_a_restart_takes_more_measures_and_refuses_other_streams():
-    stream = Shards(some().schema, KEYED, "after_close", "drop")
-    stream.batch(some("a", "b", "c"))
+    stream = Shards(rows_of_keys().schema, KEYED, "after_close", "drop")
+    stream.batch(rows_of_keys("a", "b", "c"))
     more = TiltFrame(["10s"], "time", {**KEYED.measures, "most": aggr.max("value")}, ["key"])
     stream.restart(replace(stream.job, frame=more))
-    stream.batch(some("a", "d", at=2))
+    stream.batch(rows_of_keys("a", "d", at=2))
     stream.tell(watermark=10**15 + 10 * SCALE)
     rows = stream.batch().select(["key", "count", "most"]).to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == [
@@ -245,15 +247,15 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
         ("c", 1, None),
         ("d", 1, 1.0),
     ]
-    others = {
+    other_jobs = {
         "has 2 shards of keys, and this stream 5; give shards=2": replace(stream.job, shards=5),
         "measure 'most' was saved, and is missing now": replace(stream.job, frame=KEYED),
         "mode accumulating, and now changelog": replace(stream.job, emit=read_emit("on_update(mode=changelog)")),
     }
-    for message, job in others.items():
+    for message, job in other_jobs.items():
         stream.restart(job)
         with pytest.raises(ValueError, match=message):
-            stream.batch(some("a"))
+            stream.batch(rows_of_keys("a"))
         stream.restart(replace(stream.job, shards=2, frame=more, emit=read_emit("after_close")))
 
 
@@ -284,19 +286,19 @@ def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
 
 
 def test_keys_beyond_the_bound_of_a_shard():
-    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1, max_keys=2, beyond="drop")
-    assert stream.batch(some("a", "b", "c")).num_rows == 2
+    stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1, max_keys=2, beyond="drop")
+    assert stream.batch(rows_of_keys("a", "b", "c")).num_rows == 2
     assert read_counted(stream.numbers).refused_rows == 1
-    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1, max_keys=2)
+    stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1, max_keys=2)
     with pytest.raises(ValueError, match="3 keys in open windows, and max_keys is 2"):
-        stream.batch(some("a", "b", "c"))
+        stream.batch(rows_of_keys("a", "b", "c"))
 
 
 def test_an_added_measure_is_null_where_no_row_has_come_since():
     """Windows that close before the next row: all are handed on, and emitted, without a state of it."""
     chain = TiltFrame(["10s", "1m"], "time", {"count": aggr.count()}, ["key"])
-    stream = Shards(some().schema, chain, "after_close", "drop")
-    stream.batch(some("a", "b", "c"))
+    stream = Shards(rows_of_keys().schema, chain, "after_close", "drop")
+    stream.batch(rows_of_keys("a", "b", "c"))
     stream.restart(replace(stream.job, frame=chain.with_measures({"most": aggr.max("value")})))
     stream.tell(watermark=10**15 + 100 * SCALE)
     rows = stream.batch().select(["level", "key", "count", "most"]).to_pylist()
@@ -311,28 +313,28 @@ SMALL = "spark_udaf.streaming.shards._SMALL_BYTES"
 def test_state_is_kept_in_bounded_pieces(monkeypatch):
     monkeypatch.setattr(SMALL, 0)
     monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 100)
-    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1)
-    stream.batch(some(*"abcdef"))
+    stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1)
+    stream.batch(rows_of_keys(*"abcdef"))
     ((pieces,),) = [state.state.values() for state in stream.tester.handle.map_states.values()]
-    most = len(pieces)
-    assert most > 1
+    piece_count = len(pieces)
+    assert piece_count > 1
     assert max(len(piece) for (piece,) in pieces.values()) <= 100
     stream.restart()
-    assert stream.batch(some("a"))["count"].to_pylist() == [2]
+    assert stream.batch(rows_of_keys("a"))["count"].to_pylist() == [2]
     stream.tell(watermark=10**15 + 10 * SCALE)
     stream.batch()
     ((pieces,),) = [state.state.values() for state in stream.tester.handle.map_states.values()]
-    assert len(pieces) < most, "pieces of windows that are over are not left behind"
+    assert len(pieces) < piece_count, "pieces of windows that are over are not left behind"
 
 
 def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(monkeypatch):
     """A batch changes the finest level; a close reaches the next one, and the last is left as it is."""
     monkeypatch.setattr(SMALL, 0)
     chain = TiltFrame(["10s", "1m", "10m"], "time", {"count": aggr.count(), "sum": aggr.sum("value")}, ["key"])
-    stream = Shards(some().schema, chain, "after_close", "drop", shards=1)
-    stream.batch(some("a", "b", at=21))  # 10^15 µs are 40 s into a minute, and 6 min 40 s into ten
+    stream = Shards(rows_of_keys().schema, chain, "after_close", "drop", shards=1)
+    stream.batch(rows_of_keys("a", "b", at=21))  # 10^15 µs are 40 s into a minute, and 6 min 40 s into ten
     stream.tell(watermark=10**15 + 30 * SCALE)
-    stream.batch(some("a", at=31))
+    stream.batch(rows_of_keys("a", at=31))
     fetched, put = [], []
 
     def watched() -> None:
@@ -343,7 +345,7 @@ def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(m
 
     stream.restart()
     watched()
-    stream.batch(some("b", at=32))
+    stream.batch(rows_of_keys("b", at=32))
     every = {f"{level}.held.windows" for level in range(3)}
     assert sorted(set(fetched) - every) == ["0.held.states"]
     assert sorted(put) == ["0.held.states", "0.held.windows"]
@@ -370,15 +372,15 @@ def test_small_blocks_are_kept_together_and_others_apart(piece, monkeypatch):
     answers = []
     for small in (0, 1200, 1 << 30):
         monkeypatch.setattr(SMALL, small)
-        stream = Shards(some().schema, chain, "after_close", "drop", shards=1)
-        told = []
+        stream = Shards(rows_of_keys().schema, chain, "after_close", "drop", shards=1)
+        emitted = []
         for second, keys in enumerate([few, many, few, few, many, few]):
-            stream.batch(some(*keys, at=20 * second))
+            stream.batch(rows_of_keys(*keys, at=20 * second))
             stream.restart()
             stream.tell(watermark=10**15 + 20 * second * SCALE)
-            told += stream.batch().to_pylist()
-        answers.append(sorted(map(repr, told)))
-        pieces = {place for kept in stream.tester.handle.map_states["windows"].state.values() for place in kept}
+            emitted += stream.batch().to_pylist()
+        answers.append(sorted(map(repr, emitted)))
+        pieces = {place for stored in stream.tester.handle.map_states["windows"].state.values() for place in stored}
         assert pieces or small, "no block is small"
         assert not pieces or small < 1 << 30 or piece < 1 << 22, "all blocks are small, and one value has room for them"
     assert answers[0]
@@ -387,12 +389,12 @@ def test_small_blocks_are_kept_together_and_others_apart(piece, monkeypatch):
 
 def test_a_damaged_piece_is_refused_where_it_is_needed(monkeypatch):
     monkeypatch.setattr(SMALL, 0)
-    stream = Shards(some().schema, KEYED, "after_close", "drop", shards=1)
-    stream.batch(some("a", "b"))
+    stream = Shards(rows_of_keys().schema, KEYED, "after_close", "drop", shards=1)
+    stream.batch(rows_of_keys("a", "b"))
     stream.restart()
-    (kept,) = stream.tester.handle.map_states["windows"].state.values()
-    (place,) = [place for place in kept if place[0] == "0.held.states"]
-    (piece,) = kept[place]
-    kept[place] = (piece[:-20] + bytes([piece[-20] ^ 1]) + piece[-19:],)
+    (stored,) = stream.tester.handle.map_states["windows"].state.values()
+    (place,) = [place for place in stored if place[0] == "0.held.states"]
+    (piece,) = stored[place]
+    stored[place] = (piece[:-20] + bytes([piece[-20] ^ 1]) + piece[-19:],)
     with pytest.raises(ValueError, match=r"no saved state of open windows \(its checksum"):
-        stream.batch(some("a", at=2))
+        stream.batch(rows_of_keys("a", at=2))
