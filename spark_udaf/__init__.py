@@ -1,28 +1,28 @@
-"""spark_udaf: mergeable aggregates and tilt frames on Spark, on classic Spark and Spark Connect alike.
+"""spark_udaf: mergeable aggregates and tilt frames on classic Spark and Spark Connect.
 
-All of it, in short::
+Overview::
 
     import spark_udaf as su
     states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
     states = su.aggregate(df, ["host"], measures)  # the same without windows
     results = su.finish(states, frame)             # the same rows, results for states
 
-    su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # answers, the fast way
+    su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # results in one step
 
     states.select(su.states.quantile("ms", 0.99))   # results from states, without a shuffle
 
-    su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
-    su.read(spark, store.uri, per="1h")            # and results out of it
+    su.rollup_into(df, store, "nightly", 20240501) # write rows into a frame store; su.append writes states
+    su.read(spark, store.uri, per="1h")            # read results from it
     su.read_states(spark, store.uri, per="1h")     # or states
-    su.backfill(df, store, "archive", "1d")        # the past, range by range, resumable
+    su.backfill(df, store, "archive", "1d")        # past rows, range by range, resumable
     su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
     su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with our functions and Spark's own
     su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
-    su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
+    su.stream(df, frame, emit=…, late=…)           # or emitted windows to any sink
 
     from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
     su.register(spark)                             # and for SQL
-    su.warm(spark)                                 # compiles beforehand what the first job would wait for
+    su.warm(spark)                                 # compile the loops before the first job
 """
 
 from aggr.extras import MissingExtra
@@ -34,7 +34,7 @@ except ImportError as error:
 
 from spark_udaf.versions.features import has_data_source, is_supported
 
-if not is_supported(pyspark.__version__):  # before an import fails for what an older version lacks
+if not is_supported(pyspark.__version__):  # check first: imports fail in older versions
     raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
 from spark_udaf import states
@@ -104,7 +104,7 @@ if has_data_source():
 
 
 def __getattr__(name: str) -> object:
-    """Say where a function of states is."""
+    """Raise ``AttributeError``, which names the new place of functions of states."""
     if name in states.__all__:
         raise AttributeError(
             f"su.{name} is su.states.{name}, which reads a column of states; values of rows are aggregated by "

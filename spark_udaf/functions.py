@@ -1,14 +1,14 @@
-"""Aggregate functions for any Spark job: one for every registered function, also those registered later.
+"""Aggregate functions for any Spark job, one for every registered function, also those registered later.
 
 In a job::
 
     from spark_udaf import functions as A
 
     df.groupBy("host").agg(A.hdr("latency_ms", [0.5, 0.99]), A.stdev("bytes"), A.count(where="status >= 500"))
-    df.groupBy("host").agg(A.of(df).min("route"))  # the result has the type of its column, which the schema tells
+    df.groupBy("host").agg(A.of(df).min("route"))  # the schema gives the type of the result
 
-Spark collects each group's values, and Python aggregates thousands of groups a call: all values cross the shuffle.
-`su.group_by(df, …).agg(…)` takes the same calls and reduces rows where they are, which is faster.
+Spark collects the values of each group, and Python aggregates thousands of groups per call; all values are shuffled.
+`su.group_by(df, …).agg(…)` accepts the same calls and reduces rows before the shuffle, which is faster.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from spark_udaf.udaf.call import caller
 
 
 class Functions:
-    """The aggregate functions for rows of one DataFrame, which know the types of its columns."""
+    """The aggregate functions for rows of one DataFrame, with the types of its columns."""
 
     def __init__(self, df: DataFrame) -> None:
-        """Take the DataFrame whose rows are going to be aggregated."""
+        """Use the schema of the DataFrame to be aggregated."""
         if not hasattr(df, "groupBy") or isinstance(df, type):
             raise TypeError(f"A.of takes a Spark DataFrame; got {df!r}")
         self._df = df
 
     def __getattr__(self, name: str) -> Callable[..., Column]:
-        return _found(name, self._df)
+        return _function_named(name, self._df)
 
     def __dir__(self) -> list[str]:
         return aggr.names()
 
 
 def of(df: DataFrame) -> Functions:
-    """Take the types of columns from the schema of the DataFrame whose rows are going to be aggregated.
+    """Return the functions of this module with result types from the schema of a DataFrame.
 
-    The same functions as this module has: ``A.of(df).min("route")`` knows that it gives text.
+    For example, ``A.of(df).min("route")`` returns text if ``route`` is text.
     """
     return Functions(df)
 
 
 def __getattr__(name: str) -> Callable[..., Column]:
-    """Find the aggregate function of a registered function's name."""
-    return _found(name, None)
+    """Return the aggregate function of a registered function by name."""
+    return _function_named(name, None)
 
 
 def __dir__() -> list[str]:
-    """List the functions there are now."""
+    """List the functions that are registered now."""
     return [*aggr.names(), "of"]
 
 
-def _found(name: str, df: DataFrame | None) -> Callable[..., Column]:
+def _function_named(name: str, df: DataFrame | None) -> Callable[..., Column]:
     try:
         return caller(name, df)
     except aggr.UnknownFunction as error:

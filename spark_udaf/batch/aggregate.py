@@ -1,4 +1,4 @@
-"""aggregate, merge, finish: states by any keys, and a window where one is given, and their results."""
+"""aggregate, merge, finish: states by any keys, with an optional window, and their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
-from spark_udaf.batch.rollup import plan_rollup
+from spark_udaf.batch.rollup import Levels, plan_rollup
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, check_identity, with_identity
@@ -60,25 +60,25 @@ def aggregate(
     ----------
     df : DataFrame, or Parquet files as `scan_parquet` gives them
     by : column names, or name -> column or expression
-        What to group by; none at all gives one row. ``{"route": "lower(route)"}`` groups by the values of an
-        expression in SQL, ``{"tag": each("tags")}`` by the elements of a list.
+        The keys of groups; without keys, the result is one row. ``{"route": "lower(route)"}`` groups by an expression
+        in SQL, ``{"tag": each("tags")}`` by the elements of a list.
     measures : name -> measure
-        As made by `aggr.count`, `aggr.dds` and the others; first and last need ``by=``, their column of times, unless
-        ``time`` is given.
+        Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` need ``by=``, their column of times, or the
+        argument ``time``.
     window : str or TimeWindow, optional
-        Group by window as well: ``session(30m)``, ``hopping(1h, 10m)``, ``1d``; text is in UTC, as
-        `windows.read_window` reads it.
+        Group by window as well: ``session(30m)``, ``hopping(1h, 10m)``, ``1d``. `windows.read_window` reads text, in
+        UTC.
     time : str, optional
-        The column of event times; with ``window``.
+        The column of event times; required with ``window``.
     scan : "auto", optional
-        As of `rollup`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
+        As in `rollup`: if the DataFrame only selects rows of files, the tasks read these files.
 
     Returns
     -------
     DataFrame
-        With a window, window_start and window_end; the columns of ``by``, and one struct per state; measures that can
-        share a state do, and the column is named after the first. `merge` re-aggregates it, `finish` and the accessors
-        read it, in this job or years later.
+        With a window, window_start and window_end; the columns of ``by``, and one struct per state. Measures that can
+        share a state do so, and the column is named after the first of them. `merge` aggregates the result further;
+        `finish` and the accessors read it.
 
     Raises
     ------
@@ -87,25 +87,27 @@ def aggregate(
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         states = su.aggregate(df, ["host", "day"], {"latency": aggr.dds("latency_ms")})
         su.merge(states, ["day"]).select("day", su.states.quantile("latency", 0.99))
     """
     if (window is None) != (time is None):
-        raise ValueError("give window and time together: what to group by, and the column of event times")
+        raise ValueError("give window and time together: the window to group by, and the column of event times")
     keys, measures = checked_keys(by if isinstance(by, Mapping) else _names(by), "by"), checked_measures(measures)
     check_names(keys, measures)
     if window is not None and time is not None:
         level = as_window(window)
-        frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
+        frame = TiltFrame([level], time=time, measures=measures, keys=keys, timezone=level.timezone or "UTC")
         source, rows = source_of(df, frame.columns_in, scan)
         frame.check(rows)
         schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
         schema = with_identity(schema, frame.states)
-        return plan_rollup(
-            source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), schema
-        ).run()
+
+        def without_level(levels: Levels) -> pa.Table:
+            return joined(levels, frame).drop_columns([LEVEL])
+
+        return plan_rollup(source, rows, frame, then=without_level, result=schema).run()
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
@@ -125,13 +127,14 @@ def aggregate(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        if places is not None or not columns:  # rows of lists cannot travel, nor do rows without columns
+        if places is not None or not columns:  # rows of lists, and rows without columns, cannot be shuffled
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
 
     def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         merge_some = partial(merge, max_ratio=MAX_RATIO)
-        return as_contents(adaptive_states(batches, reduce, merge_some, MOST_BYTES, groups))
+        states_or_rows = adaptive_states(batches, reduce=reduce, merge=merge_some, max_bytes=MOST_BYTES, groups=groups)
+        return as_contents(states_or_rows)
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         return rows, keys_as_in_states(keyed(rows, keys, ()).keys)
@@ -152,17 +155,17 @@ def aggregate(
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
-    """Merge states into coarser groups, without the rows they came from.
+    """Merge states into coarser groups, without the rows.
 
-    The levels of a frame hold the same rows. So its states are merged of one level only, ``.where("level = '1h'")``, or
-    with ``level`` in ``by``, which keeps levels apart; in a group of several levels the job fails, and says so.
+    The levels of a frame contain the same rows. Select the states of one level, ``.where("level = '1h'")``, or add
+    ``level`` to ``by``. The job fails if a group contains several levels.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `aggregate` or `rollup` gives it, perhaps written, read back, filtered or united with others.
+        The result of `aggregate` or `rollup`, also if it was written, read back, filtered or united with others.
     by : column names
-        What to group by; any columns but states.
+        The keys of groups; any columns except states.
 
     Returns
     -------
@@ -175,7 +178,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 
     Guarantee
     ---------
-    The same bits as `aggregate` gives for the rows themselves.
+    The same bits as `aggregate` of the rows.
     """
     keys = _names(by)
     source, schema_of_states = source_of(states, lambda names: keys)
@@ -200,7 +203,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     def second(table: pa.Table) -> pa.Table:
         if not keys and not table.num_rows:  # a null state is the identity, whatever its parameters
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
-        table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
+        table = combine(table)  # partitions may have states of different parameters
         if apart is keys:
             return table
         merged = combine(made_here(table), keys)
@@ -230,8 +233,8 @@ def _null_if_all_null(
 ) -> pa.Table:
     """Return merged states that are null in the groups whose states are all null.
 
-    Only a state names its function and the parameters that shape it. An identity made without them could not be merged
-    with states that other tasks have of the same function.
+    A state contains its function and its shape parameters. An identity without them could not be merged with states of
+    the same function from other tasks.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -245,10 +248,10 @@ def _null_if_all_null(
 
 
 def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
-    """Read the results of a table of states by keys: the keys, a result for each measure."""
+    """Return the results of a table of states by keys: the keys, and a result for each measure."""
     serving = {name: column.name for column in plan(measures) for name in column.serves}
     keys = [name for name in states.column_names if name not in states_in(states.schema)]
-    if not keys:  # all rows are one group, and a null state is that of no rows
+    if not keys:  # all rows are one group, and a null state means no rows
         for column in plan(measures):
             merged = column.measure.function.merge(states.column(column.name), Groups.each(states.num_rows))
             states = states.set_column(states.column_names.index(column.name), column.name, merged)
@@ -265,9 +268,9 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure], trust: bo
             )
     if not trust:
         check_identity(schema, plan(measures))
-    beside = [name for name in schema.names if name in measures and name not in states_in(schema)]
-    if beside:
-        raise ValueError(f"the states have a column {beside[0]!r} next to them; give the measure another name")
+    taken_names = [name for name in schema.names if name in measures and name not in states_in(schema)]
+    if taken_names:
+        raise ValueError(f"the states have a column {taken_names[0]!r} next to them; give the measure another name")
     return results(schema.empty_table(), measures).schema
 
 
@@ -299,29 +302,28 @@ def finish(
     flat: bool = False,
     trust: bool = False,
 ) -> DataFrame:
-    """Read the results of states: the same rows, a result for each measure.
+    """Compute the results of states: the same rows, with a result for each measure.
 
-    What `rollup`, `aggregate` or `merge` gave is finished in the tasks that merge it, so that states do not cross to
-    Python once more; where it is kept, by ``cache()`` or a checkpoint, or was changed since, what is there is read.
+    The direct result of `rollup`, `aggregate` or `merge` is finished in the tasks that merge it, so that states do not
+    pass to Python again. Otherwise, for example after ``cache()``, a checkpoint or a filter, the states are read.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `rollup`, `ordered_rollup` or `aggregate` gives it, perhaps merged, written and read back, filtered, or
-        united with others.
+        The result of `rollup`, `ordered_rollup` or `aggregate`, also if it was merged, written and read back, filtered,
+        or united with others.
     measures : TiltFrame, OrderedFrame, or name -> measure
-        The same that made them, or others that the same states can answer, say for other quantiles.
+        The measures of the states, or others that the same states can answer, such as other quantiles.
     flat : bool
-        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
-        Read states of `aggregate` although their description names another column, condition or parameter.
+        Accept states of `aggregate` whose description names another column, condition or parameter.
 
     Returns
     -------
     DataFrame
-        Of a frame: level, window_start, window_end, keys and one column per measure; of an ordered frame level, time,
-        keys and the measures. Of an aggregation: the columns
-        that are no states, and one column per measure.
+        For a frame: level, window_start, window_end, keys and one column per measure. For an ordered frame: level,
+        time, keys and the measures. For an aggregation: the columns that are not states, and one column per measure.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""rollup: tilt frames on Spark: the two-phase plan, one shuffle for all levels.
+"""rollup: tilt frames on Spark, as a two-phase plan with one shuffle for all levels.
 
-What comes together in the second phase is (keys, coarsest window): every finer window nests in one coarsest window, so
-a shard climbs all levels on its own. Where windows overlap, or rows decide where they end, it is all of a key. A task
-that alone reads the rows of some windows climbs with these before the shuffle, as far as they lead.
+The shuffle combines states by keys and coarsest window. Every finer window nests in one coarsest window, so that a
+shard computes all levels independently. If windows overlap, or their ends depend on rows, the shuffle combines states
+by keys only. A task that alone reads the rows of a window computes it before the shuffle.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
 NULL_TIMES = "null_times"  # the metric of each batch of a stream
-_OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
+_COUNTS_OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
 
 
 def rollup(
@@ -64,25 +64,25 @@ def rollup(
     on_null_time: str | Observation = "fail",
     scan: Literal["auto"] | None = None,
 ) -> DataFrame:
-    """Roll up a DataFrame: the states of every level of a tilt frame.
+    """Roll up a DataFrame to the states of every level of a tilt frame.
 
     Parameters
     ----------
     df : DataFrame, or Parquet files as `scan_parquet` gives them
-        Of classic Spark or Spark Connect, with the frame's time, keys and the columns of its measures.
+        On classic Spark or Spark Connect, with the frame's time, keys and the columns of its measures.
     frame : TiltFrame
     on_null_time : str or `pyspark.sql.Observation`
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
-        observation skips them, and counts them as its ``rows``.
+        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. An observation
+        skips them, and counts them as its ``rows``.
     scan : "auto", optional
-        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`; a line in the log says so, or why not.
+        If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
+        The log contains this, or the reason why not.
 
     Returns
     -------
     DataFrame
         One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
-        state. The same bits as `tiltframe.rollup` gives for the same rows, whatever the partitions.
+        state. The same bits as `tiltframe.rollup` of the same rows, for any partitions.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def rollup(
 
     Examples
     --------
-    The README has one that runs::
+    The README has a tested example::
 
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
@@ -99,11 +99,11 @@ def rollup(
     source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
     frame.check(input_schema)
     result = with_identity(frame.states_schema(input_schema), frame.states)
-    return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result).run()
+    return plan_rollup(source, input_schema, frame, then=lambda levels: joined(levels, frame), result=result).run()
 
 
 def check_frame(frame: TiltFrame) -> TiltFrame:
-    """Raise ``TypeError`` for what is no frame."""
+    """Raise ``TypeError`` unless the argument is a frame."""
     if not isinstance(frame, TiltFrame):
         raise TypeError(f"give a tiltframe.TiltFrame; got {frame!r}")
     return frame
@@ -118,15 +118,15 @@ def plan_rollup(
     *,
     finishes: bool = True,
 ) -> TwoPhases:
-    """Plan a rollup of rows of a schema; ``then`` gets the states of levels, whole windows at a time, in tasks.
+    """Plan a rollup of rows of a schema; ``then`` receives the states of levels in tasks, complete windows at a time.
 
-    Where ``finishes``, it gets windows that a partition alone has rows of before the shuffle.
+    If ``finishes``, it receives windows whose rows are in one partition before the shuffle.
     """
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
+    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level of states
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
     def reduce(batches: Batches, number: int) -> _Contents:
@@ -138,7 +138,7 @@ def plan_rollup(
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
-        if together:  # each row is in one window, of one shard; where windows overlap, a shard has whole keys
+        if together:  # each row is in one window of one shard; if windows overlap, a shard has complete keys
             windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
             rows, coarse = taken(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
         return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
@@ -159,23 +159,32 @@ def plan_rollup(
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_late)
     shards = [*together, *frame.keys]
     return TwoPhases(
-        source, columns, plain, reduce, partial, shards, merge, result, unreduced, finishes=alone is not None
+        source=source,
+        columns=columns,
+        keys=plain,
+        reduce=reduce,
+        partial=partial,
+        shard_by=shards,
+        merge=merge,
+        result=result,
+        unreduced=unreduced,
+        finishes=alone is not None,
     )
 
 
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Climb with the states of a partition as far as its exclusive times reach; give results, and the states left."""
-    some = list(islice(contents, 2))
-    if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables
-        every = chain(some, contents)
-        del some  # so that the first two are let go
+    """Compute the levels of a partition within its exclusive times; yield results, and the remaining states."""
+    head = list(islice(contents, 2))
+    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # windows may be in several tables
+        every = chain(head, contents)
+        del head  # frees the memory of the first two
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
-    whole, left = climb_within(merge_panes(made_here(some[0][1]), frame), frame, *alone)
-    yield Content.RESULTS, then(whole)
+    finished, left = climb_within(merge_panes(made_here(head[0][1]), frame), frame, *alone)
+    yield Content.RESULTS, then(finished)
     yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
 
 
@@ -184,17 +193,19 @@ def _numbered(states: pa.Table, level: int) -> pa.Table:
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Add the start of the coarsest window that each state falls into: what a shard is told by, with the keys."""
+    """Add the start of the coarsest window of each state, which determines the shard together with the keys."""
     coarse = frame.levels[-1].assign(instants_of(states)).starts
     return states.add_column(0, COARSE, pa.array(coarse).cast(INSTANT))
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Leave out the rows of a DataFrame that have no time, and count them, if that is asked for.
+    """Skip the rows of a DataFrame without a time, and count them, if ``on_null_time`` says so.
 
-    Raises ``ValueError`` for anything that is not asked for so, or that has nobody to count.
+    Raises ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """
-    observation = on_null_time if type(on_null_time).__name__ == "Observation" else None  # Connect has one of its own
+    observation = (
+        on_null_time if type(on_null_time).__name__ == "Observation" else None
+    )  # Spark Connect has a separate class
     if observation is None and on_null_time not in ON_NULL_TIME:
         raise ValueError(
             f"on_null_time must be one of {', '.join(ON_NULL_TIME)}, or an Observation; got {shown(on_null_time)}"
@@ -202,13 +213,15 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if on_null_time == "fail" or isinstance(rows, type) or not hasattr(rows, "mapInArrow"):
         if on_null_time != "fail" and hasattr(rows, "schema"):
             raise ValueError("on_null_time='skip' is of DataFrames; files that tasks read must have a time in each row")
-        return rows  # what is no DataFrame is refused later, and so is one without the column
+        return rows  # later checks refuse other objects, and DataFrames without the column
     if time not in rows.columns:
         return rows
     column = rows[f"`{time.replace('`', '``')}`"]
     if rows.isStreaming or observation is not None:
         if rows.isStreaming and observation is not None:
-            raise ValueError(f"an Observation is of one job; of a stream say on_null_time='skip': {_OF_STREAMS}")
+            raise ValueError(
+                f"an Observation is of one job; for a stream say on_null_time='skip': {_COUNTS_OF_STREAMS}"
+            )
         check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
         rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

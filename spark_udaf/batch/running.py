@@ -1,6 +1,6 @@
 """running, ordered_rollup: rows by key, in the order of time, streamed through Python in batches.
 
-A key may be larger than memory: its rows come in batches, and only what the windows carry is held.
+The rows of a key may exceed memory: only one batch and the carries of the windows are in memory.
 """
 
 from __future__ import annotations
@@ -51,25 +51,24 @@ def running(
     df : DataFrame
         Classic or Connect.
     measures : name -> measure
-        As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
-        rows.
+        Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` without ``by=`` use the order of rows.
     window : an ordered window, its text, or measure -> window
-        Of `windows.ordered`; all rows of the key so far for those that none is given for.
+        A window of `windows.ordered`. The default is all previous rows of the key.
     time : str
         The column of event times, of any type that a tilt frame takes.
     keys : column names
-        Windows are kept per key; a key is computed in one task. Null is a legal key.
+        Each key has separate windows, and is computed in one task. Null is a legal key.
     order : column names
-        What rows of equal times are ordered by.
+        The order of rows of equal times.
     ticks : ticks
-        Instants that there are results at, besides those of the window.
+        Instants of additional results.
     emit : "rows", "ticks" or "final"
-        Which results are returned, as `tiltframe.running` has it.
+        The results to return, as in `tiltframe.running`.
 
     Returns
     -------
     DataFrame
-        With the columns of `tiltframe.running`.
+        The columns are those of `tiltframe.running`.
 
     Raises
     ------
@@ -78,27 +77,34 @@ def running(
 
     Guarantee
     ---------
-    The same bits as `tiltframe.running`, whatever the partitions. Rows of equal times go by ``order``; what is left
-    goes by their places in the DataFrame, so that without ``order`` a DataFrame that was shuffled may order them again.
+    The same bits as `tiltframe.running`, for any partitions. Rows of equal times are ordered by ``order``, then by
+    their position in the DataFrame. That position may change in a shuffled DataFrame, so give ``order``.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.running(df, {"total": aggr.sum("amount")}, time="at", keys=["account"])
     """
-    query = running_query(measures, window, time, keys, order, ticks, emit)
+    query = running_query(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
     prepare(df.sparkSession)
     schema = arrow_schema(df)
     query.check(schema)
     columns = query.columns_in(schema.names)
     result = RunningAggregation.of(query).finish(schema.empty_table()).schema
     inside = query.ordered_by(computed(query.order))
-    return _streamed(df, columns, query.order, lambda: RunningAggregation.of(inside), bool(query.ticks), result)
+    return _streamed(
+        df,
+        columns=columns,
+        order=query.order,
+        begin=lambda: RunningAggregation.of(inside),
+        has_ticks=bool(query.ticks),
+        result=result,
+    )
 
 
 def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
-    """Roll up rows in the order of key and time: the states of every level of an ordered frame, by one shuffle.
+    """Roll up rows in the order of key and time to the states of every level of an ordered frame, with one shuffle.
 
     Parameters
     ----------
@@ -109,7 +115,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        With the columns of `tiltframe.ordered_rollup`: one row for each window that is over.
+        The columns are those of `tiltframe.ordered_rollup`, with one row for each completed window.
 
     Raises
     ------
@@ -118,36 +124,44 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
 
     Guarantee
     ---------
-    As of `running`.
+    That of `running`.
     """
     prepare(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(schema)
     result = OrderedRollup(frame).add(schema.empty_table()).schema
     inside = frame.ordered_by(computed(frame.order))
-    return _streamed(df, frame.columns_in(schema.names), frame.order, lambda: OrderedRollup(inside), False, result)
+    return _streamed(
+        df,
+        columns=frame.columns_in(schema.names),
+        order=frame.order,
+        begin=lambda: OrderedRollup(inside),
+        has_ticks=False,
+        result=result,
+    )
 
 
 def _streamed(
     df: DataFrame,
+    *,
     columns: Sequence[str],
     order: Order,
     begin: Callable[[], OrderedAggregator],
-    ends: bool,
+    has_ticks: bool,
     result: pa.Schema,
 ) -> DataFrame:
-    """Bring the rows of a key together, in order, and take them batch by batch."""
+    """Shuffle the rows by key, sort them, and aggregate them batch by batch."""
     check_is_spark(
         df.sparkSession, "a window over ordered rows", "drops the order; run it on a table: tiltframe.running"
     )
     inside = computed(order)
-    made = [text for name, text in inside.keyed_by.items() if text != name]
-    taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]
-    if taken:
-        raise ValueError(f"the column name {taken[0]!r} is needed here; rename that column")
+    computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
+    reserved = [name for name in (_ARRIVAL, _AT, _END, *computed_keys) if name in df.columns]
+    if reserved:
+        raise ValueError(f"the column name {reserved[0]!r} is needed here; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    if ends:
+    if has_ticks:  # ticks continue until the end of the data
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
@@ -155,30 +169,35 @@ def _streamed(
 
     def work(batches: Batches) -> Batches:
         tune_worker()
-        for table in _by_keys(batches, [*columns, *made], inside, begin, ends):
+        for table in _by_keys(batches, [*columns, *computed_keys], order=inside, begin=begin, has_ticks=has_ticks):
             yield from as_schema(table, result).to_batches()
 
     return together.sortWithinPartitions(*by).mapInArrow(work, spark_schema(result))
 
 
 def _by_keys(
-    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], OrderedAggregator], ends: bool
+    batches: Batches,
+    columns: Sequence[str],
+    *,
+    order: Order,
+    begin: Callable[[], OrderedAggregator],
+    has_ticks: bool,
 ) -> Iterator[pa.Table]:
-    """Take the batches of a partition; what a key carries is let go once the next key has come."""
-    made, end, empty = begin(), None, None
+    """Aggregate the batches of a partition. The carry of a key is released at the first row of the next key."""
+    aggregator, end, empty = begin(), None, None
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        if ends and end is None and table.num_rows:
+        if has_ticks and end is None and table.num_rows:
             end = int(event_times(table.column(_END), order.time)[0])
         table = table.select(list(columns))
         empty = table.schema.empty_table()
         head = _last_key(table, order)
         if head:
-            yield made.finish(table.slice(0, head), end)
-            made = begin()
-        yield made.add(table.slice(head))
+            yield aggregator.finish(table.slice(0, head), end)
+            aggregator = begin()
+        yield aggregator.add(table.slice(head))
     if empty is not None:
-        yield made.finish(empty, end)
+        yield aggregator.finish(empty, end)
 
 
 def _last_key(table: pa.Table, order: Order) -> int:
@@ -189,22 +208,22 @@ def _last_key(table: pa.Table, order: Order) -> int:
 
 
 def computed(order: Order) -> Order:
-    """Say which columns the keys are in once they have been computed: before the shuffle, which goes by them."""
+    """Return the order with the columns of computed keys, which are added before the shuffle."""
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
     return Order(named, order.time, order.then)
 
 
 def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
-    """Add the keys that are computed, each row once per element of a list."""
-    made = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
-    if not made:
+    """Add the computed keys; a row is repeated for each element of a list."""
+    expressions = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
+    if not expressions:
         return rows
     before = arrow_schema(rows)
-    schema = pa.schema([*before, *key_fields(made, before)])
+    schema = pa.schema([*before, *key_fields(expressions, before)])
 
     def compute(batches: Batches) -> Batches:
         for batch in batches:
-            table, _, keys = keyed(pa.Table.from_batches([batch]), made, before.names)
+            table, _, keys = keyed(pa.Table.from_batches([batch]), expressions, before.names)
             for name, key in keys.items():
                 table = table.append_column(name, normalize(key))
             yield from as_schema(table, schema).to_batches()
@@ -213,7 +232,7 @@ def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
-    """Add the times as what Spark orders rightly; of text, which may carry offsets, as it is read."""
+    """Add a column of times that Spark can sort; text, which may contain offsets, is parsed first."""
     before = arrow_schema(rows)
     if not pa.types.is_string(before.field(time).type):
         return rows.withColumn(_AT, quoted_column(time))
@@ -229,6 +248,6 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
 
 
 def quoted_column(name: str) -> Column:
-    """Take a column by its name, whatever is in it."""
+    """Return the column of a literal name, which may contain any characters."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")

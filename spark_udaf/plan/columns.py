@@ -1,7 +1,7 @@
-"""Columns: what of a DataFrame goes over to Python, by place, whatever its columns are called and the others hold.
+"""Columns: pass selected columns of a DataFrame to Python, by position, for any names and types of the others.
 
-Spark reads a name as an expression: a dot asks for a field, case is not told, and no name with a dot gets through
-`mapInArrow`. So columns with such names are numbered on the way over, and get their names back in the task.
+Spark parses a name as an expression: a dot selects a field, case is ignored, and `mapInArrow` does not accept names
+with dots. Columns with such names are therefore numbered for the transfer, and renamed in the task.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
     ----------
     df : DataFrame
     read : names, optional
-        The columns that are going to be read, all unless given. Others may have types that Python cannot be given;
-        they stand in the schema as null.
+        The columns to be read; the default is all of them. Other columns may have types that Spark cannot pass to
+        Python; their type in the schema is null.
 
     Raises
     ------
     TypeError
-        For a column to be read whose type Spark cannot give to Python.
+        If Spark cannot pass the type of a column in ``read`` to Python.
     ValueError
-        For one whose name another column has too.
+        If two columns have the same name.
     """
     fields = list(df.schema)
     needed = {f.name for f in fields} if read is None else set(read)
@@ -51,7 +51,7 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
 
 
 def _with_identity(schema: pa.Schema) -> pa.Schema:
-    """Describe frame states at the column of levels, from that of the windows if folders have been named by levels."""
+    """Copy the description of states to the column of levels, which lacks it if folders are named by levels."""
     if LEVEL not in schema.names or START not in schema.names:
         return schema
     level, start = schema.field(LEVEL), schema.field(START)
@@ -64,7 +64,7 @@ def _field(field: StructField, read: bool) -> pa.Field:
     if read:
         check_collation(field)
     try:
-        description = (field.metadata or {}).get(KEY.decode())  # what frame states are of
+        description = (field.metadata or {}).get(KEY.decode())  # the description of the states of a frame
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
         return pa.field(field.name, to_arrow_type(field.dataType), field.nullable, metadata)
     except UnsupportedType:
@@ -77,7 +77,7 @@ def _field(field: StructField, read: bool) -> pa.Field:
 
 
 def check_collation(field: StructField) -> None:
-    """Raise ``TypeError`` for a column of strings that Spark does not compare by their bytes."""
+    """Raise ``TypeError`` for a column of strings that Spark compares by a collation other than UTF8_BINARY."""
     collation = _collation(field.dataType)
     if collation is not None:
         raise TypeError(
@@ -87,7 +87,7 @@ def check_collation(field: StructField) -> None:
 
 
 def _collation(dtype: Any) -> str | None:
-    """Return the collation of the first string in a type that has another one than UTF8_BINARY; None without one."""
+    """Return the first collation in a type other than UTF8_BINARY, or None."""
     collation = getattr(dtype, "collation", "UTF8_BINARY")  # Spark 3.5 does not have collations
     if collation != "UTF8_BINARY":
         return str(collation)
@@ -105,11 +105,11 @@ def map_columns(
     Parameters
     ----------
     df : DataFrame
-    names : names of its columns, each there once
-    function : batches of columns of these names, in any order -> batches of ``schema``
+    names : names of columns, which must be unique
+    function : batches of the named columns, in any order -> batches of ``schema``
     schema : Arrow schema
     """
-    if not names:  # Spark would tell nothing of rows without columns, not even how many there are
+    if not names:  # Spark passes nothing for rows without columns, not even their number
         rows = df.selectExpr("0 AS c")
 
         def without_columns(batches: Batches) -> Batches:
@@ -118,7 +118,9 @@ def map_columns(
         without_columns.__name__ = getattr(function, "__name__", "read_rows")  # Spark names the stage after it
         return rows.mapInArrow(without_columns, spark_schema(schema))
     if _plain(names, df.columns):
-        same = df.select(*(name for name in df.columns if name in names))  # in their order, nothing is left to do
+        same = df.select(
+            *(name for name in df.columns if name in names)
+        )  # in the order of the DataFrame, no renaming is needed
         return same.mapInArrow(function, spark_schema(schema))
     names = list(names)
 
@@ -132,23 +134,23 @@ def map_columns(
 
 
 def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
-    """Cut a table into batches of at most so many rows that begin at the start of their buffers.
+    """Cut a table into batches of at most ``most_rows`` rows that begin at the start of their buffers.
 
-    An engine that Python gives batches to within its process, as Sail does, may misread those that begin elsewhere.
+    An engine that receives batches within the process, such as Sail, may misread batches with an offset.
     """
     for batch in table.combine_chunks().to_batches(max_chunksize=most_rows):
-        whole = batch.num_rows == table.num_rows
-        yield batch if whole else pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+        is_unsliced = batch.num_rows == table.num_rows
+        yield batch if is_unsliced else pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
-    """Say whether Spark reads names as what they are: every row is spared a copy under other names."""
+    """Return whether Spark reads the names literally, so that columns need not be renamed."""
     lower_names = [name.lower() for name in available]
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)
 
 
 def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
-    """Raise ``ValueError`` for names of a result that Spark takes for one."""
+    """Raise ``ValueError`` for names of a result that Spark considers equal."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     first_names: dict[str, str] = {}

@@ -1,9 +1,9 @@
-"""Conservation: a shuffle gives what tasks have put into it, each message once, or the job fails.
+"""Conservation: a shuffle returns each message of the tasks exactly once, or the job fails.
 
     task ── messages ──▶ shard
-    task ── receipt ───▶ shard      how many messages, of how many rows, this task has sent to this shard
+    task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 
-No engine is trusted with rows: one that drops the rest of a task's output, and ends well, has been seen.
+Engines are not trusted with rows: one of them dropped the rest of a task's output and still succeeded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message
 
-_RECEIPT = struct.Struct("<qq")  # the task, and how many messages it has sent to a shard
+_RECEIPT = struct.Struct("<qq")  # the task, and the number of its messages to a shard
 
 
 class NotConserved(RuntimeError):
-    """An engine lost or repeated some of what tasks gave it."""
+    """An engine lost or repeated rows of tasks."""
 
 
 class Message(NamedTuple):
@@ -51,7 +51,7 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
 def with_receipts(
     messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
 ) -> Iterator[pa.RecordBatch]:
-    """Hand on the messages of a task, and then a receipt for each shard; further columns of ``schema`` are null."""
+    """Yield the messages of a task, then a receipt for each shard; additional columns of ``schema`` are null."""
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
         shard, _, content, its_rows, *_ = (column[0].as_py() for column in batch.columns)
@@ -68,12 +68,12 @@ def with_receipts(
 
 @dataclass
 class Received:
-    """What comes into a partition, compared with the receipts of the tasks that have sent it.
+    """The messages of a partition, compared with the receipts of their tasks.
 
     Parameters
     ----------
-    shards_of_each : how many shards Spark's hash brings into each partition; it may join several. None for other hashes
-    tasks : how many tasks there are; None if that is not known
+    shards_of_each : number of shards per partition by Spark's hash; Spark may join partitions. None for other hashes
+    tasks : number of tasks; None if it is unknown
     """
 
     shards_of_each: int | None
@@ -81,16 +81,16 @@ class Received:
     shards: int = 0
 
     def check(self, messages: Sequence[Message]) -> None:
-        """Raise ``NotConserved`` if of whole shards, in their order, messages or receipts are missing or come twice."""
+        """Raise ``NotConserved`` if messages or receipts of complete, ordered shards are missing or repeated."""
         for shard, its in groupby(messages, attrgetter("shard")):
             receipts: list[Message] = []
-            others: list[Message] = []
+            data_messages: list[Message] = []
             for message in its:
                 if message.content != Content.EMPTY:
-                    (receipts if message.content == Content.RECEIPT else others).append(message)
+                    (receipts if message.content == Content.RECEIPT else data_messages).append(message)
             read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
             senders = len({task for task, _ in read})
-            sent, came = (sum(count for _, count in read), _rows(receipts)), (len(others), _rows(others))
+            sent, came = (sum(count for _, count in read), _rows(receipts)), (len(data_messages), _rows(data_messages))
             self.tasks = senders if self.tasks is None else self.tasks  # each task sends each shard a receipt
             if sent != came or not self.tasks == senders == len(receipts):
                 raise NotConserved(
@@ -98,7 +98,7 @@ class Received:
                     f"states or rows by {senders:,} of {self.tasks:,} tasks, and {came[0]:,} of {came[1]:,} came, with "
                     f"{len(receipts):,} receipts; run the job again, and report it to the engine's project"
                 )
-            if senders:  # a shard that was sent nothing has at most an empty message
+            if senders:  # a shard without messages has at most an empty message
                 self.shards += 1
 
     def check_end(self) -> None:
@@ -112,7 +112,7 @@ class Received:
 
 
 def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
-    """Raise ``NotConserved`` unless a job that writes tells of each shard once, or has had no task at all."""
+    """Raise ``NotConserved`` unless a writing job reported each shard once, or had no tasks."""
     covered = sorted(shards)
     if covered and covered != sorted(numbers.tolist()):
         missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))

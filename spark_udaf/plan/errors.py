@@ -1,4 +1,4 @@
-"""Errors of tasks: the sentence in which a task says what is wrong, without the traces around it."""
+"""Errors of tasks: the message of a task, without the tracebacks around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_KINDS)}): (.+)$", re.MULT
 
 @contextmanager
 def raise_task_error() -> Iterator[None]:
-    """Raise what a store or a measure has refused in a task as it would be raised here; other failures stay."""
+    """Raise errors of stores and measures in tasks with their own class and message; do not change other failures."""
     try:
         yield
     except PySparkException as error:

@@ -1,11 +1,11 @@
-"""Exclusive times: those that only one task reads, as the statistics of Parquet files tell.
+"""Exclusive times: times that only one task reads, according to the statistics of Parquet files.
 
     rows of task 0   ├──────────────┤                        from the least time to the greatest of its row groups
     rows of task 1               ├───────────────┤
     rows of task 2                                  ├───┤
     exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
 
-A window that lies in the exclusive times of a task has all of its rows there: nothing is left to merge it with.
+All rows of a window within the exclusive times of a task are in that task, so the window can be finished there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
-    """Find the times around the least of each task that no other can have rows of; None if there are none.
+    """Return for each task the times around its least time that no other task can read, or None.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     Returns
     -------
     list of pairs of start and end, the end exclusive
-        That of the first task begins at the beginning of time.
+        The span of the first task has no lower limit.
 
     Examples
     --------
@@ -46,18 +46,19 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     """
     low, high = np.array(spans, np.int64).reshape(-1, 2).T
     order = np.argsort(low, kind="stable")
-    starts, ends = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
+    starts = np.empty(len(low), np.int64)
+    stops = np.empty(len(low), np.int64)
     starts[order] = np.append(MIN_INSTANT, np.maximum.accumulate(high[order]) + 1)[: len(low)]
-    ends[order] = np.append(low[order][1:], MAX_INSTANT)[: len(low)]
-    some = (starts <= high) & (low < ends)
+    stops[order] = np.append(low[order][1:], MAX_INSTANT)[: len(low)]
+    is_exclusive = (starts <= high) & (low < stops)
     return [
-        (start, end) if its else None
-        for start, end, its in zip(starts.tolist(), ends.tolist(), some.tolist(), strict=True)
+        (start, stop) if exclusive else None
+        for start, stop, exclusive in zip(starts.tolist(), stops.tolist(), is_exclusive.tolist(), strict=True)
     ]
 
 
 def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
-    """Tell the least and the greatest event time of row groups; None if statistics do not tell both.
+    """Return the least and the greatest event time of row groups, or None without statistics of both.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
         return None  # texts are not in the order of their times
     times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
-        times = _told(file, [group for _, group in its], time, timezone)
+        times = _row_group_times(file, [group for _, group in its], time, timezone)
         if times is None:
             return None
         times_by_file.append(times)
@@ -78,14 +79,16 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     return (int(every.min()), int(every.max())) if len(every) else None
 
 
-def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str) -> NDArray[np.int64] | None:
-    """Read the least and the greatest time of each row group that has rows; None if one does not tell them."""
+def _row_group_times(
+    file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str
+) -> NDArray[np.int64] | None:
+    """Return the least and the greatest time of each row group with rows, or None without statistics of one."""
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
-    if metadata.num_columns != len(file.physical_schema):  # columns of several parts are before it, perhaps
+    if metadata.num_columns != len(file.physical_schema):  # nested columns before it may shift its position
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if place < 0:
         return None
-    ends: list[object] = []
+    extremes: list[object] = []
     try:
         for group in map(metadata.row_group, groups):
             if not group.num_rows:
@@ -93,7 +96,7 @@ def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezo
             statistics = group.column(place).statistics
             if statistics is None or not statistics.has_min_max:
                 return None
-            ends += (statistics.min, statistics.max)
-        return event_times(pa.array(ends, file.physical_schema.field(time).type), time, timezone)
-    except (ValueError, OverflowError, pa.ArrowException):  # beyond what Python's or Arrow's types hold
+            extremes += (statistics.min, statistics.max)
+        return event_times(pa.array(extremes, file.physical_schema.field(time).type), time, timezone)
+    except (ValueError, OverflowError, pa.ArrowException):  # beyond the range of Python's or Arrow's types
         return None

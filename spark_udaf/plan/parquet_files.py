@@ -1,4 +1,4 @@
-"""Parquet files for Python workers: where they lie, what is in them, and their rows."""
+"""Parquet files for Python workers: their locations, schema and rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[S
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _INSTANT = pa.timestamp("us", "UTC")
-_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
+_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have microseconds
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some row groups of one file, all where none are named, and what the names of its folders say."""
+    """Row groups of one file, or all if ``groups`` is None, and the values in the names of its folders."""
 
     path: str
     groups: list[int] | None
@@ -37,15 +37,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is read of files.
+    """The columns and rows to read from files.
 
     Parameters
     ----------
-    schema : of the rows, columns of partitioned folders included
-    columns : names of those that are read
-    keys : names of those among them that are keys; texts come as codes, once for each value
-    filters : which rows; None for all
-    filesystem : where the files lie
+    schema : schema of the rows, including columns of partitioned folders
+    columns : names of the columns to read
+    keys : names of the columns that are keys; texts are dictionary-encoded
+    filters : condition on rows; None for all rows
+    filesystem : filesystem of the files
     """
 
     schema: pa.Schema
@@ -55,10 +55,10 @@ class Selection:
     filesystem: fs.FileSystem
 
     def rows(self, pieces: Iterable[Piece]) -> Batches:
-        """Read the rows of pieces, one after the other."""
+        """Yield the rows of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-        # what is at hand need not be asked for ahead
+        # local files do not need prefetching
         at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
         layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
         for piece in pieces:
@@ -67,7 +67,7 @@ class Selection:
 
 
 def without_folders(keys: Iterable[str], folders: Iterable[pc.Expression]) -> list[str]:
-    """Leave out the keys that folders are named by: the name of a folder is one text for all of its rows."""
+    """Return the keys that are not in the names of folders; a folder has one value for all its rows."""
     named = {name for expression in folders for name in ds.get_partition_keys(expression)}
     return [name for name in keys if name not in named]
 
@@ -79,10 +79,10 @@ def dataset_of(
     schema: pa.Schema | None = None,
     base: str | None = None,
 ) -> ds.FileSystemDataset:
-    """Open files as one dataset, of a schema or of that of them all: columns may come late.
+    """Open files as one dataset, with the given schema or the union of the schemas of all files.
 
-    Names of folders above ``base`` are not read. Raises ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` where
-    they are no Parquet files of one schema.
+    Names of folders above ``base`` are ignored. Raises ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` if the
+    files are not Parquet files of compatible schemas.
     """
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
     factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
@@ -90,7 +90,7 @@ def dataset_of(
         return factory.finish(schema)
     try:
         inspected = factory.inspect(promote_options="permissive")
-    except TypeError:  # pyarrow 20 inspects the first file alone
+    except TypeError:  # pyarrow 20 inspects only the first file
         schemas = [
             ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
         ]
@@ -99,7 +99,7 @@ def dataset_of(
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
-    """Return the schema in which columns of INT96 are instants in UTC, as Spark reads them."""
+    """Return the schema with INT96 columns as instants in UTC, as in Spark."""
     first = next(iter(dataset.get_fragments()), None)
     for name in [] if first is None else instants_of_int96(first.metadata):
         schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
@@ -107,7 +107,7 @@ def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schem
 
 
 def paths_of(one_or_several: Any) -> list[str]:
-    """Read one path, or several; raises ``TypeError`` or ``ValueError`` for what is none."""
+    """Return a list of one or several paths; raises ``TypeError`` or ``ValueError`` for other values."""
     paths = [one_or_several] if isinstance(one_or_several, str | os.PathLike) else one_or_several
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError(f"paths must be a path or URI, or a list of them; got {one_or_several!r}")
@@ -117,7 +117,7 @@ def paths_of(one_or_several: Any) -> list[str]:
 
 
 def expression_of(filters: Filters | None) -> pc.Expression | None:
-    """Read filters as an expression; raises ``ValueError`` for what is none."""
+    """Return filters as an expression; raises ``ValueError`` if they cannot be read."""
     if filters is None or isinstance(filters, pc.Expression):
         return filters
     try:
@@ -129,7 +129,7 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 
 
 def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
-    """Find the filesystem of paths or URIs, which must have one, and the paths in it."""
+    """Return the paths and their common filesystem."""
     if not paths:
         raise ValueError("name at least one file or folder to scan")
     if filesystem is not None:
@@ -144,14 +144,14 @@ def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[
 
 
 def _place(path: str) -> tuple[fs.FileSystem, str]:
-    """Find the filesystem of a path or URI; a path is no URI, whatever letters are in it."""
+    """Return the filesystem and the path of a path or URI. Only texts with ``://`` are URIs."""
     if "://" not in path:
         return fs.LocalFileSystem(), str(Path(path).absolute())
     return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
 
 
 def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
-    """List the files of a folder as Spark does: none whose name, or whose folder's, begins with _ or a dot."""
+    """List the files of a folder like Spark, without files and folders whose names begin with _ or a dot."""
     info = filesystem.get_file_info(place)
     if info.type == fs.FileType.File:
         return [info.path]
@@ -183,7 +183,7 @@ def _coded(column: pa.Field) -> pa.Field:
 def scanner(
     data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
 ) -> ds.Scanner:
-    """Read ahead by no more than a batch, on this thread."""
+    """Return a scanner that reads on this thread, at most one batch ahead."""
     settings = {"columns": list(columns), "filter": filters, "batch_size": REDUCE_ROWS, "use_threads": False}
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(data, ds.Dataset):

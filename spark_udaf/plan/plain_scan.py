@@ -1,6 +1,6 @@
-"""scan_of: the files that a DataFrame reads, if all it does is to choose rows and columns of Parquet files.
+"""scan_of: scan the Parquet files of a DataFrame that only selects rows and columns.
 
-Classic Spark tells its plan; each part of it is known here, or the DataFrame is no plain scan.
+Classic Spark provides the plan of a DataFrame. Every part of the plan must be supported here.
 """
 
 from __future__ import annotations
@@ -40,50 +40,50 @@ _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
 
 class NotPlain(ValueError):
-    """A DataFrame does more than to choose rows and columns of Parquet files; the message says what."""
+    """A DataFrame does more than selecting rows and columns of Parquet files; the message names the part."""
 
 
 def scan_of(df: DataFrame) -> ParquetScan:
-    """Scan the Parquet files that a DataFrame reads, if all that it does is to choose some of their rows and columns.
+    """Scan the Parquet files of a DataFrame that only selects rows and columns.
 
     Parameters
     ----------
     df : DataFrame
-        Of classic Spark: `spark.read.parquet` of local files, columns that are selected by name, and conditions that
+        A DataFrame of classic Spark: `spark.read.parquet` of local files, columns selected by name, and conditions that
         compare columns with values: ``=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, ``IS NULL``, ``AND``, ``OR``, ``NOT``.
 
     Returns
     -------
     ParquetScan
-        The same files, and the same rows, to be read by the tasks themselves.
+        A scan of the same files and rows, which the tasks read.
 
     Raises
     ------
     NotPlain
-        A ``ValueError`` that names the part of the plan that is anything else; nothing is guessed.
+        A ``ValueError`` that names the unsupported part of the plan.
     TypeError
-        For what is no DataFrame.
+        If ``df`` is not a DataFrame.
 
     Guarantee
     ---------
-    What the scan reads is what the DataFrame reads, NaN as Spark compares it.
+    The scan reads the rows of the DataFrame, with NaN compared as in Spark.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         states = su.rollup(su.scan_of(spark.read.parquet("logs/requests").where("day >= '2024-05-01'")), frame)
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
         raise TypeError(f"give a Spark DataFrame; got {df!r}")
     if not hasattr(df, "_jdf"):
-        raise NotPlain("Spark Connect does not tell the plan of a DataFrame; name its files to su.scan_parquet")
+        raise NotPlain("Spark Connect does not provide the plan of a DataFrame; name its files to su.scan_parquet")
     if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
         raise NotPlain("it is streaming" if df.isStreaming else "it is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":
             raise NotPlain(f"{setting} is set")
-    conditions, relation = _taken_apart(df._jdf.queryExecution().optimizedPlan())
+    conditions, relation = _conditions_and_relation(df._jdf.queryExecution().optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
         if any("DEFAULT" in key for key in field.metadata):
@@ -104,17 +104,17 @@ def scan_of(df: DataFrame) -> ParquetScan:
         raise NotPlain(str(error)) from None
     if not conditions:
         return scan
-    for column in (each for condition in conditions for each in _listed(condition.references().toSeq())):
-        if column.name() not in scan.schema.names:  # such as one of another case, which Spark takes for the same
+    for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
+        if column.name() not in scan.schema.names:  # for example another case, which Spark considers equal
             raise NotPlain(
                 f"its condition says {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
             )
-    chosen = [_condition(each, scan.schema) for each in conditions]
+    chosen = [_condition(condition, scan.schema) for condition in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
 
 
 def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
-    """Scan the files of a DataFrame if that is asked for and it is plain; the log says so, or why not.
+    """Return a scan of the files of a DataFrame if ``scan`` is set and the plan allows it. The log contains the reason.
 
     Raises ``ValueError`` for a ``scan`` that is neither None nor ``"auto"``.
     """
@@ -124,24 +124,24 @@ def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | 
         return None
     log = logging.getLogger("spark_udaf")
     try:
-        found = scan_of(df)
+        parquet_scan = scan_of(df)
     except NotPlain as reason:
         log.warning("scan='auto': the rows of the DataFrame pass through the JVM: %s", reason)
         return None
-    log.info("scan='auto': tasks read %r", found)
-    return found
+    log.info("scan='auto': tasks read %r", parquet_scan)
+    return parquet_scan
 
 
-def _taken_apart(plan: Any) -> tuple[list[Any], Any]:
-    """Take a plan apart into the conditions of its filters and the relation that it reads."""
+def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
+    """Return the conditions of the filters of a plan, and the relation that it reads."""
     conditions, names = [], set()
     while (kind := _kind(plan)) != "LogicalRelation":
         if kind == "Filter":
             conditions.append(plan.condition())
-        elif kind == "Project" and all(_kind(each) == "AttributeReference" for each in _listed(plan.projectList())):
-            names |= {each.name() for each in _listed(plan.projectList())}
+        elif kind == "Project" and all(_kind(item) == "AttributeReference" for item in _listed(plan.projectList())):
+            names |= {item.name() for item in _listed(plan.projectList())}
         else:
-            raise NotPlain(f"its plan has a {kind} that is no choice of rows and columns")
+            raise NotPlain(f"its plan has a {kind} that does not only select rows and columns")
         plan = plan.children().apply(0)
     relation = plan.relation()
     if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
@@ -184,14 +184,14 @@ def _simple(kind: Any) -> str:
 
 
 def _in_microseconds(field: pa.Field) -> pa.Field:
-    """Take milliseconds as what Spark makes of them."""
+    """Return the field with microseconds instead of milliseconds, as in Spark."""
     if pa.types.is_timestamp(field.type) and field.type.unit == "ms":
         return field.with_type(pa.timestamp("us", field.type.tz))
     return field
 
 
 def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
-    """Say a condition of Spark's as one of Arrow's that is true, false and null of the same rows."""
+    """Convert a condition of Spark to an Arrow expression with the same value, or null, for every row."""
     kind, parts = _kind(node), list(_listed(node.children()))
     if kind in ("And", "Or"):
         join: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
@@ -212,20 +212,20 @@ def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
     if kind in ("In", "InSet") and _kind(parts[0]) == "AttributeReference":
         values = _values_of(node, parts)
         if values is not None and 0 < len(values) <= _MOST_VALUES:
-            each = [_compared(operator.eq, parts[0].name(), value, schema) for value in values]
-            return functools.reduce(operator.or_, each)
-    raise NotPlain(f"its condition {str(node.toString())[:80]} is none of those that are known here")
+            comparisons = [_compared(operator.eq, parts[0].name(), value, schema) for value in values]
+            return functools.reduce(operator.or_, comparisons)
+    raise NotPlain(f"its condition {str(node.toString())[:80]} is not supported")
 
 
 def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
-    """List the values of an IN; None if one is no written value."""
+    """Return the values of an IN, or None if they are not all literals."""
     if _kind(node) == "In":
         return [part.value() for part in parts[1:]] if all(_kind(part) == "Literal" for part in parts[1:]) else None
     return list(_listed(node.hset().toSeq()))
 
 
 def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
-    """Compare a column with a value; NaN is greater than all numbers, as in Spark."""
+    """Return the comparison of a column with a value; NaN is greater than all numbers, as in Spark."""
     kind, column = schema.field(name).type, pc.field(name)
     result = compare(column, _scalar(value, kind, name))
     greater = compare in (operator.gt, operator.ge)
@@ -233,7 +233,7 @@ def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expr
 
 
 def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Read a value of Spark's own, of the type of a column."""
+    """Convert a value of the JVM to the type of a column."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")
     if pa.types.is_timestamp(kind):
@@ -242,6 +242,7 @@ def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
         return pa.scalar(Decimal(str(value.toString())), kind)
     if pa.types.is_string(kind):
         return pa.scalar(str(value.toString()), kind)
-    if any(of(kind) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date32)):
+    plain_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date32)
+    if any(is_type(kind) for is_type in plain_types):
         return pa.scalar(value, kind)
     raise NotPlain(f"its condition compares {name!r}, which is of {kind}")

@@ -37,16 +37,16 @@ from spark_udaf.plan.session import check_session, parallelism
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MOST_ROWS = 10_000_000  # of a task, so that one that fails is soon done again, and cores that are faster do more
-_LEAST_ROWS = 250_000  # of a task: reducing so many takes as long as starting it
-_ROWS = 5_000_000  # of a task, where it is not known how many run at once
+_MAX_ROWS = 10_000_000  # per task, so that a failed task is quickly repeated, and faster cores run more tasks
+_MIN_ROWS = 250_000  # per task: their reduction takes as long as starting the task
+_DEFAULT_ROWS = 5_000_000  # per task, if the number of cores is unknown
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
 _READERS = 16  # threads that read footers: they wait for an object store, not for the processor
 
 
 @dataclass(frozen=True)
 class ParquetScan:
-    """Parquet files to be read inside Spark's Python workers; `scan_parquet` makes it."""
+    """Parquet files to be read in Spark's Python workers; created by `scan_parquet`."""
 
     spark: SparkSession
     dataset: ds.FileSystemDataset = field(repr=False)
@@ -55,21 +55,21 @@ class ParquetScan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, columns of partitioned folders included."""
+        """The schema of the rows, including columns of partitioned folders."""
         return self.dataset.schema
 
     @property
     def partitions(self) -> int:
-        """How many tasks read the files."""
+        """The number of tasks that read the files."""
         return len(self.tasks)
 
     @cached_property
     def tasks(self) -> list[list[Piece]]:
-        """What each task reads: row groups, neighbours together, of about as many rows each."""
+        """The pieces of each task: neighbouring row groups, with about the same number of rows per task."""
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Tell which event times each task alone reads; None if statistics do not tell, or no task has such."""
+        """Return the exclusive times of each task, or None without statistics, or if all tasks overlap."""
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
         known_spans = [span for span in spans if span is not None]
@@ -77,7 +77,7 @@ class ParquetScan:
         return exclusive if any(exclusive) else None
 
     def check_times(self) -> None:
-        """Raise ``ValueError`` for a file whose dates or times Spark reads as others than Arrow does."""
+        """Raise ``ValueError`` for a file whose dates or times differ between Spark and Arrow."""
         if not any(pa.types.is_temporal(field.type) for field in self.schema):
             return
         setting = self.spark.conf.get(_REBASE_SETTING, None)
@@ -92,7 +92,7 @@ class ParquetScan:
 
     @cached_property
     def _fragments(self) -> list[ds.ParquetFileFragment]:
-        """The files that may hold rows of the filter; each reads its footer once."""
+        """The files that may contain rows of the filter, with cached footers."""
         return list(self.dataset.get_fragments(filter=self.filters))
 
     @cached_property
@@ -106,22 +106,22 @@ class ParquetScan:
                 for f, row_groups in zip(fragments, pool.map(self._groups, fragments), strict=True)
                 for group in row_groups
             ]
-        ends = np.cumsum([group.num_rows for _, group in groups])
-        count = self._count_tasks(int(ends[-1]) if len(ends) else 0)
-        middles = ends - np.diff(ends, prepend=0) / 2
+        totals = np.cumsum([group.num_rows for _, group in groups])
+        count = self._count_tasks(int(totals[-1]) if len(totals) else 0)
+        middles = totals - np.diff(totals, prepend=0) / 2
         tasks: list[list[RowGroup]] = [[] for _ in range(count)]
         for (fragment, group), middle in zip(groups, middles.tolist(), strict=True):
-            tasks[min(int(middle * count / max(int(ends[-1]), 1)), count - 1)].append((fragment, group.id))
+            tasks[min(int(middle * count / max(int(totals[-1]), 1)), count - 1)].append((fragment, group.id))
         return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
-        """Choose how many tasks read so many rows: one for each that runs at once, or as many times several."""
+        """Return the number of tasks for a number of rows: the number of cores, or a multiple of it."""
         if self.rows_per_task is not None:
             return max(1, -(-rows // self.rows_per_task))
         cores = parallelism(self.spark)
         if cores is None:
-            return max(1, -(-rows // _ROWS))
-        return max(1, min(cores * -(-rows // (cores * _MOST_ROWS)), -(-rows // _LEAST_ROWS)))
+            return max(1, -(-rows // _DEFAULT_ROWS))
+        return max(1, min(cores * -(-rows // (cores * _MAX_ROWS)), -(-rows // _MIN_ROWS)))
 
     def map(
         self,
@@ -130,10 +130,16 @@ class ParquetScan:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run a function over each task's batches, with the named columns only; keys come as codes."""
+        """Run a function over each task's batches, with the named columns only; keys are dictionary-encoded."""
         tasks = self.tasks
         plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
-        selection = Selection(self.schema, columns, plain, self.filters, self.dataset.filesystem)
+        selection = Selection(
+            schema=self.schema,
+            columns=columns,
+            keys=plain,
+            filters=self.filters,
+            filesystem=self.dataset.filesystem,
+        )
 
         def read(numbers: Batches) -> Batches:
             for batch in numbers:
@@ -144,19 +150,19 @@ class ParquetScan:
         return numbers.mapInArrow(read, spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
-        """List a file's row groups but those that no row can match in."""
+        """List the row groups of a file that may contain rows of the filter."""
         matching = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
         return list(matching.row_groups)
 
     def __repr__(self) -> str:
-        """Say how many files and rows there are."""
+        """Return the number of files, the filter and the rows per task."""
         only = "" if self.filters is None else f" where {self.filters}"
         rows = "" if self.rows_per_task is None else f", {self.rows_per_task:,} rows a task"
         return f"ParquetScan({len(self.dataset.files):,} files{only}{rows})"
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[Piece]:
-    """Join row groups that are neighbours in a file."""
+    """Join neighbouring row groups of a file."""
     pieces: list[Piece] = []
     for fragment, group in groups:
         if not pieces or pieces[-1].path != fragment.path:
@@ -175,42 +181,42 @@ def scan_parquet(
     partitioning: Partitioning = "hive",
     rows_per_task: int | None = None,
 ) -> ParquetScan:
-    """Scan Parquet files inside the Python workers: the fast way into `rollup` and `aggregate`.
+    """Scan Parquet files in the Python workers, as fast input of `rollup` and `aggregate`.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     paths : path or URI, or several
-        Files or folders; object stores as ``s3://…``, ``gs://…``, ``abfs://…`` or whatever
-        `pyarrow.fs.FileSystem.from_uri` reads. The driver and every worker must reach them.
+        Files or folders. URIs of object stores are ``s3://…``, ``gs://…``, ``abfs://…`` or others of
+        `pyarrow.fs.FileSystem.from_uri`. The driver and every worker must have access.
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
-        Only these rows. Folders and row groups that hold none are not read.
+        The rows to read. Folders and row groups without such rows are skipped.
     filesystem : pyarrow filesystem, optional
-        For stores that need settings of their own; paths are then paths in it.
+        For stores that need settings. Paths are then paths in this filesystem.
     partitioning : "hive", a pyarrow partitioning, or None
-        How the names of folders become columns.
+        The conversion of folder names to columns.
     rows_per_task : int, optional
-        Row groups are joined into tasks of some so many rows; a row group is never split. Unless given, there is a task
-        for each core of the session's, or where that is more than 10 million rows a task, a multiple of it; 5 million
-        rows a task where the settings do not tell how many cores there are.
+        The approximate number of rows per task; row groups are not split. By default, the number of tasks is the number
+        of cores of the session, or a multiple of it if a task would have more than 10 million rows. If the settings do
+        not contain the number of cores, a task has 5 million rows.
 
     Returns
     -------
     ParquetScan
-        To be given to `rollup` or `aggregate` instead of a DataFrame. The states are the same, bit for bit.
+        An argument of `rollup` or `aggregate` instead of a DataFrame. The states are the same, bit for bit.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at a path.
     ValueError
-        If a filter names no column of the files, or ``rows_per_task`` is not above 0.
+        If a filter names a column that is not in the files, or ``rows_per_task`` is not above 0.
 
     Guarantee
     ---------
-    A worker holds one batch of rows at a time next to its states, whatever the size of the files; of files that each
-    have rows of all times, up to 256 MiB of rows.
+    A worker holds one batch of rows at a time next to its states, for files of any size. If each file has rows of all
+    times, it holds up to 256 MiB of rows.
 
     Examples
     --------
@@ -232,7 +238,7 @@ def scan_parquet(
     try:
         dataset = dataset_of(files, filesystem, partitioning)
         scan = ParquetScan(spark, dataset, filters, rows_per_task)
-        scanner(dataset, scan.schema, scan.schema.names, filters)  # a filter must name columns that there are
+        scanner(dataset, scan.schema, scan.schema.names, filters)  # raises if a filter names a missing column
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}") from None
     return scan

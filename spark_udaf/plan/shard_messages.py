@@ -1,4 +1,4 @@
-"""Shard messages: rows of a shard as one binary value, which the JVM moves without reading it."""
+"""Shard messages: rows of a shard as one binary value, which the JVM moves without parsing it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", 
 
 
 class Content(IntEnum):
-    """What the rows of a message are."""
+    """The kind of rows in a message."""
 
-    ROWS = 0  # as they were read
-    STATES = 1  # partial ones, to be merged with others
-    RESULTS = 2  # whole, and read as far as the plan reads them
-    RECEIPT = 3  # none: how many a task has sent, as `spark_udaf.plan.conservation` writes it
-    EMPTY = 4  # none: the shard has a result even if no task sent it rows
+    ROWS = 0  # input rows
+    STATES = 1  # partial states, to be merged with others
+    RESULTS = 2  # complete results of the plan
+    RECEIPT = 3  # no rows: the number of messages of a task, see `spark_udaf.plan.conservation`
+    EMPTY = 4  # no rows: the shard has a result even if it receives no rows
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -35,7 +35,7 @@ def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatc
 
 
 def empty_message(spark: SparkSession, shard: int) -> DataFrame:
-    """Return one message without rows, which makes a shard have a result if no task sends it any."""
+    """Return one message without rows, so that a shard without rows has a result."""
     values = {
         SHARD: f"CAST({shard} AS INT)",
         "message": "CAST('' AS BINARY)",
@@ -48,7 +48,7 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Pack the rows of each shard into one message: the JVM then moves a few large values, whatever is in them."""
+    """Pack the rows of each shard into one message, so that the JVM moves a few large values."""
     if not table.num_rows:
         return
     shard = shard_of(together, len(numbers)) if together else np.zeros(table.num_rows, np.int32)
@@ -56,16 +56,16 @@ def shard_messages(
     table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
     shard = shard[order]
     starts = np.flatnonzero(np.diff(shard, prepend=-1))
-    ends = np.append(starts[1:], len(shard))
+    stops = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield _message(batch.slice(start, end - start), numbers[shard[start]], content)
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield _message(batch.slice(start, stop - start), numbers[shard[start]], content)
 
 
 def spread_messages(
     table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Pack results into messages of at most so many rows, as many to each partition: nothing has to meet them."""
+    """Pack results, which need no merge, into messages of at most ``most_rows`` rows, evenly over the partitions."""
     if not table.num_rows:
         return
     parts = partitions * -(-table.num_rows // (partitions * most_rows))

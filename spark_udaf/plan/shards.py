@@ -1,6 +1,6 @@
-"""Shards: which rows of states come together in a shuffle, told in Python, the same in every worker.
+"""Shards: the groups of states of a shuffle, computed in Python, equal in every worker.
 
-Numbers go by their bits, texts by a polynomial over their bytes, all rows at once; a finalizer mixes the result.
+Numbers are hashed by their bits, texts by a polynomial over their bytes, and a finalizer mixes the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 
 def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
-    """Choose a shard in ``[0, shards)`` for each row; rows that agree in all columns get the same.
+    """Return a shard in ``[0, shards)`` for each row; rows that are equal in all columns have the same shard.
 
     >>> shard_of([pa.array(["a", "b", "a", None])], 1 << 30)[[0, 1, 2]].tolist()
     [378112591, 722373711, 378112591]
@@ -33,10 +33,10 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
 
 
 def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
-    """Choose a number for each shard, so that Spark's hash puts shard ``s`` into partition ``s % partitions``.
+    """Return a number for each shard, so that Spark's hash puts shard ``s`` into partition ``s % partitions``.
 
-    Spark puts a row into the partition that the hash of its column has modulo the number of partitions. The hash of
-    0, 1, 2 … is as uneven as chance: of 64 numbers, three times as many in one of four partitions as in another.
+    Spark assigns a row to the hash of its column modulo the number of partitions. The hash of 0, 1, 2 … is as uneven as
+    random numbers: of 64 numbers, one of four partitions may get three times as many as another.
 
     >>> numbers = shard_numbers(8, 4)
     >>> (_spark_hash(numbers) % 4).tolist()
@@ -97,8 +97,8 @@ def _whole_words(column: pa.Array) -> Words:
     if pa.types.is_temporal(dtype):  # the integers behind days, times and instants
         column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
     if column.type == pa.uint64():
-        whole: Words = pc.fill_null(column, 0).to_numpy()
-        return whole
+        unsigned: Words = pc.fill_null(column, 0).to_numpy()
+        return unsigned
     signed: NDArray[Any] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
     return signed.view(np.uint64)
 
@@ -109,10 +109,10 @@ def _text_words(column: pa.Array) -> Words:
     if not len(column) or data is None:
         return np.zeros(len(column), np.uint64)
     places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    some = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
+    letters = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
     places = places - places[0]
-    running = np.append(np.uint64(0), np.cumsum(some * _powers(_BASE, len(some)), dtype=np.uint64))
-    shift = _powers(_INVERSE, len(some) + 1)
+    running = np.append(np.uint64(0), np.cumsum(letters * _powers(_BASE, len(letters)), dtype=np.uint64))
+    shift = _powers(_INVERSE, len(letters) + 1)
     words: Words = (running[places[1:]] - running[places[:-1]]) * shift[places[:-1]]
     return words
 

@@ -1,13 +1,13 @@
-"""The two-phase plan: reduce where the rows are, one shuffle of small states, merge.
+"""The two-phase plan: reduce rows in their partition, shuffle small states once, and merge them.
 
     partition ── reduce ──▶ partial states ─┐
-    partition ── reduce ──▶ partial states ─┼─ shuffle by shard ──▶ merge, whole shards at a time
+    partition ── reduce ──▶ partial states ─┼─ shuffle by shard ──▶ merge, complete shards at a time
     partition ── reduce ──▶ partial states ─┘
 
-Where a partition has nearly as many groups as rows, rows travel instead of states, and are reduced after the shuffle.
-What a partition alone has rows of is merged and read there, and its results travel: nothing has to meet them.
-A shard is a set of values of some columns, so whatever agrees in them comes together. A Python UDAF of Spark's own
-has no such first phase: all rows cross its shuffle.
+If a partition has nearly as many groups as rows, its rows are shuffled instead of states, and reduced afterwards.
+Groups whose rows are all in one partition are merged and finished there, and their results are shuffled.
+A shard is a set of values of the shard columns, so that rows with equal values meet. In contrast, a Python UDAF of
+Spark has no first phase: all rows are shuffled.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from spark_udaf.plan.worker import task_number, tune_worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
-_LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
-SHARDS = "shards"  # a column of results that names the shards that they were merged from
-_GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
+MOST_BYTES = 1 << 26  # states that a task holds before it sends them: 64 MiB, for each core of a worker
+_MIN_SHARDS = 64  # so that the states of a shard fit into memory for any number of partitions
+SHARDS = "shards"  # a column of results with the shards that they were merged from
+_ROWS_PER_BATCH = 2000  # states passed to the JVM at once: some megabytes
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class Source(Protocol):
-    """Where rows come from: the rows of a DataFrame, or files that the tasks read themselves."""
+    """The source of rows: a DataFrame, or files that the tasks read."""
 
     @property
     def spark(self) -> SparkSession:
@@ -64,10 +64,10 @@ class Source(Protocol):
 
     @property
     def partitions(self) -> int | None:
-        """How many partitions there are, where that is known."""
+        """The number of partitions, or None if it is unknown."""
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Tell which event times each partition alone has; None if that is not known."""
+        """Return the exclusive event times of each partition, or None if they are unknown."""
 
     def map(
         self,
@@ -78,7 +78,7 @@ class Source(Protocol):
     ) -> DataFrame:
         """Run a function over each partition's batches, with the named columns only, some of them keys.
 
-        It gets the number of the partition as well, 0 where ``partitions`` is not known.
+        It also receives the number of the partition, or 0 if ``partitions`` is None.
         """
 
 
@@ -95,11 +95,11 @@ class Rows:
 
     @property
     def partitions(self) -> None:
-        """Not known before the DataFrame has been planned."""
+        """None, because Spark has not planned the DataFrame yet."""
         return None
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> None:
-        """Not known: Spark may put any row into any partition."""
+        """Return None, because Spark may put any row into any partition."""
 
     def map(
         self,
@@ -108,7 +108,7 @@ class Rows:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Send only the named columns over to Python."""
+        """Pass only the named columns to Python."""
 
         def reduce_rows(batches: Batches) -> Batches:  # Spark names the stage after it
             return function(batches, 0)
@@ -121,11 +121,10 @@ def source_of(
     read: Callable[[Sequence[str]], Sequence[str]] | None = None,
     scan: Literal["auto"] | None = None,
 ) -> tuple[Source, pa.Schema]:
-    """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
+    """Return a DataFrame or a scan of files as a source, and its schema; raises ``TypeError`` for other values.
 
-    ``read`` names, of the columns that there are, those that are going to be read, as for
-    `spark_udaf.plan.columns.arrow_schema`. With ``scan="auto"`` the files of a DataFrame that is a plain scan of them
-    are the source.
+    ``read`` selects the columns to be read from the existing ones, see `spark_udaf.plan.columns.arrow_schema`. With
+    ``scan="auto"``, the source of a DataFrame that is a plain scan of files are these files.
     """
     if isinstance(rows, ParquetScan):
         prepare(rows.spark)
@@ -145,12 +144,12 @@ def source_of(
 
 @dataclass(frozen=True)
 class RawRows:
-    """How rows travel where reducing them would leave too many states.
+    """The shuffle of rows that would reduce to too many states.
 
     Parameters
     ----------
-    schema : of the rows that travel, the columns that are read
-    shard_rows : rows -> the rows that count, and the columns that tell their shards, as those of their states would
+    schema : schema of the shuffled rows: the columns to read
+    shard_rows : rows -> the rows that count, and their shard columns, equal to those of their states
     reduce : rows -> table of partial states
     """
 
@@ -160,7 +159,7 @@ class RawRows:
 
 
 def identity(merged: pa.Table) -> pa.Table:
-    """Read what is merged as it is."""
+    """Return merged states unchanged."""
     return merged
 
 
@@ -172,18 +171,18 @@ class TwoPhases:
     ----------
     source : Source
     columns : names of the columns to read
-    keys : names of those that are keys
-    reduce : batches of a partition, its number -> pairs of what a table's rows are, and the table: partial states, rows
-        where ``unreduced`` is given, or where ``finishes``, what ``merge`` would make of states that meet no others
+    keys : names of the key columns
+    reduce : batches and number of a partition -> pairs of the content and the table: partial states; rows, if
+        ``unreduced`` is set; merged states that no other partition contributes to, if ``finishes``
     partial : schema of the partial states
-    shard_by : columns of ``partial``; rows that agree in them meet in one call of ``merge``
-    merge : table of partial states -> what is merged
-    result : schema of the result; its column ``shards``, if there is one, names the shards of a result
-    unreduced : how rows travel; None where only states do
-    finishes : whether ``reduce`` may give whole results
-    read : what is merged -> table of the result
-    one_group : whether all rows are one group, which has a result even if there are no rows: ``merge`` then gets an
-        empty table
+    shard_by : columns of ``partial``; rows with equal values are in one call of ``merge``
+    merge : table of partial states -> table of merged states
+    result : schema of the result; an optional column ``shards`` contains the shards of a result
+    unreduced : the shuffle of rows; None if only states are shuffled
+    finishes : whether ``reduce`` may return complete results
+    read : table of merged states -> table of the result
+    one_group : whether all rows are one group, which has a result even without rows: ``merge`` then gets an empty
+        table
     """
 
     source: Source
@@ -198,23 +197,26 @@ class TwoPhases:
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
     one_group: bool = False
-    sharded: DataFrame | None = None  # what comes together, where it is planned already
+    sharded: DataFrame | None = None  # the shuffled messages, if they are planned already
 
     @cached_property
     def partitions(self) -> int:
-        """Into how many partitions the shuffle is told to bring shards."""
-        partitions, known = _partitions(self.source.spark), self.source.partitions
-        return partitions if known is None else max(1, min(known, max(_LEAST_SHARDS, partitions)))
+        """The number of partitions of the shuffle."""
+        partitions = _partitions(self.source.spark)
+        source_partitions = self.source.partitions
+        if source_partitions is None:
+            return partitions
+        return max(1, min(source_partitions, max(_MIN_SHARDS, partitions)))
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """By what number each shard goes."""
-        return shard_numbers(self.partitions * -(-_LEAST_SHARDS // self.partitions), self.partitions)
+        """The number of each shard in the shuffle."""
+        return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
-        """Plan to read the result further in the tasks that make it, without another crossing."""
+        """Return the plan that applies ``read`` to the result in the same tasks."""
         before, states = self.read, self.result
-        sharded = None if self.finishes else self.sharded  # which holds results that are read no further
+        sharded = None if self.finishes else self.sharded  # its results are final
 
         def read_further(merged: pa.Table) -> pa.Table:
             return read(as_schema(before(merged), states))
@@ -222,7 +224,7 @@ class TwoPhases:
         return replace(self, read=read_further, result=result, sharded=sharded)
 
     def run(self) -> DataFrame:
-        """Make the DataFrame, which keeps the plan for `plan_of`."""
+        """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
         check_distinct(self.result.names, self.source.spark)
         sharded = _sharded(self) if self.sharded is None else self.sharded
         planned = sharded.mapInArrow(_second(self), spark_schema(self.result))
@@ -231,28 +233,28 @@ class TwoPhases:
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
-    """Find the plan that a DataFrame was made by; None if there is none, or Spark keeps what came of it."""
+    """Return the plan of a DataFrame, or None if it has none or Spark caches its rows."""
     plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None
     level = df.storageLevel
-    if is_sail(df.sparkSession):  # which keeps nothing, and says that it keeps all
+    if is_sail(df.sparkSession):  # Sail does not cache, but reports that it does
         return plan
     return None if level.useMemory or level.useDisk or level.useOffHeap else plan
 
 
 def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
-    """Say of each table that it is of states."""
+    """Pair each table with `Content.STATES`."""
     return ((Content.STATES, table) for table in tables)
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Say of each table what it is of, as `aggr.tables.partial_aggregation.adaptive_states` says whether of states."""
+    """Pair each table of `aggr.tables.partial_aggregation.adaptive_states` with its content."""
     return ((Content(reduced), table) for reduced, table in tables)
 
 
 def rows_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """Return the schema in which rows travel: the columns that are read, dictionaries decoded."""
+    """Return the schema of shuffled rows: the columns to read, with dictionaries decoded."""
     types = [(name, schema.field(name).type) for name in columns]
     return pa.schema(
         [
@@ -263,20 +265,20 @@ def rows_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """Give keys of rows as their states keep them, so that both are of one shard."""
+    """Return the keys of rows in the types of their states, so that both have the same shard."""
     return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
 def _sharded(plan: TwoPhases) -> DataFrame:
-    """Plan all up to the second phase: messages of states and rows, ordered by shard in each partition."""
-    numbers, partitions, known = plan.numbers, plan.partitions, plan.source.partitions
+    """Plan the first phase and the shuffle: messages of states and rows, ordered by shard in each partition."""
+    numbers, partitions, source_partitions = plan.numbers, plan.partitions, plan.source.partitions
     reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
     read, result = plan.read, plan.result
 
     def messages(batches: Batches, number: int) -> Batches:
         for content, table in reduce(batches, number):
             if content is Content.RESULTS:
-                yield from spread_messages(as_schema(read(table), result), numbers, partitions, _GIVEN_ROWS)
+                yield from spread_messages(as_schema(read(table), result), numbers, partitions, _ROWS_PER_BATCH)
                 continue
             if content is Content.STATES or unreduced is None:
                 table = as_schema(table, partial)
@@ -287,18 +289,19 @@ def _sharded(plan: TwoPhases) -> DataFrame:
 
     def first(batches: Batches, number: int) -> Batches:
         tune_worker()
-        yield from with_receipts(messages(batches, number), numbers, task_number() if known is None else number)
+        task = task_number() if source_partitions is None else number
+        yield from with_receipts(messages(batches, number), numbers, task)
 
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     if plan.one_group:
         sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
-    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
-    sharded = sent.repartition(SHARD) if known is None else sent.repartition(partitions, SHARD)
+    # Without a number, Spark joins small partitions, and may leave three partitions for two cores
+    sharded = sent.repartition(SHARD) if source_partitions is None else sent.repartition(partitions, SHARD)
     return sharded.sortWithinPartitions(SHARD)
 
 
 def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
-    """Make the second phase, which merges whole shards of messages, and hands on results as they are."""
+    """Return the second phase, which merges complete shards of messages, and returns results unchanged."""
     partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
     tasks, sail = plan.source.partitions, is_sail(plan.source.spark)
     shards_of_each = None if sail else len(plan.numbers) // plan.partitions
@@ -315,19 +318,19 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
     def second(batches: Batches) -> Batches:
         tune_worker()
-        # Sail drops the order of partitions, and hashes otherwise
+        # Sail drops the order of partitions, and has another hash
         ordered = sorted(_messages(batches), key=attrgetter(SHARD)) if sail else _messages(batches)
         received = Received(shards_of_each, tasks)
         for messages in _whole_shards(ordered):
             received.check(messages)
-            for each in messages:
-                if each.content == Content.RESULTS:
-                    yield read_rows(each, result)
+            for message in messages:
+                if message.content == Content.RESULTS:
+                    yield read_rows(message, result)
             table = merged(messages)
             if SHARDS in result.names:
                 table = _with_shards(table, result, messages)
             if table is not None:
-                yield from unsliced_batches(as_schema(table, result), _GIVEN_ROWS)
+                yield from unsliced_batches(as_schema(table, result), _ROWS_PER_BATCH)
         received.check_end()
 
     second.__name__ = "merge_states"  # Spark names the stage after it
@@ -335,7 +338,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
-    """Name in a row the shards that it was merged from; the row is null for shards without states."""
+    """Add the shards of the first row as a column; the row is null for shards without states."""
     if table is None:
         table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
     shards = [sorted({message.shard for message in messages}), *([[]] * (table.num_rows - 1))]
@@ -343,7 +346,7 @@ def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[M
 
 
 def _partitions(spark: SparkSession) -> int:
-    """Tell into how many partitions Spark shuffles where it is not told how many, before it joins small ones."""
+    """Return Spark's default number of shuffle partitions, before it joins small ones."""
     initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
     return int(initial) if initial else shuffle_partitions(spark)
 
@@ -352,11 +355,12 @@ def _messages(batches: Batches) -> Iterator[Message]:
     for batch in batches:
         shards, messages, contents, rows = batch.columns
         buffers = (message.as_buffer() for message in messages)
-        yield from map(Message, shards.to_pylist(), buffers, contents.to_pylist(), rows.to_pylist())
+        columns = (shards.to_pylist(), buffers, contents.to_pylist(), rows.to_pylist())
+        yield from map(Message, *columns)
 
 
 def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
+    """Group messages, ordered by shard, into lists of complete shards that are large enough to merge."""
     messages_of_shards: list[Message] = []
     size, last = 0, None
     for message in messages:

@@ -1,4 +1,4 @@
-"""The Python workers of Spark: what to do in each before a task."""
+"""The Python workers of Spark: settings before each task."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ _TASKS = count(1)
 
 
 def task_number() -> int:
-    """Tell the number of the partition that this task reads, the same in each attempt; any number if no engine says."""
+    """Return the number of the task's partition, equal in each attempt; a random number outside of a Spark task."""
     context = TaskContext.get()
     return secrets.randbits(62) if context is None else context.partitionId()
 
 
 def tune_worker() -> None:
-    """Make a worker ready for a task: Spark runs one task a core already, and collects garbage after each.
+    """Prepare a worker for a task: limit threads, exclude loaded objects from garbage collection, keep freed memory.
 
-    Frozen, what has been imported and loaded is left out of those collections: some 70 ms of each task. It is frozen
-    before the first task of a worker, the second, the fourth, the eighth and so on: loops are loaded when they are
-    first called, and what garbage is frozen with them stays little. Memory that is let go is kept for the next batch:
-    asking the system for it again costs as much as the work that is done in it.
+    Arrow uses one thread, because Spark runs one task per core. Spark collects garbage after each task, which takes
+    some 70 ms for imported modules and loaded code. These are frozen before the first, second, fourth, eighth … task of
+    a worker, because loops are loaded at their first call; little garbage is frozen with them. The C library keeps up
+    to 256 MiB of freed memory, because requesting it again costs as much as the work itself.
 
-    Spark reuses workers, so that other jobs may meet all three: Arrow's own thread pool of one thread, objects that
-    are never collected, up to 256 MiB that the C library keeps. ``TILTFRAME_TUNE_WORKERS=0`` in the workers'
-    environment turns them off; results are the same.
+    Spark reuses workers, so these settings affect other jobs. ``TILTFRAME_TUNE_WORKERS=0`` in the environment of the
+    workers disables them. Results are the same.
     """
     if os.environ.get(OFF) == "0":
         return
@@ -47,7 +46,7 @@ def tune_worker() -> None:
 
 
 def _keep_memory() -> None:
-    """Tell the C library to hold on to what is freed, up to 256 MiB; where it cannot be told, nothing is lost."""
+    """Configure glibc to keep up to 256 MiB of freed memory; other C libraries are not changed."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):

@@ -121,5 +121,5 @@ def test_the_demo_leaves_a_folder_of_others_alone(tmp_path):
     command = [sys.executable, "-m", "tiltframe.cli", "demo", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
-    assert "is no store of an earlier demo, and stays as it is" in done.stderr
+    assert "is not a store of an earlier demo, and is not changed" in done.stderr
     assert (tmp_path / "flights" / "mine.txt").read_text() == "keep me"
