@@ -1,6 +1,6 @@
-"""Options: a query of a store, as the text that Spark's options are, and back.
+"""Options: convert a query of a store to Spark's options, which are texts, and back.
 
-A list of names is written ``p, n``, or as JSON where names have commas in them; new measures are JSON.
+A list of names is written ``p, n``, or as JSON if names contain commas; new measures are JSON.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from windows import AllTime
 
 STORAGE = "storage."
 _TRUTHS = ("flat", "latest")
-_ASKED = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", *_TRUTHS)
-_OF_STATES = ("per", "within", "where", "now")  # what may be asked of states
+_QUERY_FIELDS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", *_TRUTHS)
+_STATES_FIELDS = ("per", "within", "where", "now")  # allowed in queries of states
 WARN = "warn"
-KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task", WARN)
-ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
-_TABLE = {"owner", "provider"}  # options of a CREATE TABLE, with which Spark tells whose the table is
+OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
+ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes per task
+_TABLE = {"owner", "provider"}  # options that Spark adds in CREATE TABLE
 
 
 def to_options(
     uri: str | os.PathLike[str], query: Query, storage_options: Mapping[str, str] | None, **options: Any
 ) -> dict[str, str]:
-    """Write a query, and how it is read, as options."""
+    """Return a query and the settings of its reader as options."""
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"say where the store is, by a path or URI; got {uri!r}")
     if not isinstance(storage_options or {}, Mapping):
@@ -42,18 +42,20 @@ def to_options(
 
 
 def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
-    """Read options, and plan the query that they are of; return also how many rows of states a task reads, about.
+    """Plan the query of options; return it with the approximate number of rows of states per task.
 
     Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does.
     """
-    if options.keys() >= _TABLE:  # its reader would get the columns alone (PySpark 4.3, PythonDataSourceV2.getTable)
+    if (
+        options.keys() >= _TABLE
+    ):  # Spark passes only the columns to its reader (PySpark 4.3, PythonDataSourceV2.getTable)
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
             "(path '…', per '…'), or su.read"
         )
-    unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
+    unknown = [name for name in options if name not in OPTIONS and not name.startswith(STORAGE)]
     if unknown:
-        raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
+        raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(OPTIONS)} and {STORAGE}…")
     if "path" not in options:
         raise ValueError(
             "say where the store is: load(uri), or the option path; Spark's catalog keeps no options of tables: use "
@@ -64,19 +66,19 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
     if not {"per", "points"} & options.keys():
         levels = ", ".join(level.name for level in store.frame.levels)
         raise ValueError(
-            f"say what results are per, in the option per: {levels}, a whole multiple of these, or {AllTime().name}"
+            f"say what results are per, in the option per: {levels}, a whole multiple of a level, or {AllTime().name}"
         )
-    query = Query.from_dict({name: _member(name, options[name]) for name in _ASKED if name in options})
+    query = Query.from_dict({name: _member(name, options[name]) for name in _QUERY_FIELDS if name in options})
     states = _truth("states", options.get("states", "false"))
     if len(query.sizes) > 1:
         raise ValueError(f"a DataFrame has results per one kind of window; got per={options['per']}: read each")
     if states:
-        beside = [name for name in _ASKED if name in options and name not in _OF_STATES]
-        if beside:
-            raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
+        not_of_states = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
+        if not_of_states:
+            raise ValueError(f"states are given as the store keeps them, by level: leave out {not_of_states[0]}")
         store.frame.level(query.sizes[0])
     warns(options)
-    rows = _whole("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
+    rows = _count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
     return store.plan(query, as_states=states), rows
 
 
@@ -86,7 +88,7 @@ def warns(options: Mapping[str, str]) -> bool:
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
-    """Open a store; of a table's path, Spark makes a URI with one slash."""
+    """Open a store. Spark turns the path of a table into a URI with one slash."""
     if path.startswith("file:/") and not path.startswith("file://"):
         path = "file://" + path.removeprefix("file:")
     try:
@@ -103,7 +105,7 @@ def _member(name: str, text: str) -> Any:
     if name == "fill" and text.strip().lower() in ("true", "false"):
         return _truth(name, text)
     if name == "points":
-        return _whole(name, text)
+        return _count(name, text)
     if name in ("measures", "keys"):
         return _listed(name, text)
     if not (name == "per" and text.lstrip().startswith(("[", "{"))):
@@ -113,9 +115,9 @@ def _member(name: str, text: str) -> Any:
 
 def _listed(name: str, text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
-        return [each.strip() for each in text.split(",") if each.strip()]
+        return [part.strip() for part in text.split(",") if part.strip()]
     members = _from_json(name, text, "names with commas between them")
-    if isinstance(members, list) and not all(isinstance(each, str) for each in members):
+    if isinstance(members, list) and not all(isinstance(member, str) for member in members):
         raise ValueError(f"{name} must be names; got {text}")
     return members
 
@@ -133,7 +135,7 @@ def _truth(name: str, text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _whole(name: str, text: str) -> int:
+def _count(name: str, text: str) -> int:
     if not text.strip().isdigit() or int(text) < 1:
         raise ValueError(f"{name} must be a whole number from 1; got {text!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Select: a query of one table as sqlglot parses it, and what its groups, moments and names say."""
+"""Select: parse a query of one table by sqlglot, and read its groups, moments and names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit"
 
 
 def parsed(query: str) -> exp.Select:
-    """Parse a query; ``window`` before a bracket is a function, which sqlglot takes for a clause behind GROUP BY."""
+    """Parse a query; ``window(`` is a function, which sqlglot would parse as a clause after GROUP BY."""
     try:
         tokens = _SPARK.tokenize(query)
         for token in tokens:
@@ -28,11 +28,11 @@ def parsed(query: str) -> exp.Select:
     except (errors.SqlglotError, ValueError) as error:
         raise ValueError(f"the query cannot be read here: {str(error).splitlines()[0]}") from None
     if not isinstance(select, exp.Select):
-        refuse("the query", "is no single SELECT")
-    others = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
-    if others or select.args.get("kind"):
-        refuse(f"the clause {others[0].strip('_') if others else select.args['kind']}", "is not rewritten")
-    if any(each is not select for each in select.find_all(exp.Query)):
+        refuse("the query", "is not a single SELECT")
+    unsupported = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
+    if unsupported or select.args.get("kind"):
+        refuse(f"the clause {unsupported[0].strip('_') if unsupported else select.args['kind']}", "is not rewritten")
+    if any(inner is not select for inner in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not rewritten")
     group = select.args.get("group")
     if group is not None and any(clause for name, clause in group.args.items() if name != "expressions"):
@@ -48,47 +48,48 @@ def parsed(query: str) -> exp.Select:
 
 
 def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
-    """Read a group by the time: its window, and the column that it becomes."""
+    """Return the window of a group by the time, and its column; None for other groups."""
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
-        of, length = group.expressions
+        column_of_time, length = group.expressions
         words = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
         size, column = (f"{words[1]}{words[2][0].lower()}" if words else None), "window"
     elif isinstance(group, exp.TimestampTrunc):
-        of, size, column = group.this, _UNITS.get(group.text("unit").upper()), "__time"
+        column_of_time = group.this
+        size, column = _UNITS.get(group.text("unit").upper()), "__time"
     else:
         return None, ""
-    named = isinstance(of, exp.Column) and of.name.lower() == time.lower()
-    return (size if named else None), column
+    is_time = isinstance(column_of_time, exp.Column) and column_of_time.name.lower() == time.lower()
+    return (size if is_time else None), column
 
 
 def moment_of(literal: exp.Expr) -> dt.datetime | None:
-    """Read a moment that stands as text, or as TIMESTAMP or DATE and text."""
+    """Return the moment of a text, or of TIMESTAMP or DATE and a text; None for other literals."""
     if isinstance(literal, exp.Cast) and literal.to.this.name in ("TIMESTAMPTZ", "TIMESTAMP", "DATE"):
         literal = literal.this
-    known = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
-    return dt.datetime.fromisoformat(literal.name).replace(tzinfo=dt.UTC) if known else None
+    is_moment = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
+    return dt.datetime.fromisoformat(literal.name).replace(tzinfo=dt.UTC) if is_moment else None
 
 
 def column_of(text: str) -> exp.Expr:
-    """Parse the name of a column, quoted where it must be."""
+    """Return the column of a name, which is quoted if necessary."""
     column: exp.Expr = exp.maybe_parse(text, dialect=_SPARK)
     return column
 
 
 def unqualified(tree: exp.Expr) -> exp.Expr:
-    """Leave out the table's name before columns; Spark has found that there is one table alone."""
+    """Remove the table's name before columns. Spark has checked that there is only one table."""
     return tree.transform(
         lambda node: exp.column(node.this) if isinstance(node, exp.Column) and node.table.lower() != "window" else node
     )
 
 
 def same_text(tree: exp.Expr) -> str:
-    """Write a group or an aggregate, so that equal ones are equal, whatever the case of names."""
+    """Return the normalized text of a group or an aggregate, without the case and quotes of names."""
     return text_of(unqualified(tree)).replace("`", "").lower()
 
 
 def text_of(tree: exp.Expr) -> str:
-    """Write a part of a query in Spark's SQL."""
+    """Return the text of a part of a query in Spark's SQL."""
     return tree.sql(dialect=_SPARK)
 
 
@@ -98,5 +99,5 @@ def quoted(name: str) -> str:
 
 
 def refuse(part: str, why: str) -> NoReturn:
-    """Say why a part of a query cannot be answered here."""
+    """Raise ``ValueError``: a part of a query cannot be answered from a store, for a reason."""
     raise ValueError(f"{part} {why}; ask Spark for the query of the table")

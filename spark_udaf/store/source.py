@@ -3,9 +3,9 @@
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
-Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
-Spark's filters are not pushed down: PySpark 4.3 keeps the filters of one scan with the relation, and other
-scans of the same DataFrame or view then miss rows. ``within`` and ``where`` narrow what is read. `read` and
+Spark plans partitions of the range, and each task reads the results of `tiltframe.FrameStore.query` for its partition.
+Spark's filters are not pushed down, because PySpark 4.3 keeps the filters of one scan with the relation, and other
+scans of the same DataFrame or view would miss rows. Use ``within`` and ``where`` to read less. `read` and
 `read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
 """
 
@@ -45,19 +45,21 @@ def register_source(spark: SparkSession) -> None:
 
 def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     register_source(spark)
-    check_is_spark(spark, "a store as a table", "cannot tell the types of a data source; ask the store: store.query(…)")
+    check_is_spark(
+        spark, "a store as a table", "cannot determine the types of a data source; ask the store: store.query(…)"
+    )
     if not has_data_source():
         return _map_ranges(spark, options)
     with raise_task_error():
         table = spark.read.format(SOURCE_NAME).options(**options).load()
-        _ = table.schema  # Connect looks at it only when it must
+        _ = table.schema  # Spark Connect analyzes lazily
     return table
 
 
 def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     """Read a store without a data source: one task per range of windows.
 
-    The ranges touch and are cut now. They cover the whole range of the query, so that windows which are added later are
+    The ranges are determined now and cover the complete range of the query, so that windows which are added later are
     read as well.
     """
     query, rows_per_task = from_options(options)
@@ -94,52 +96,52 @@ def read(
     spark : SparkSession
         Classic or Connect.
     uri : str or path
-        Of the store; driver and tasks must reach it.
+        The location of the store, accessible to the driver and the tasks.
     per : str or window
-        As `tiltframe.Query` takes it, but one; or give ``points``.
+        One value of the kind that `tiltframe.Query` accepts. Alternatively, give ``points``.
     within, where, measures, keys : optional
-        As `tiltframe.Query` takes them.
+        As in `tiltframe.Query`.
     members : optional
-        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``edges`` and ``flat``, as
-        `tiltframe.Query` takes them; orders and limits are Spark's. Times of a DataFrame are instants, which Spark
-        shows in its session's zone.
+        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``edges`` and ``flat``, as in
+        `tiltframe.Query`. Use Spark to order and limit. Times of a DataFrame are instants, which Spark shows in the
+        zone of its session.
     name : str, optional
-        Of the store, in a database with several.
+        The name of the store, in a database with several stores.
     storage_options : str -> str, optional
-        Of the object store, as deltalake names them.
+        Options of the object store, with the names of deltalake.
     rows_per_task : int
-        A task reads about so many rows of states.
+        The approximate number of rows of states that a task reads.
 
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, a column per measure, or per field of its records, partial. What it is
-        filtered by later is read all the same: give ``within`` and ``where`` here.
+        level, window_start, window_end, keys, a column per measure, or per field of its records, partial. Later filters
+        of the DataFrame do not reduce the rows that are read: give ``within`` and ``where`` here.
 
     Raises
     ------
     ValueError, StoreError
-        For what cannot be asked, and where there is no store.
+        If the query is invalid, or the store does not exist.
 
     Warns
     -----
     tiltframe.store.Expired
-        If a level that is read no longer has all of the range. Windows of which a part has expired are ``partial``.
+        If a level no longer contains the complete range. Windows that have expired in part are ``partial``.
     tiltframe.store.NotKnown
         If a measure was added to the store later.
 
     Guarantee
     ---------
-    Every window is as it was at one moment while the query ran, the same bits as `tiltframe.FrameStore.query`
-    gives; two windows may be of two moments. Read again, the DataFrame gives what the store holds then.
+    Every window has the bits of `tiltframe.FrameStore.query` at one moment while the query ran; different windows may
+    be from different moments. The DataFrame reads the store again each time it is evaluated.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    query = Query(per, within, where, measures, keys, **members)
+    query = Query(per, within=within, where=where, measures=measures, keys=keys, **members)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, warn=False)
     return _warned(_load(spark, options), options)
 
@@ -156,36 +158,36 @@ def read_states(
     rows_per_task: int = ROWS_PER_TASK,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Read states of a level of a frame store as a DataFrame: to merge what is kept with what is new, in a job.
+    """Read the states of a level of a frame store as a DataFrame, for example to merge them with new states.
 
     Parameters
     ----------
-    spark, uri, name, rows_per_task, storage_options : as of `read`
+    spark, uri, name, rows_per_task, storage_options : as in `read`
     per : str or window
         A level.
     within : (start, end) or str, optional
-        Windows that start in this range, as for `tiltframe.FrameStore.query`.
+        The range of window starts, as in `tiltframe.FrameStore.query`.
     where : str, optional
         A condition in SQL on the keys.
     now : moment, optional
-        For times ago; the clock's.
+        The reference of relative times; the default is the clock.
 
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, states: as `rollup` gives them, merged to one row a window and key.
-        `finish`, `merge` and `append` take it, also united with others.
+        level, window_start, window_end, keys, states, like the result of `rollup`, with one row per window and key.
+        `finish`, `merge` and `append` accept it, also united with others.
 
     Raises
     ------
     ValueError, StoreError
-        For what cannot be asked, and where there is no store.
+        If the query is invalid, or the store does not exist.
     TypeError
-        For states of types that Spark does not have.
+        If states have types that Spark lacks.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         old = su.read_states(spark, store.uri, per="1h", within="-7d")
     """
@@ -195,7 +197,7 @@ def read_states(
 
 
 def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
-    """Warn on the driver as `tiltframe.FrameStore.query` does: Spark plans a data source in a process of its own."""
+    """Emit the warnings of `tiltframe.FrameStore.query` on the driver; Spark plans a data source in another process."""
     query, _ = from_options(options)
     query.warn_of_missing(stacklevel=3)
     return table

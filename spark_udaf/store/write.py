@@ -1,7 +1,7 @@
-"""store: states from Spark jobs into a frame store: tasks write parts that nobody reads yet, the driver commits once.
+"""store: write states from Spark jobs into a frame store. Tasks write invisible parts, and the driver commits once.
 
-Of a part only a receipt comes back. A task that fails and is tried again writes other parts: those of the attempt that
-succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
+A task returns only a receipt of its part. A failed task that is repeated writes another part. Only the parts of
+successful attempts are committed; `FrameStore.vacuum` removes the others.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ def append(
     commit: int,
     recorded: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Add states to a frame store under a writer's commit number, at once or not at all.
+    """Add states to a frame store under a writer's commit number, in one transaction.
 
-    One shuffle brings the states of a key and coarsest window together, where they are checked against each other.
+    The states are shuffled once by key and coarsest window, to check them against each other.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `rollup` gives it, perhaps written, read back, filtered or united with others. With rows of finer levels
-        only, coarser ones are derived.
+        The result of `rollup`, also if it was written, read back, filtered or united with others. If it contains only
+        finer levels, coarser ones are derived.
     store : FrameStore
-        Driver and tasks must reach it.
+        A store that is accessible to the driver and the tasks.
     writer : str
-        Who writes.
+        The name of the writer.
     commit : int
-        Grows from commit to commit of one writer.
+        A number that increases from commit to commit of one writer.
     recorded : name -> plain data, optional
-        What the store records with it, as for `tiltframe.FrameStore.append`.
+        Data to record in the same commit, as in `tiltframe.FrameStore.append`.
 
     Returns
     -------
     bool
-        Whether the states were added. Those of a commit that is already there are compared with what it brought, and
-        nothing is written.
+        Whether the states were added. If the commit exists, its states are compared with these, and nothing is
+        written.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        If they are not states of the store's frame, or of other types than those in the store, before any job starts;
-        if windows, levels or results are refused as by `tiltframe.FrameStore.append`, if the commit is there with
-        other states, or if a task cannot write. Nothing is committed.
+        Before any job starts: if these are not states of the store's frame, or their types differ from the store.
+        Later: if `tiltframe.FrameStore.append` refuses windows, levels or results, if the commit exists with other
+        states, or if a task cannot write. Nothing is committed then.
 
     Guarantee
     ---------
-    Tasks that are tried again, or run twice, count once. A task holds some 64 MB of states at a time.
+    Repeated tasks count once. A task holds about 64 MB of states at a time.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.append(su.rollup(df, store.frame), store, writer="nightly", commit=20240501)
     """
@@ -95,36 +95,37 @@ def replace(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> None:
-    """Replace the windows of a range of a frame store in every level, at once.
+    """Replace the windows of a range of a frame store in every level, in one transaction.
 
-    Tasks write the states of the finest level; the driver derives the coarser ones, some windows at a time.
+    Tasks write the states of the finest level. The driver derives the coarser levels, a few windows at a time.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `append` takes them, of rows in the range.
+        States of rows in the range, as in `append`.
     store : FrameStore
-        Driver and tasks must reach it.
+        A store that is accessible to the driver and the tasks.
     within : range
-        Of whole windows of the finest level, as `tiltframe.Query` takes it.
+        A range of complete windows of the finest level, as in `tiltframe.Query`.
     recorded, replacing : name -> plain data, optional
-        As `tiltframe.FrameStore.replace` takes them.
+        As in `tiltframe.FrameStore.replace`.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        As `append` and `tiltframe.FrameStore.replace` do; if states lie outside the range. Nothing is replaced then.
+        As for `append` and `tiltframe.FrameStore.replace`; also if states lie outside the range. Nothing is replaced
+        then.
 
     Examples
     --------
-    A day is rolled up again::
+    Roll up a day again::
 
         su.replace(su.rollup(day, store.frame), store, within="2024-05-01")
     """
     check_store(store)
     source, schema = source_of(states, lambda names: store.frame.states_columns)
-    wanted = store.check_states(schema)
-    _write_states(source, wanted, store.begin_replacement(within, schema, recorded, replacing))
+    states_schema = store.check_states(schema)
+    _write_states(source, states_schema, store.begin_replacement(within, schema, recorded, replacing))
 
 
 def retract(
@@ -134,31 +135,31 @@ def retract(
     commit: int,
     recorded: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Take states out of a frame store again, at every level, at once or not at all.
+    """Subtract states from a frame store at every level, in one transaction.
 
-    Tasks write the states that go; the driver takes them out of the windows that have them, some windows at a time.
+    Tasks write the states to subtract. The driver subtracts them from the windows, a few windows at a time.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `append` takes them: those of the rows that go.
-    store, writer, commit, recorded : as of `append`
+        States of the rows to remove, as in `append`.
+    store, writer, commit, recorded : as in `append`
 
     Returns
     -------
     bool
-        Whether the states were taken out now.
+        Whether the states were subtracted by this call.
 
     Raises
     ------
     TypeError
-        For measures whose states do not tell what is left, all named.
+        If the states of measures cannot be subtracted; the message names all of them.
     ValueError, StoreError
-        As `tiltframe.FrameStore.retract` does. Nothing has changed then.
+        As for `tiltframe.FrameStore.retract`. Nothing has changed then.
 
     Examples
     --------
-    The rows of a customer are taken out::
+    Remove the rows of a customer::
 
         su.retract(su.rollup(rows_of_a_customer, store.frame), store, writer="eraser", commit=1)
     """
@@ -171,7 +172,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Change(Protocol[Result]):
-    """A change of a store: tasks write its states, and the driver commits it by their receipts."""
+    """A change of a store: tasks write its states, and the driver commits it with their receipts."""
 
     @property
     def frame(self) -> TiltFrame:
@@ -181,32 +182,40 @@ class Change(Protocol[Result]):
         """Write states, and return a receipt."""
 
     def commit(self, receipts: Iterable[str]) -> Result:
-        """Commit all that was written."""
+        """Commit the written states."""
 
 
-def _write_states(source: Source, wanted: pa.Schema, change: Change[Result]) -> Result:
-    """Bring the states of a key and coarsest window together, write them by tasks, and commit."""
+def _write_states(source: Source, states_schema: pa.Schema, change: Change[Result]) -> Result:
+    """Shuffle states by key and coarsest window, write them in tasks, and commit."""
     frame = change.frame
-    sharded = wanted.insert(0, pa.field(COARSE, INSTANT))
+    sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
 
     def first(batches: Batches) -> Iterator[pa.Table]:
         for gathered in _gathered(batches):
-            some = as_schema(gathered, wanted)
-            checked_instants(some, START)
-            for at, name in enumerate(wanted.names):
-                if name in frame.keys:  # zeros, and NaN, of equal bits
-                    some = some.set_column(at, name, key_column(some.column(name)))
-            yield with_coarsest(some, frame)
+            states = as_schema(gathered, states_schema)
+            checked_instants(states, START)
+            for at, name in enumerate(states_schema.names):
+                if name in frame.keys:  # normalize the bits of zeros and NaN
+                    states = states.set_column(at, name, key_column(states.column(name)))
+            yield with_coarsest(states, frame)
 
     def reduce(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(first(batches))
 
-    def merge(some: pa.Table) -> pa.Table:
-        return _receipt(change.write(some.drop_columns([COARSE])))
+    def merge(states: pa.Table) -> pa.Table:
+        return _receipt(change.write(states.drop_columns([COARSE])))
 
     def plan() -> TwoPhases:
-        shards = [COARSE, *frame.keys]
-        return TwoPhases(source, wanted.names, frame.keys, reduce, sharded, shards, merge, RECEIPTS)
+        return TwoPhases(
+            source=source,
+            columns=states_schema.names,
+            keys=frame.keys,
+            reduce=reduce,
+            partial=sharded,
+            shard_by=[COARSE, *frame.keys],
+            merge=merge,
+            result=RECEIPTS,
+        )
 
     return change.commit(_receipts(plan))
 
@@ -220,52 +229,52 @@ def rollup_into(
     on_null_time: str | Observation = "fail",
     scan: Literal["auto"] | None = None,
 ) -> bool:
-    """Roll up rows into a frame store: `append` of `rollup`, whose states never pass through the JVM.
+    """Roll up rows into a frame store, like `append` of `rollup`, but states never pass through the JVM.
 
     Parameters
     ----------
     rows : DataFrame, or Parquet files as `scan_parquet` gives them
-        With the time, keys and columns of the store's frame.
-    store, writer, commit, recorded : as of `append`
-    on_null_time, scan : as of `rollup`
+        Rows with the time, keys and columns of the store's frame.
+    store, writer, commit, recorded : as in `append`
+    on_null_time, scan : as in `rollup`
 
     Returns
     -------
     bool
-        Whether the rows were added. Those of a commit that is already there are rolled up to compare them with what it
-        brought, and nothing is written.
+        Whether the rows were added. If the commit exists, the rows are rolled up and compared with its states, and
+        nothing is written.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        If the rows do not fit the store's frame, or give states of other types than those in the store, before any
-        job starts; if a task cannot read its rows or write; if the commit is there with other rows.
+        Before any job starts: if the rows do not fit the store's frame, or the types of their states differ from the
+        store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
     OverflowError
         If a result could not be read.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
     check_store(store)
     source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
     store.frame.check(schema)
-    made = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
+    change = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 
     def then(levels: Levels) -> pa.Table:
-        return _receipt(made.write_rolled_up(joined(levels, made.frame)))
+        return _receipt(change.write_rolled_up(joined(levels, change.frame)))
 
     def plan() -> TwoPhases:
-        # a task before the shuffle may run again when some of what it gave has been read: it must not write
-        return plan_rollup(source, schema, made.frame, then, RECEIPTS, finishes=False)
+        # a task before the shuffle may be repeated after some of its output was read, so it must not write
+        return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
 
-    return made.commit(_receipts(plan))
+    return change.commit(_receipts(plan))
 
 
 def check_store(store: FrameStore) -> None:
-    """Raise ``TypeError`` for what is no store."""
+    """Raise ``TypeError`` unless the argument is a store."""
     if not isinstance(store, FrameStore):
         raise TypeError(f"give a store, say tiltframe.FrameStore('s3://bucket/path', frame); got {store!r}")
 
@@ -275,7 +284,7 @@ def _receipt(receipt: str) -> pa.Table:
 
 
 def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
-    """Run the job, whose tasks write; raises `NotConserved` unless each shard has come once."""
+    """Run the job, and return the receipts of its tasks; raises `NotConserved` unless each shard is reported once."""
     with raise_task_error():
         job = plan()
         rows = job.run().collect()
@@ -284,7 +293,7 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Gather batches into tables worth a shuffle."""
+    """Combine batches into tables that are large enough for a shuffle."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -305,43 +314,45 @@ def backfill(
     *,
     within: Any = None,
     newest_first: bool = False,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     scan: Literal["auto"] | None = None,
 ) -> int:
-    """Add the past to a store, range by range of time, each by a job and in a commit of its own, as `rollup_into` does.
+    """Add past rows to a store, range by range, each with a job and a commit like `rollup_into`.
 
     Parameters
     ----------
     rows : DataFrame
-        With the time, a TIMESTAMP, keys and columns of the store's frame. Each range reads it, filtered by the time.
+        Rows with the time, a TIMESTAMP, keys and columns of the store's frame. Each range reads it with a filter on the
+        time.
     store : FrameStore
-        Driver and tasks must reach it. Others may write into it meanwhile.
+        A store that is accessible to the driver and the tasks. Other writers may use it at the same time.
     writer : str
-        Whose commits these are.
+        The name of the writer of the commits.
     chunk, within, newest_first, progress : optional
-        As of `tiltframe.FrameStore.backfill`. Without both ends of ``within``, a job finds the first and the last time.
+        As in `tiltframe.FrameStore.backfill`. Unless ``within`` has both bounds, a job determines the first and the
+        last time.
     scan : "auto", optional
-        As of `rollup_into`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
+        As in `rollup_into`: if the DataFrame only selects rows of files, the tasks read these files.
 
     Returns
     -------
     int
-        How many ranges were added now.
+        The number of ranges that this call added.
 
     Raises
     ------
     ValueError
-        If the writer's ranges were others before: of another chunk, order or range; for a time of another type.
+        If earlier calls of the writer had another chunk, order or range, or the time has another type.
     StoreError
-        As `rollup_into`. The ranges before are in the store.
+        As for `rollup_into`. The previous ranges stay in the store.
 
     Guarantee
     ---------
-    Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+    Each range counts once. After an interruption, the next call continues behind the last committed range.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.backfill(spark.table("requests"), store, "archive", "1d", newest_first=True)
     """
@@ -354,10 +365,13 @@ def backfill(
         first, last = rows.select(F.unix_micros(F.min(time)), F.unix_micros(F.max(time))).collect()[0]
         return (0, 0) if first is None else (first, last + 1)
 
-    def add(_: object, of: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
-        low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in of)
-        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()  # which fails the job
-        return rollup_into(rows.where(chosen), store, by, number, recorded, scan=scan)
+    def add(_: object, time_range: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+        low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
+        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(
+            time
+        ).isNull()  # rows without a time fail the job
+        return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")
-    return follow(store, plan_by(store.frame, writer, chunk, newest_first, within, times, add), {}, progress)
+    plan = plan_by(store.frame, writer, chunk=chunk, newest_first=newest_first, within=within, times=times, add=add)
+    return follow(store, plan, {}, progress)

@@ -367,7 +367,7 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "say what results are per, in the option per: 1m, 1h, 1d, a whole multiple of these, or all"),
+        ({}, "say what results are per, in the option per: 1m, 1h, 1d, a whole multiple of a level, or all"),
         ({"per": "1h", "limit": "3"}, "there is no option 'limit'; there are path, per, within, where, keys"),
         ({"per": "1s"}, "1s is not made of whole windows of a level"),
         ({"per": "1h", "fill": "maybe"}, "fill must be True or False, or one of"),
