@@ -36,12 +36,12 @@ def needs_a_buffer(case: dict) -> bool:
     """Say whether a case of Siddhi's turns on where its buffer puts events that are older than its windows."""
     from windows import window
 
-    kept = case["late"].get("windows", 0)
-    if not kept:
+    windows_kept = case["late"].get("windows", 0)
+    if not windows_kept:
         return False
     level = window(case["finest"], case["timezone"])
     starts = level.starts(np.array([row["ts_ms"] for row in case["rows"]]) * 1000)
-    return bool((np.maximum.accumulate(starts) - starts > kept * level.length).any())
+    return bool((np.maximum.accumulate(starts) - starts > windows_kept * level.length).any())
 
 
 def conformance(file: str, choose=lambda case: True):

@@ -85,15 +85,15 @@ def replace(path: str, acknowledge) -> None:
 
 def read(path: str, acknowledge, levels: str = "all") -> None:
     """See whole commits that never shrink, at every level."""
-    store, most = FrameStore(path), {}
+    store, highest = FrameStore(path), {}
     while True:
         for level in ("10m", "1m", "10s") if levels == "all" else levels.split():
             counts = store.query(level, keys=[], measures=["n"], where="k not like 'r:%'").column("n").to_pylist()
             total = sum(counts)
             assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
-            assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"
-            most[level] = total
-        acknowledge(most["10m"] // 4)
+            assert total >= highest.get(level, 0), f"{level}: {total} after {highest[level]}"
+            highest[level] = total
+        acknowledge(highest["10m"] // 4)
 
 
 def retract(path: str, acknowledge, writer: str = "w") -> None:
@@ -110,7 +110,9 @@ def retract(path: str, acknowledge, writer: str = "w") -> None:
 
 
 def backfill(path: str, acknowledge, source: str) -> None:
-    FrameStore(path, FRAME).backfill(source, "10m", newest_first=True, progress=lambda done, of: acknowledge(done))
+    FrameStore(path, FRAME).backfill(
+        source, "10m", newest_first=True, progress=lambda done, range_count: acknowledge(done)
+    )
     while True:
         time.sleep(1)
 
@@ -198,16 +200,16 @@ def keep_on(path: str, acknowledge) -> None:
 
 def read_on(path: str, acknowledge) -> None:
     """See whole commits that never shrink, at every level, by the first frame and by the one that there is."""
-    most: dict[str, int] = {}
+    highest: dict[str, int] = {}
     before = FrameStore(path)
     while True:
         now = FrameStore(path)
         for store, level in [(before, "10m"), *((now, level.name) for level in now.frame.levels[:1:-1])]:
             total = sum(store.query(level, keys=[], measures=["n"])["n"].to_pylist())
             assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
-            assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"
-            most[level] = total
-        acknowledge(most["10m"] // 4)
+            assert total >= highest.get(level, 0), f"{level}: {total} after {highest[level]}"
+            highest[level] = total
+        acknowledge(highest["10m"] // 4)
         time.sleep(0.1)
 
 

@@ -74,7 +74,7 @@ FLAT_FRAME = TiltFrame(
     },
 )
 FRAME = FLAT_FRAME.with_measures(LISTS)
-OTHERS = {"d": aggr.dds("price", [0.5]), "sd": aggr.stdev("i")}
+OTHER_MEASURES = {"d": aggr.dds("price", [0.5]), "sd": aggr.stdev("i")}
 ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
 
 
@@ -101,8 +101,8 @@ def rows(n: int = 20_000, seed: int = 0) -> pa.Table:
 def digests(states: pa.Table, results: pa.Table) -> dict[str, str]:
     """Digest every column of states and results, rows in one order."""
     states, results = states.sort_by(ORDER), results.sort_by(ORDER)
-    mine = {name: digest(states.column(name)) for name in states.column_names}
-    return mine | {f"result {name}": digest(results.column(name)) for name in results.column_names}
+    digests_of_columns = {name: digest(states.column(name)) for name in states.column_names}
+    return digests_of_columns | {f"result {name}": digest(results.column(name)) for name in results.column_names}
 
 
 def local(table: pa.Table) -> dict[str, str]:
@@ -111,7 +111,7 @@ def local(table: pa.Table) -> dict[str, str]:
     return digests(states, finish(states, FRAME))
 
 
-def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
+def digests_of_others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
     """Ask for the same in every other way: two steps, files, UDAFs, SQL, accessors, interchange; by host."""
     import spark_udaf as su
     from spark_udaf import functions as A
@@ -121,19 +121,19 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
         return [repr(value) for value in table.column(column).to_pylist()]
 
     scan, each_core = su.scan_parquet(spark, file, rows_per_task=7000), su.scan_parquet(spark, file)
-    fine = su.aggregate(df, ["host", "shelf"], OTHERS)
+    fine = su.aggregate(df, ["host", "shelf"], OTHER_MEASURES)
     states = su.merge(fine, ["host"])
     su.register(spark)
     df.createOrReplaceTempView("rows")
-    measures = dict(OTHERS)
+    measures = dict(OTHER_MEASURES)
     d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
     median = states.select("host", su.states.quantile("d", 0.5).alias("q"))
     udaf = df.groupBy("host").agg(A.dds("price", [0.5]).getField("quantiles").getField("0.5").alias("q"))
     sql = "SELECT host, aggr_dds(price, array(0.5D)).quantiles['0.5'] AS q FROM rows GROUP BY host"
     return {
         "two steps": read(su.finish(states, measures), "d"),
-        "files": read(su.finish(su.aggregate(scan, ["host"], OTHERS), measures), "d"),
-        "files, a task a core": read(su.finish(su.aggregate(each_core, ["host"], OTHERS), measures), "d"),
+        "files": read(su.finish(su.aggregate(scan, ["host"], OTHER_MEASURES), measures), "d"),
+        "files, a task a core": read(su.finish(su.aggregate(each_core, ["host"], OTHER_MEASURES), measures), "d"),
         "median": read(median, "q"),
         "udaf": read(udaf, "q"),
         "sql": read(spark.sql(sql), "q"),
@@ -145,14 +145,14 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
 
 def others_local(table: pa.Table) -> dict[str, list[str]]:
     """Answer the same by the local engine."""
-    states = reduce_by(table, {"host": key_column(table["host"])}, plan(OTHERS))
-    records = OTHERS["d"].function.finish(states["d"]).to_pylist()
-    whole, medians = [repr(r) for r in records], [repr(r["quantiles"]["0.5"]) for r in records]
-    named = {"two steps": whole, "files": whole, "files, a task a core": whole}
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan(OTHER_MEASURES))
+    records = OTHER_MEASURES["d"].function.finish(states["d"]).to_pylist()
+    all_records, medians = [repr(r) for r in records], [repr(r["quantiles"]["0.5"]) for r in records]
+    named = {"two steps": all_records, "files": all_records, "files, a task a core": all_records}
     return named | dict.fromkeys(("median", "udaf", "sql", "interchange"), medians)
 
 
-KEPT = TiltFrame(
+STORE_FRAME = TiltFrame(
     levels=["1m", "1h", "1d"],
     time="ts",
     keys=["host", "shelf"],
@@ -178,8 +178,8 @@ class FailsOnce:
     backend: Any
     mark: str
 
-    def write(self, *given: Any) -> Any:
-        parts = self.backend.write(*given)
+    def write(self, *arguments: Any) -> Any:
+        parts = self.backend.write(*arguments)
         try:
             os.mkdir(self.mark)
         except FileExistsError:
@@ -192,7 +192,7 @@ class FailsOnce:
         return getattr(self.backend, name)
 
 
-def kept(store: FrameStore) -> dict[str, str]:
+def digests_of_store(store: FrameStore) -> dict[str, str]:
     """Digest the states of every level."""
     levels = {level.name: store.states(level.name) for level in store.frame.levels}
     return {f"{name} {c}": digest(states.column(c)) for name, states in levels.items() for c in states.column_names}
@@ -205,26 +205,29 @@ def store(spark: Any, file: str, folder: str, kind: str) -> dict[str, Any]:
     retries = kind == "cluster"
     df, scan = spark.read.parquet(file).repartition(3), su.scan_parquet(spark, file, rows_per_task=7000)
     names = ["rows"] if retries else ["rows", "files", "states"]
-    stores = {name: FrameStore(f"{folder}/{name}", KEPT) for name in names}
+    stores = {name: FrameStore(f"{folder}/{name}", STORE_FRAME) for name in names}
     if retries:
-        stores["rows"].ensure_created(KEPT.states_schema(scan.schema))
+        stores["rows"].ensure_created(STORE_FRAME.states_schema(scan.schema))
         stores["rows"]._backend = FailsOnce(stores["rows"].backend, f"{folder}/failed")
     new = [su.rollup_into(df, stores["rows"], "w", 1)]
     if not retries:
-        new += [su.rollup_into(scan, stores["files"], "w", 1), su.append(su.rollup(df, KEPT), stores["states"], "w", 1)]
+        new += [
+            su.rollup_into(scan, stores["files"], "w", 1),
+            su.append(su.rollup(df, STORE_FRAME), stores["states"], "w", 1),
+        ]
     new.append(su.rollup_into(df.repartition(2), stores["rows"], "w", 1))
     assert not retries or os.path.exists(f"{folder}/failed")
     if retries:  # Connect's server finds what is installed where it runs, and this may not be
         hours = spark.read.format("tiltframe").option("per", "1h").load(stores["rows"].uri)
         assert hours.count() == stores["rows"].query("1h").num_rows
-    found = {name: kept(FrameStore(each.uri)) for name, each in stores.items()}
+    digests_by_store = {name: digests_of_store(FrameStore(one_store.uri)) for name, one_store in stores.items()}
     if kind == "sail":
-        return {"new": new, "stores": found}
+        return {"new": new, "stores": digests_by_store}
     read = su.read(spark, stores["rows"].uri, per="1h", where="host = 'a' AND shelf > 0", rows_per_task=100)
     results = read.toArrow().sort_by(ORDER)
     query = stores["rows"].query("1h", where="host = 'a' AND shelf > 0").sort_by(ORDER)
     same = {name: digest(results.column(name)) == digest(query.column(name)) for name in query.column_names}
-    return {"new": new, "read": all(same.values()), "seen": len(query), "stores": found}
+    return {"new": new, "read": all(same.values()), "seen": len(query), "stores": digests_by_store}
 
 
 def in_order(file: str) -> str:
@@ -287,12 +290,12 @@ def main(kind: str, file: str, *partitions: str) -> None:
         if partitions[0] == "store":
             print("store", json.dumps(store(spark, file, partitions[1], kind)), flush=True)
             return
-        given = [spark.read.parquet(file).repartition(int(count)) for count in partitions]
-        for rows in [*given, su.scan_parquet(spark, in_order(file), rows_per_task=7000)]:
+        frames = [spark.read.parquet(file).repartition(int(count)) for count in partitions]
+        for rows in [*frames, su.scan_parquet(spark, in_order(file), rows_per_task=7000)]:
             states = su.rollup(rows, FRAME)
             results = su.finish(states, FRAME)
             print("digests", json.dumps(digests(states.toArrow(), results.toArrow())), flush=True)
-        print("others", json.dumps(others(spark, given[-1], file)), flush=True)
+        print("others", json.dumps(digests_of_others(spark, frames[-1], file)), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from cosmic_ray.operators.provider import OperatorProvider
 BINARY = """Add_Sub Sub_Add Mul_FloorDiv Div_Mul FloorDiv_Mul Mod_FloorDiv Pow_Mul LShift_RShift RShift_LShift
 BitOr_BitAnd BitAnd_BitOr BitXor_BitAnd"""  # of all pairs those whose result has a type that can be right
 COMPARISON = "Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt Eq_NotEq NotEq_Eq Is_IsNot IsNot_Is"
-OTHERS = """ReplaceUnaryOperator_Delete_USub ReplaceUnaryOperator_Delete_Invert ReplaceUnaryOperator_Delete_Not AddNot
+OTHER_OPERATORS = """ReplaceUnaryOperator_Delete_USub ReplaceUnaryOperator_Delete_Invert
+ReplaceUnaryOperator_Delete_Not AddNot
 ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue
 ReplaceContinueWithBreak NumberReplacer"""
 AUGMENTED = ("+=", "-=", "*=", "//=", "|=", "&=", "^=", "<<=", ">>=")
@@ -47,8 +48,8 @@ def operators() -> list[Operator]:
     """List the ways to change code."""
     names = [f"ReplaceBinaryOperator_{pair}" for pair in BINARY.split()]
     names += [f"ReplaceComparisonOperator_{pair}" for pair in COMPARISON.split()]
-    known = OperatorProvider()
-    return [RemoveStatement(), *(known[name]() for name in [*names, *OTHERS.split()])]
+    provider = OperatorProvider()
+    return [RemoveStatement(), *(provider[name]() for name in [*names, *OTHER_OPERATORS.split()])]
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,18 @@ def drawn(code: str, seed: str) -> Iterator[Mutant]:
     draws, ways = random.Random(seed), list(_places(code).values())
     draws.shuffle(ways)
     for way in ways:
-        made = _mutant(code, *draws.choice(way))
+        mutant = _mutant(code, *draws.choice(way))
         with suppress(SyntaxError):
-            compile(made.code, "mutant", "exec")
-            yield made
+            compile(mutant.code, "mutant", "exec")
+            yield mutant
 
 
 def found_again(code: str, line: int, before: str, after: str) -> Mutant:
     """Find a mutant in the code of today: the same change of the same line, nearest to where it was."""
     lines = [line.strip() for line in code.splitlines()]
     ways = (way for (at, _), ways in _places(code).items() if lines[at[0] - 1] == before for way in ways)
-    same = [made for made in (_mutant(code, *way) for way in ways) if made.after == after]
-    return min(same, key=lambda made: abs(made.line - line))
+    same = [mutant for mutant in (_mutant(code, *way) for way in ways) if mutant.after == after]
+    return min(same, key=lambda mutant: abs(mutant.line - line))
 
 
 def _mutant(code: str, operator: Operator, occurrence: int) -> Mutant:
@@ -89,14 +90,14 @@ def _mutant(code: str, operator: Operator, occurrence: int) -> Mutant:
 
 def _places(code: str) -> dict[Place, list[tuple[Operator, int]]]:
     """Find the places at which code can be changed, each with the ways: an operator, and which of its occurrences."""
-    found: dict[Place, list[tuple[Operator, int]]] = {}
+    operators_by_place: dict[Place, list[tuple[Operator, int]]] = {}
     nodes = list(ast_nodes(parso.parse(code)))
     for operator in operators():
         at = ((node, place) for node in nodes for place in operator.mutation_positions(node))
         for occurrence, (node, place) in enumerate(at):
             if not _annotates(node):
-                found.setdefault(place, []).append((operator, occurrence))
-    return found
+                operators_by_place.setdefault(place, []).append((operator, occurrence))
+    return operators_by_place
 
 
 def _annotates(node: Any) -> bool:

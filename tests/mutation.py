@@ -31,9 +31,9 @@ from aggr.bench.timing import circumstances
 from tests.docs.pages import ROOT, copy_source
 from tests.mutants import Mutant, drawn, found_again
 
-TOLD = tomllib.loads((ROOT / "tests" / "mutation.toml").read_text())
-PART = {file: code["part"] for code in TOLD["code"] for file in code["files"]}
-TESTS = {file: (code["tests"], code.get("then", [])) for code in TOLD["code"] for file in code["files"]}
+VERDICTS = tomllib.loads((ROOT / "tests" / "mutation.toml").read_text())
+PART = {file: code["part"] for code in VERDICTS["code"] for file in code["files"]}
+TESTS = {file: (code["tests"], code.get("then", [])) for code in VERDICTS["code"] for file in code["files"]}
 SEEDS = dict.fromkeys(("TILTFRAME_SEED", "SEED"), "0")  # without a mutant no draw fails
 FEWER = {"TILTFRAME_CONDITIONS": "500", "TILTFRAME_TRIALS": "15", "TRIALS": "2"}  # of fast tests
 ONE_STAMP = """
@@ -65,21 +65,23 @@ class Copy:
         environment = self.environment | ({} if more else FEWER)
         run = subprocess.Popen(command, cwd=self.root, env=environment, start_new_session=True, **out)
         try:
-            said = run.communicate(timeout=limit)[0]
+            output = run.communicate(timeout=limit)[0]
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             run.communicate()
             return "the time is over"
-        return said if run.returncode else ""
+        return output if run.returncode else ""
 
     def limit(self, file: str, more: bool) -> float:
         """Return how long the tests of a file may take, by how long they take without a mutant."""
         if (file, more) not in self.limits:
             alike = [other for other in TESTS if TESTS[other] == TESTS[file]]
             begun = time.monotonic()
-            if said := self.failure(alike, more):
-                raise SystemExit(f"without a mutant, tests of {file} fail:\n{said}")
-            self.limits |= dict.fromkeys(((each, more) for each in alike), 30 + 4 * (time.monotonic() - begun))
+            if failure := self.failure(alike, more):
+                raise SystemExit(f"without a mutant, tests of {file} fail:\n{failure}")
+            self.limits |= dict.fromkeys(
+                ((test_file, more) for test_file in alike), 30 + 4 * (time.monotonic() - begun)
+            )
         return self.limits[file, more]
 
     def killed_by(self, file: str, mutant: Mutant) -> str:
@@ -96,44 +98,51 @@ class Copy:
 
     def _put(self, file: str, code: str) -> None:
         (self.root / file).write_text(code)
-        made = (self.root / file).parent / "__pycache__"  # it knows code by its second and its size
-        shutil.rmtree(made, ignore_errors=True)
+        cache = (self.root / file).parent / "__pycache__"  # it knows code by its second and its size
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def judged(file: str, survivor: dict[str, Any]) -> str:
     """Say why no test can kill a survivor, as it is told; nothing if it is not."""
-    of = (file, survivor["before"], survivor["after"])
-    known = {(told["file"], told["before"], told["after"]): told for told in TOLD.get("survivors", ())}.get(of)
-    return f"{known['is']}: {known['why']}" if known else ""
+    change = (file, survivor["before"], survivor["after"])
+    verdict = {
+        (verdict["file"], verdict["before"], verdict["after"]): verdict for verdict in VERDICTS.get("survivors", ())
+    }.get(change)
+    return f"{verdict['is']}: {verdict['why']}" if verdict else ""
 
 
 def tried_again(copy: Copy, figures: dict[str, Any]) -> Iterator[str]:
     """Try those that survived again, and tell of each."""
     alive = [
-        (file, each) for file, of in figures["files"].items() for each in of["survivors"] if each["now"] != "killed"
+        (file, survivor)
+        for file, results_of_file in figures["files"].items()
+        for survivor in results_of_file["survivors"]
+        if survivor["now"] != "killed"
     ]
     for file, survivor in alive:
-        made = found_again(copy.code[file], survivor["line"], survivor["before"], survivor["after"])
-        survivor["now"] = judged(file, survivor) if copy.killed_by(file, made) == "none" else "killed"
+        mutant = found_again(copy.code[file], survivor["line"], survivor["before"], survivor["after"])
+        survivor["now"] = judged(file, survivor) if copy.killed_by(file, mutant) == "none" else "killed"
         yield f"{file}:{survivor['line']}: {survivor['after']}: {survivor['now'] or 'survives'}"
 
 
 def of_all(copy: Copy, seed: int) -> Iterator[tuple[str, Mutant]]:
     """Draw mutants of all files, one of each in turn."""
     rounds = zip_longest(*(drawn(copy.code[file], f"{seed} {file}") for file in PART))
-    return ((file, made) for one in rounds for file, made in zip(PART, one, strict=True) if made)
+    return (
+        (file, mutant) for round_of_files in rounds for file, mutant in zip(PART, round_of_files, strict=True) if mutant
+    )
 
 
 def tried(copy: Copy, figures: dict[str, Any], mutants: Iterable[tuple[str, Mutant]]) -> Iterator[str]:
     """Try mutants, and tell of each."""
-    for file, made in mutants:
-        begun, of = time.monotonic(), figures["files"][file]
-        by = copy.killed_by(file, made)
-        of[by] += 1
+    for file, mutant in mutants:
+        begun, results_of_file = time.monotonic(), figures["files"][file]
+        by = copy.killed_by(file, mutant)
+        results_of_file[by] += 1
         if by == "none":
-            survivor = {"line": made.line, "before": made.before, "after": made.after}
-            of["survivors"].append(survivor | {"now": judged(file, survivor)})
-        yield f"{time.monotonic() - begun:5.1f} s, {by}: {file}:{made.line}: {made.before}  ->  {made.after}"
+            survivor = {"line": mutant.line, "before": mutant.before, "after": mutant.after}
+            results_of_file["survivors"].append(survivor | {"now": judged(file, survivor)})
+        yield f"{time.monotonic() - begun:5.1f} s, {by}: {file}:{mutant.line}: {mutant.before}  ->  {mutant.after}"
 
 
 @click.command()
@@ -151,10 +160,16 @@ def main(seed: int, mutants: int, again: bool, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mutation") as folder:
         copy = Copy(Path(folder))
         trials = tried_again(copy, figures) if again else tried(copy, figures, islice(of_all(copy, seed), mutants))
-        for said in trials:
-            click.echo(said)
+        for line in trials:
+            click.echo(line)
             out.write_text(json.dumps(figures, indent=1) + "\n")
-    sys.exit(any(not survivor["now"] for of in figures["files"].values() for survivor in of["survivors"]))
+    sys.exit(
+        any(
+            not survivor["now"]
+            for results_of_file in figures["files"].values()
+            for survivor in results_of_file["survivors"]
+        )
+    )
 
 
 if __name__ == "__main__":

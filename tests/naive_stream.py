@@ -115,13 +115,13 @@ class NaiveStream:
             if self.older == "drop":
                 return False
             at, self.moved = self._oldest(), self.moved + 1
-        taken = False
+        is_accepted = False
         for number, level in enumerate(self.levels):
             for start, end in level.windows(at):
-                if not self._gone(end, number):
+                if not self._is_expired(end, number):
                     self._join(number, start, end, row, at)
-                    taken = True
-        return taken
+                    is_accepted = True
+        return is_accepted
 
     def _join(self, number: int, start: int, end: int, row: Row, at: int) -> None:
         for window in self.held[number]:
@@ -144,15 +144,19 @@ class NaiveStream:
         gap, until = self.levels[0].gap, self.marks[0] - self.delay - self.lateness
         late, apart = [], sorted(rows, key=lambda row: (row["k"] is None, row["k"] or "", row["ts"]))
         while apart:
-            one = [apart.pop(0)]  # rows that came at once, and are one session already
-            while apart and apart[0]["k"] == one[0]["k"] and apart[0]["ts"] <= max(r["ts"] for r in one) + gap:
-                one.append(apart.pop(0))
-            start, end, key = one[0]["ts"], max(r["ts"] for r in one) + gap, one[0]["k"]
+            first_session = [apart.pop(0)]  # rows that came at once, and are one session already
+            while (
+                apart
+                and apart[0]["k"] == first_session[0]["k"]
+                and apart[0]["ts"] <= max(r["ts"] for r in first_session) + gap
+            ):
+                first_session.append(apart.pop(0))
+            start, end, key = first_session[0]["ts"], max(r["ts"] for r in first_session) + gap, first_session[0]["k"]
             within = any(w.key == key and w.start <= start <= w.end for w in self.held[0])
             touches = any(w.key == key and w.start <= end and start <= w.end for w in self.forgotten)
             alone = len(rows) == 1 or end <= self.marks[0] - self.delay
             if alone and (touches or (start <= until - 2 * gap and not within)):
-                late += one
+                late += first_session
         return late
 
     def _unite(self, rows: list[Row]) -> list[Row]:
@@ -160,21 +164,24 @@ class NaiveStream:
         late = self._touching(rows) if self._remembers() else []
         rows = [row for row in rows if row not in late]
         for row in rows:
-            one = Window(row["ts"], row["ts"] + gap, row["k"], [row], 1)
+            new_session = Window(row["ts"], row["ts"] + gap, row["k"], [row], 1)
             apart = []
             for other in self.held[0]:
-                if other.key == one.key and other.start <= one.end and one.start <= other.end:
-                    one.start, one.end = min(one.start, other.start), max(one.end, other.end)
-                    one.rows = other.rows + one.rows
-                    one.new += other.new
-                    one.revision = max(one.revision, other.revision)
-                    one.timed_out = max(one.timed_out, other.timed_out)
+                if other.key == new_session.key and other.start <= new_session.end and new_session.start <= other.end:
+                    new_session.start, new_session.end = (
+                        min(new_session.start, other.start),
+                        max(new_session.end, other.end),
+                    )
+                    new_session.rows = other.rows + new_session.rows
+                    new_session.new += other.new
+                    new_session.revision = max(new_session.revision, other.revision)
+                    new_session.timed_out = max(new_session.timed_out, other.timed_out)
                 else:
                     apart.append(other)
-            self.held[0] = [*apart, one]
-        gone = [window for window in self.held[0] if self._gone(window.end, 0)]
-        self.held[0] = [window for window in self.held[0] if not self._gone(window.end, 0)]
-        return late + [row for window in gone for row in window.rows if row in rows]
+            self.held[0] = [*apart, new_session]
+        expired = [window for window in self.held[0] if self._is_expired(window.end, 0)]
+        self.held[0] = [window for window in self.held[0] if not self._is_expired(window.end, 0)]
+        return late + [row for window in expired for row in window.rows if row in rows]
 
     # Time
 
@@ -185,23 +192,23 @@ class NaiveStream:
         due, early = self._due(time), False
         emitted, behind = [], self._oldest()
         for number in range(len(self.levels)):
-            told, before = -FOREVER if self.watermark is None else self.watermark, self.marks[number]
-            self.marks[number] = max(self.marks[number], told, behind)
+            watermark_now, before = -FOREVER if self.watermark is None else self.watermark, self.marks[number]
+            self.marks[number] = max(self.marks[number], watermark_now, behind)
             rows, chosen = self._look(number, due, before)
             emitted += rows
             early |= chosen
             shut = [window for window in self.held[number] if self._shut(window, number)]
             behind = max((w.start for w in shut), default=-FOREVER) if self.buffer is not None else -FOREVER
             expired = shut if self.kind == "after_key_expire" else []
-            held = [window for window in self.held[number] if not self._gone(window.end, number)]
+            open_windows = [window for window in self.held[number] if not self._is_expired(window.end, number)]
             if number == 0 and self._remembers():
-                self.forgotten += [window for window in self.held[0] if self._gone(window.end, 0)]
-            self.held[number] = [window for window in held if window not in expired]
+                self.forgotten += [window for window in self.held[0] if self._is_expired(window.end, 0)]
+            self.held[number] = [window for window in open_windows if window not in expired]
             if not self.latest:  # what is forgotten is not retracted any more
                 for (level, key), rows in self.stands.items():
                     spans = [(w.start, w.end) for w in self.held[number] if level == number and w.key == key]
-                    kept = [row for row in rows if any(s <= row["start"] and row["end"] <= e for s, e in spans)]
-                    self.stands[level, key] = kept if level == number else rows
+                    kept_rows = [row for row in rows if any(s <= row["start"] and row["end"] <= e for s, e in spans)]
+                    self.stands[level, key] = kept_rows if level == number else rows
         if self.kind == "periodic" or (self.kind == "on_update" and self.batch is not None and early and due):
             self.looked = time
         return emitted
@@ -230,9 +237,9 @@ class NaiveStream:
     def _shut(self, window: Window, number: int, mark: int | None = None) -> bool:
         return self._over(window.end, number, mark) or window.end <= window.timed_out
 
-    def _gone(self, end: int, number: int) -> bool:
-        kept = 0 if self.buffer is not None else self.lateness
-        return kept is not None and self._over(end + kept, number)
+    def _is_expired(self, end: int, number: int) -> bool:
+        lateness = 0 if self.buffer is not None else self.lateness
+        return lateness is not None and self._over(end + lateness, number)
 
     def _times_out(self, window: Window) -> bool:
         if self.timeout is None:
@@ -243,7 +250,7 @@ class NaiveStream:
         return self.now is not None and window.touched is not None and self.now >= window.touched + self.timeout
 
     def _look(self, number: int, due: bool, before: int) -> tuple[list[dict], bool]:
-        retracted, said, some, due_now = [], [], False, []
+        retracted, emitted, has_emitted, due_now = [], [], False, []
         for window in sorted(self.held[number], key=lambda w: (w.start, w.key is None, w.key or "")):
             if window.touched is None:
                 window.touched = self.now
@@ -252,32 +259,34 @@ class NaiveStream:
             if reason is None and self._times_out(window):
                 reason, window.timed_out = "timeout", window.end
             early = reason is None and due and self._early(window)
-            some |= early
+            has_emitted |= early
             if early or (reason is not None and window.new):
                 word = {"periodic": "period", "on_update": "update", "after_count": "count"}.get(self.kind, "")
-                due_now.append((window, *self._told(number, window, reason or word, early)))
+                due_now.append((window, *self._row_and_condition(number, window, reason or word, early)))
         if self.latest:
-            others = [other for other, _, meets in due_now if meets] + [w for w in self.held[number] if w.revision]
+            other_windows = [other for other, _, meets in due_now if meets] + [
+                w for w in self.held[number] if w.revision
+            ]
             due_now = [
-                (window, row, meets and all(w.start <= window.start for w in others if w.key == window.key))
+                (window, row, meets and all(w.start <= window.start for w in other_windows if w.key == window.key))
                 for window, row, meets in due_now
             ]
-        for window, row, meets in sorted(due_now, key=lambda each: not each[2]):  # what is said retracts first
-            back, told = self._say(number, window, row, meets)
+        for window, row, meets in sorted(due_now, key=lambda due: not due[2]):  # what is said retracts first
+            back, new_rows = self._say(number, window, row, meets)
             retracted += back
-            said += told
+            emitted += new_rows
         for window in self.held[number]:
             if self._shut(window, number):
                 window.new = 0
         retracted.sort(key=lambda row: (row["start"], row["k"] is None, row["k"] or ""))
-        return retracted + said, some
+        return retracted + emitted, has_emitted
 
-    def _told(self, number: int, window: Window, reason: str, partial: bool) -> tuple[dict, bool]:
+    def _row_and_condition(self, number: int, window: Window, reason: str, partial: bool) -> tuple[dict, bool]:
         row = {"level": self.levels[number].name, "start": window.start, "end": window.end, "k": window.key}
         row |= self.results(window.rows) | {"reason": reason, "revision": window.revision, "partial": partial}
         meets = self.having is None or self.having(row)
         if self.kind == "after_key_expire":
-            times = [each["ts"] for each in window.rows]
+            times = [row["ts"] for row in window.rows]
             row["span"] = max(times) - min(times)
             over = self.maxspan is not None and row["span"] > self.maxspan
             row["reason"] = "over_span" if over else "expired"
@@ -287,15 +296,15 @@ class NaiveStream:
     def _say(self, number: int, window: Window, row: dict, meets: bool) -> tuple[list[dict], list[dict]]:
         back = []
         if self.mode == "changelog":
-            told, stands = (
+            reason_and_partial, stands = (
                 {name: row[name] for name in ("reason", "partial")},
                 self.stands.get((number, window.key), []),
             )
             if not (self.latest and meets):  # of the window itself alone; sessions that have united are one
-                stands = [each for each in stands if window.start <= each["start"] and each["end"] <= window.end]
-            back = [{**each, "change": -1, **told} for each in stands]
-            kept = [each for each in self.stands.get((number, window.key), []) if each not in stands]
-            self.stands[number, window.key], row["change"] = kept, 1
+                stands = [row for row in stands if window.start <= row["start"] and row["end"] <= window.end]
+            back = [{**row, "change": -1, **reason_and_partial} for row in stands]
+            remaining = [row for row in self.stands.get((number, window.key), []) if row not in stands]
+            self.stands[number, window.key], row["change"] = remaining, 1
         if not meets:
             return back, []
         window.revision += 1

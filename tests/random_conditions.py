@@ -13,7 +13,7 @@ NAN, INF = float("nan"), float("inf")
 BIG = 2**53
 ROWS = 97
 
-WHOLE = {
+INTEGER_TYPES = {
     "i8": (pa.int8(), [-128, 127, 0, 1, -1, 7]),
     "i16": (pa.int16(), [-32768, 32767, 0, 1, 200, -5]),
     "i32": (pa.int32(), [-(2**31), 2**31 - 1, 0, 1, 2, 500, -7]),
@@ -70,21 +70,21 @@ def table(seed: int = 1) -> pa.Table:
     rng = random.Random(seed)
 
     def column(values, kind):
-        each = [*values, None] + [rng.choice([*values, None]) for _ in range(ROWS - len(values) - 1)]
-        rng.shuffle(each)
-        return pa.array(each, kind)
+        drawn = [*values, None] + [rng.choice([*values, None]) for _ in range(ROWS - len(values) - 1)]
+        rng.shuffle(drawn)
+        return pa.array(drawn, kind)
 
-    columns = {name: column(values, kind) for name, (kind, values) in (WHOLE | DECIMALS).items()}
+    columns = {name: column(values, kind) for name, (kind, values) in (INTEGER_TYPES | DECIMALS).items()}
     columns |= {name: column(DOUBLES, pa.float64()) for name in ("f", "g")}
     columns |= {name: column(SINGLES, pa.float32()) for name in ("h", "k")}
     columns |= {name: column(TEXTS, pa.string()) for name in ("s", "t")}
     columns |= {name: column([True, False], pa.bool_()) for name in ("p", "q")}
     for name, kind in TIMES.items():
         steps = {"ms": 1000, "us": 1, "ns": 1}[kind.unit]
-        given = [m // steps * (1000 if kind.unit == "ns" else 1) for m in MICROS] + (
+        instants = [m // steps * (1000 if kind.unit == "ns" else 1) for m in MICROS] + (
             [1, -1] if kind.unit == "ns" else []
         )
-        columns[name] = column(given, pa.int64()).cast(pa.timestamp(kind.unit)).cast(kind)
+        columns[name] = column(instants, pa.int64()).cast(pa.timestamp(kind.unit)).cast(kind)
     columns["day"] = column([0, 1, -1, 19844, 11016], pa.int32()).cast(pa.date32())
     return pa.table(columns)
 
@@ -142,9 +142,9 @@ class Conditions:
     def nothing(self, kind) -> str:
         """Write a value of a kind that is null in every row, or in most."""
         if kind == self.text:
-            given = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)", "lower(NULL)"]
-            given += ["s || NULL", "trim(NULL)", "left(NULL, 2)", "reverse(nullif('a', 'a'))", "replace(s, NULL, 'a')"]
-            return self.rng.choice([*given, "regexp_replace(nullif(t, t), 'a', 'b')"])
+            texts = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)", "lower(NULL)"]
+            texts += ["s || NULL", "trim(NULL)", "left(NULL, 2)", "reverse(nullif('a', 'a'))", "replace(s, NULL, 'a')"]
+            return self.rng.choice([*texts, "regexp_replace(nullif(t, t), 'a', 'b')"])
         if kind in (self.time, self.date, self.fine):
             return self.rng.choice(
                 [
@@ -155,14 +155,14 @@ class Conditions:
                     "TRY_CAST('x' AS DATE)",
                 ]
             )
-        given = ["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))", "-CAST(NULL AS INT)"]
-        given += [
+        texts = ["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))", "-CAST(NULL AS INT)"]
+        texts += [
             "f + NULL",
             "round(CAST(NULL AS DECIMAL(9, 2)), 1)",
             "year(CAST(NULL AS DATE))",
             "CAST(NULL AS INT) % 7",
         ]
-        return self.rng.choice([*given, "TRY_CAST(nullif(s, s) AS DOUBLE)", "TRY_CAST('x' AS INT)"])
+        return self.rng.choice([*texts, "TRY_CAST(nullif(s, s) AS DOUBLE)", "TRY_CAST('x' AS INT)"])
 
     def choice(self, kind) -> str:
         """Write a choice among values of a kind."""
@@ -174,15 +174,15 @@ class Conditions:
     def number(self, depth: int = 2) -> str:
         """Write a whole number or a decimal."""
         pick = self.rng.random()
-        whole = [name for name in WHOLE if not (self.spark and name == "u64")]
+        integers = [name for name in INTEGER_TYPES if not (self.spark and name == "u64")]
         if pick < 0.4:
-            return self.rng.choice([*whole, *DECIMALS])
+            return self.rng.choice([*integers, *DECIMALS])
         if pick < 0.75 or not depth:
-            given = ["0", "1", "-1", "2", "7", "500", "1.5", "-1.5", "0.30", "255", "0.000001", "1234567.89", "-7.25"]
+            texts = ["0", "1", "-1", "2", "7", "500", "1.5", "-1.5", "0.30", "255", "0.000001", "1234567.89", "-7.25"]
             far = [str(BIG + 1), str(2**63 - 1), "-9223372036854775807"]
             # next to a literal beyond bigint, Spark's whole numbers answer for null too: see docs/conditions.md
             far += [f"CAST({n} AS DECIMAL(20, 0))" if self.spark else str(n) for n in (2**63, 2**64 - 1)]
-            return self.rng.choice(given * 2 + far)
+            return self.rng.choice(texts * 2 + far)
         if pick < 0.95:
             a, b = self.rng.choice(SMALL), self.rng.choice([*SMALL, "3", "-2", "7"])
             forms = ["{a} + {b}", "{a} - {b}", "{a} * 3", "-{a}", "abs({a})", "{a} + {b} * 2", "({a} - {b}) * 2"]
@@ -247,9 +247,9 @@ class Conditions:
         if pick < 0.45:
             return self.rng.choice(["f", "g"])
         if pick < 0.75 or not depth:
-            given = ["0", "1", "1.5", "-1.5", "0.1", "0.3", "1e300", "0e0", "-0.0e0", "2", "1e0", "9007199254740992"]
+            texts = ["0", "1", "1.5", "-1.5", "0.1", "0.3", "1e300", "0e0", "-0.0e0", "2", "1e0", "9007199254740992"]
             return self.rng.choice(
-                [*given, "i32", "i64", "u32", "d1", "CAST('nan' AS DOUBLE)", "CAST('-inf' AS DOUBLE)"]
+                [*texts, "i32", "i64", "u32", "d1", "CAST('nan' AS DOUBLE)", "CAST('-inf' AS DOUBLE)"]
             )
         if pick < 0.95:
             forms = [

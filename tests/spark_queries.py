@@ -83,15 +83,15 @@ class SteppedQuery:
         os.utime(path, (self.files, self.files))  # files are taken in this order
         path.rename(self.folder / "rows" / path.name)
         # a batch by the clock may end before any file has been seen
-        self._wait(lambda told: (told["sources"][0]["endOffset"] or {}).get("logOffset") == self.files - 1)
+        self._wait(lambda progress: (progress["sources"][0]["endOffset"] or {}).get("logOffset") == self.files - 1)
         self.tell()
 
     def tell(self, millis: int = 0) -> None:
         """Set the clock, counted from `START`, a millisecond on at least, and wait for what is done at that time."""
         now = max(START + millis, self.clock.getTimeMillis() + 1)
         self.clock.setTime(now)
-        told = np.datetime_as_string(np.datetime64(now, "ms")) + "Z"
-        self._wait(lambda last: last["timestamp"] >= told)
+        watermark = np.datetime_as_string(np.datetime64(now, "ms")) + "Z"
+        self._wait(lambda last: last["timestamp"] >= watermark)
 
     def _wait(self, done: Callable[[dict], bool]) -> None:
         """Wait until a batch is done, or Spark has no more to do."""
@@ -110,8 +110,8 @@ class SteppedQuery:
     def _idle(self) -> bool:
         """Say whether all files are taken and done, and Spark waits for more."""
         folder = self.folder / "checkpoint" / "sources" / "0"
-        taken = len([f for f in folder.glob("[0-9]*") if not f.name.endswith(".crc")])
-        return taken >= self.files and self.query.status["message"].startswith("Waiting for data")
+        commits = len([f for f in folder.glob("[0-9]*") if not f.name.endswith(".crc")])
+        return commits >= self.files and self.query.status["message"].startswith("Waiting for data")
 
     def progress(self) -> dict | None:
         """Give Spark's own numbers of the last batch; PySpark cannot read those of a clock that stands still."""
@@ -120,9 +120,9 @@ class SteppedQuery:
 
     def numbers(self) -> dict[str, int]:
         """Give the numbers that all shards told last, put together."""
-        batches = [json.loads(each.json())["observedMetrics"] for each in self.query._jsq.recentProgress()]
-        told = [numbers for batch in batches for numbers in batch.values() if "late_rows" in numbers]
-        return [numbers for numbers in told if numbers["rows"] is not None][-1]
+        batches = [json.loads(progress.json())["observedMetrics"] for progress in self.query._jsq.recentProgress()]
+        observed = [numbers for batch in batches for numbers in batch.values() if "late_rows" in numbers]
+        return [numbers for numbers in observed if numbers["rows"] is not None][-1]
 
     def emitted(self) -> list[dict]:
         """Give what was emitted since the last call."""

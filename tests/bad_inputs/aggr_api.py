@@ -8,7 +8,7 @@ import aggr
 from aggr import Groups, Hdr
 from aggr.interchange.hdr_v2 import from_hdr_v2
 from aggr.interchange.histogram_log import read_histogram_log, write_histogram_log
-from tests.bad_inputs.check import Bad, each
+from tests.bad_inputs.check import Bad, cases_of
 from tests.bad_inputs.values import nameless, not_tables, not_text
 from tests.bad_inputs.world import ROWS
 from tiltframe import TiltFrame, rollup, rollup_states
@@ -85,24 +85,24 @@ def log_of(world, line):
 
 
 CASES = [
-    *(bad for call, make in WEIGHTED.items() for bad in each(f"{call}(weight)", {**not_text("none"), **nameless()}, lambda w, v, make=make: make("x", weight=v), "weight", "name")),
+    *(bad for call, make in WEIGHTED.items() for bad in cases_of(f"{call}(weight)", {**not_text("none"), **nameless()}, lambda w, v, make=make: make("x", weight=v), "weight", "name")),
     *(Bad(f"count(weight) = {k}", lambda w, v=v: weighed(v), ("weight|int64",)) for k, v in BAD_WEIGHTS.items() if k != "beyond int64 together"),
-    *(bad for call in QUANTILES for bad in each(f"{call.__name__}(method)", BAD_METHODS, lambda w, v, call=call: call("x", method=v), "method", "nearest", "inverted_cdf")),
+    *(bad for call in QUANTILES for bad in cases_of(f"{call.__name__}(method)", BAD_METHODS, lambda w, v, call=call: call("x", method=v), "method", "nearest", "inverted_cdf")),
     Bad("hdr(rank), the old name of method", lambda w: aggr.hdr("x", rank="java"), ("no parameter 'rank'", "method")),
     Bad("from_hdr_v2(texts) = numbers", lambda w: from_hdr_v2(pa.array([1]), Hdr()), ("strings; got int64",)),
-    *each("read_histogram_log(path)", PATHS, lambda w, v: read_histogram_log(v, Hdr()), "path|file"),
+    *cases_of("read_histogram_log(path)", PATHS, lambda w, v: read_histogram_log(v, Hdr()), "path|file"),
     *(Bad(f"read_histogram_log(path) = {k}", lambda w, k=k: read_histogram_log(w.root / k, Hdr()), (k,)) for k in ("gone.hlog", "things", "pipe.csv", "dangling.csv", "round.csv", "events.parquet", "notes.txt")),
-    *each("read_histogram_log(function)", {"none": None, "a name": "hdr", "another": aggr.Dds(), "a class": Hdr}, lambda w, v: read_histogram_log(w.root / "notes.txt", v), "function"),
+    *cases_of("read_histogram_log(function)", {"none": None, "a name": "hdr", "another": aggr.Dds(), "a class": Hdr}, lambda w, v: read_histogram_log(w.root / "notes.txt", v), "function"),
     *(Bad(f"read_histogram_log(line) = {k}", lambda w, v=v: log_of(w, v), ("line 1 of",)) for k, v in {"words": "what?", "numbers": "1,2,3", "no histogram": "1,2,3,what?", "no time": "now,2,3,HISTFAAA", "a long time": "1e999999999,2,3,HISTFAAA", "a tag alone": "Tag=A", "a start": "#[StartTime: now (seconds)]", "backwards": "1,-2,3,HISTFAAA"}.items()),
-    *each("write_histogram_log(path)", PATHS, lambda w, v: write_histogram_log(v, INTERVALS, Hdr()), "path|file"),
+    *cases_of("write_histogram_log(path)", PATHS, lambda w, v: write_histogram_log(v, INTERVALS, Hdr()), "path|file"),
     *(Bad(f"write_histogram_log(path) = {k}", lambda w, k=k: write_histogram_log(w.root / k, INTERVALS, Hdr()), (k.split("/")[0],)) for k in ("things", "pipe.csv", "round.csv", "not/there.hlog", "notes.txt/x.hlog")),
-    *each("write_histogram_log(intervals)", not_tables("no columns", "other columns"), lambda w, v: write_histogram_log(w.new, v, Hdr()), "intervals"),
+    *cases_of("write_histogram_log(intervals)", not_tables("no columns", "other columns"), lambda w, v: write_histogram_log(w.new, v, Hdr()), "intervals"),
     *(Bad(f"write_histogram_log(intervals) = {k}", lambda w, v=v: write_histogram_log(w.new, v, Hdr()), ("column|states|tag|digits",)) for k, v in BAD_COLUMNS.items()),
-    *each("write_histogram_log(ratio)", {"none": None, "text": "1", "true": True, "zero": 0, "negative": -1.5, "nan": float("nan")}, lambda w, v: write_histogram_log(w.new, INTERVALS, Hdr(), v), "max_value_unit_ratio"),
-    *each("from_description(described)", DESCRIPTIONS, lambda w, v: aggr.from_description(v)),
-    *each("subtract(states)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(v, INTERVALS), "states"),
-    *each("subtract(gone)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(INTERVALS, v), "gone|columns"),
-    *each("rollup_states(data)", not_tables("no columns", "other columns"), lambda w, v: rollup_states(v, FRAME), "data", "Table"),
+    *cases_of("write_histogram_log(ratio)", {"none": None, "text": "1", "true": True, "zero": 0, "negative": -1.5, "nan": float("nan")}, lambda w, v: write_histogram_log(w.new, INTERVALS, Hdr(), v), "max_value_unit_ratio"),
+    *cases_of("from_description(described)", DESCRIPTIONS, lambda w, v: aggr.from_description(v)),
+    *cases_of("subtract(states)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(v, INTERVALS), "states"),
+    *cases_of("subtract(gone)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(INTERVALS, v), "gone|columns"),
+    *cases_of("rollup_states(data)", not_tables("no columns", "other columns"), lambda w, v: rollup_states(v, FRAME), "data", "Table"),
     *(Bad(f"rollup_states(data) = {k}", lambda w, v=v: rollup_states(v, FRAME)) for k, v in BAD_STATES.items()),
-    *each("rollup_states(frame)", {"none": None, "text": "frame", "a measure": aggr.count()}, lambda w, v: rollup_states(INTERVALS, v), "frame", "TiltFrame"),
+    *cases_of("rollup_states(frame)", {"none": None, "text": "frame", "a measure": aggr.count()}, lambda w, v: rollup_states(INTERVALS, v), "frame", "TiltFrame"),
 ]  # fmt: skip

@@ -44,7 +44,7 @@ class Bad:
     given: Any = NOTHING
 
 
-def each(name: str, values: dict[str, Any], call: Callable[[World, Any], Any], *says: str) -> list[Bad]:
+def cases_of(name: str, values: dict[str, Any], call: Callable[[World, Any], Any], *says: str) -> list[Bad]:
     """Make a row of each wrong value of one argument."""
     return [
         Bad(f"{name} = {label}", lambda world, value=value: call(world, value), says, value)
@@ -66,30 +66,30 @@ def assert_sentence(sentence: str, bad: Bad) -> None:
         assert any(text in sentence for text in shown), f"none of {shown} in {sentence!r}"
 
 
-def shown_as(given: Any) -> list[str]:
+def shown_as(value: Any) -> list[str]:
     """Give the ways in which a value may be shown: as it is written, its beginning, or by its type."""
-    name = given.__name__ if isinstance(given, type) else type(given).__name__
-    text = repr(given.strip(" \t\n") if isinstance(given, str) else given)
-    texts = [name, repr(given), text if len(text) < 40 else text[:12], text[1:12]]
-    if isinstance(given, Mapping):
-        parts: list[Any] = [*given, *given.values()]
-    elif isinstance(given, str):
-        parts = given.split(",") if "," in given else given.split() if " " in given else []
+    name = value.__name__ if isinstance(value, type) else type(value).__name__
+    text = repr(value.strip(" \t\n") if isinstance(value, str) else value)
+    texts = [name, repr(value), text if len(text) < 40 else text[:12], text[1:12]]
+    if isinstance(value, Mapping):
+        parts: list[Any] = [*value, *value.values()]
+    elif isinstance(value, str):
+        parts = value.split(",") if "," in value else value.split() if " " in value else []
         texts += [text[1:-1]] if text[1:-1] else []
     else:
-        parts = list(given) if isinstance(given, list | tuple | set) else []
-    texts += [str(given.dtype)] if isinstance(given, np.ndarray) else []
-    texts += [given.name] if isinstance(given, TimeWindow) else []
+        parts = list(value) if isinstance(value, list | tuple | set) else []
+    texts += [str(value.dtype)] if isinstance(value, np.ndarray) else []
+    texts += [value.name] if isinstance(value, TimeWindow) else []
     return texts + [text for part in parts for text in shown_as(part)]
 
 
 def traces(folder: Path) -> dict[str, str]:
     """Take a print of everything below a folder: names, kinds, contents."""
-    found = {}
+    trace_lines = {}
     for path, _, files in os.walk(folder):
-        found[path] = "folder"
+        trace_lines[path] = "folder"
         for name in files:
             file = Path(path, name)
             regular = stat.S_ISREG(file.lstat().st_mode)
-            found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if regular else "special"
-    return found
+            trace_lines[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if regular else "special"
+    return trace_lines

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 import aggr
-from tests.bad_inputs.check import NOTHING, Bad, each
+from tests.bad_inputs.check import NOTHING, Bad, cases_of
 from tests.bad_inputs.values import LONE, Thing, bad_words, nameless, not_names, not_tables, not_text
 from tests.bad_inputs.windows_api import BAD_SIZES, BAD_TEXTS, BAD_ZONES
 from tests.bad_inputs.world import FRAME, ROWS
@@ -134,9 +134,9 @@ OF_KINDS = {kind: TiltFrame([level], "ts", MEASURES, ["host"]) for kind, level i
 CASES = [
     *(
         replace(bad, given=NOTHING) if "level of" in bad.name else bad
-        for bad in each("TiltFrame(levels)", BAD_LEVELS, lambda w, v: TiltFrame(v, "ts", MEASURES))
+        for bad in cases_of("TiltFrame(levels)", BAD_LEVELS, lambda w, v: TiltFrame(v, "ts", MEASURES))
     ),
-    *each("TiltFrame(keys)", {name: [name] for name in ("bucket", "Level", "PARTIAL", "reason", "__coarse")}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own"),
+    *cases_of("TiltFrame(keys)", {name: [name] for name in ("bucket", "Level", "PARTIAL", "reason", "__coarse")}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own"),
     *(
         Bad(f"rollup(data) into {kind} = {k}", lambda w, v=v, f=f: rollup(v, f))
         for kind, f in OF_KINDS.items()
@@ -145,26 +145,26 @@ CASES = [
         if (kind, k) != ("all", "times before year 2")  # it follows no clock
     ),
     *(Bad(f"finish(states) of {kind} = of another frame", lambda w, f=f: finish(w.states, f), ("frame|states",)) for kind, f in OF_KINDS.items()),
-    *each("TiltFrame(time)", {**not_text(), **nameless()}, lambda w, v: TiltFrame(["1m"], v, MEASURES), "time"),
-    *each("TiltFrame(measures)", BAD_MEASURES, lambda w, v: TiltFrame(["1m"], "ts", v, ["host"]), "measure|name"),
+    *cases_of("TiltFrame(time)", {**not_text(), **nameless()}, lambda w, v: TiltFrame(["1m"], v, MEASURES), "time"),
+    *cases_of("TiltFrame(measures)", BAD_MEASURES, lambda w, v: TiltFrame(["1m"], "ts", v, ["host"]), "measure|name"),
     Bad("TiltFrame(measures) = empty", lambda w: TiltFrame(["1m"], "ts", {}), ("at least one measure",)),
     Bad("from_dict(described) = empty", lambda w: TiltFrame.from_dict({}), ("levels",)),
-    *each("TiltFrame(keys)", not_names(), lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "key|name"),
+    *cases_of("TiltFrame(keys)", not_names(), lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "key|name"),
     Bad("TiltFrame(keys) = None", lambda w: TiltFrame(["1m"], "ts", MEASURES, None), ("keys", "list"), None),
-    *each("TiltFrame(keys)", {"our name": ["level"], "a measure's": ["n"]}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own|taken twice"),
-    *each("TiltFrame(timezone)", {**not_text(), **BAD_ZONES}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, [], v), "zone"),
-    *each("level(name)", {**not_text(), **BAD_SIZES, "another": "5m", "hopping": hopping("1h", "1m")}, lambda w, v: w.frame.level(v), "level|window"),
-    *each("state_of(measure)", {**not_text(), **bad_words(), "near miss": "request"}, lambda w, v: w.frame.state_of(v), "measure"),
-    *each("check(schema)", NOT_SCHEMAS, lambda w, v: w.frame.check(v), "schema"),
-    *each("states_schema(schema)", NOT_SCHEMAS, lambda w, v: w.frame.states_schema(v), "schema"),
-    *each("results_schema(states)", NOT_SCHEMAS, lambda w, v: w.frame.results_schema(v), "schema"),
-    *each("check_states(schema)", NOT_SCHEMAS, lambda w, v: w.frame.check_states(v), "schema"),
-    *each("difference(other)", NOT_FRAMES, lambda w, v: w.frame.difference(v), "frame"),
-    *each("from_dict(described)", NOT_DESCRIBED, lambda w, v: TiltFrame.from_dict(v)),
-    *each("rollup(data)", not_tables("no columns", "other columns"), lambda w, v: rollup(v, w.frame), "data", "Table"),
+    *cases_of("TiltFrame(keys)", {"our name": ["level"], "a measure's": ["n"]}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own|taken twice"),
+    *cases_of("TiltFrame(timezone)", {**not_text(), **BAD_ZONES}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, [], v), "zone"),
+    *cases_of("level(name)", {**not_text(), **BAD_SIZES, "another": "5m", "hopping": hopping("1h", "1m")}, lambda w, v: w.frame.level(v), "level|window"),
+    *cases_of("state_of(measure)", {**not_text(), **bad_words(), "near miss": "request"}, lambda w, v: w.frame.state_of(v), "measure"),
+    *cases_of("check(schema)", NOT_SCHEMAS, lambda w, v: w.frame.check(v), "schema"),
+    *cases_of("states_schema(schema)", NOT_SCHEMAS, lambda w, v: w.frame.states_schema(v), "schema"),
+    *cases_of("results_schema(states)", NOT_SCHEMAS, lambda w, v: w.frame.results_schema(v), "schema"),
+    *cases_of("check_states(schema)", NOT_SCHEMAS, lambda w, v: w.frame.check_states(v), "schema"),
+    *cases_of("difference(other)", NOT_FRAMES, lambda w, v: w.frame.difference(v), "frame"),
+    *cases_of("from_dict(described)", NOT_DESCRIBED, lambda w, v: TiltFrame.from_dict(v)),
+    *cases_of("rollup(data)", not_tables("no columns", "other columns"), lambda w, v: rollup(v, w.frame), "data", "Table"),
     *(Bad(f"rollup(data) = {k}", lambda w, v=v: rollup(v, w.frame)) for k, v in BAD_ROWS.items()),
-    *each("rollup(frame)", NOT_FRAMES, lambda w, v: rollup(w.rows, v), "frame", "TiltFrame"),
-    *each("finish(states)", not_tables("no columns", "other columns"), lambda w, v: finish(v, w.frame), "states", "Table"),
+    *cases_of("rollup(frame)", NOT_FRAMES, lambda w, v: rollup(w.rows, v), "frame", "TiltFrame"),
+    *cases_of("finish(states)", not_tables("no columns", "other columns"), lambda w, v: finish(v, w.frame), "states", "Table"),
     *(Bad(f"finish(states) = {k}", lambda w, v=v: finish(v, w.frame), ("states",)) for k, v in {"no columns": pa.table({}), "rows": ROWS}.items()),
-    *each("finish(frame)", NOT_FRAMES, lambda w, v: finish(w.states, v), "frame", "TiltFrame"),
+    *cases_of("finish(frame)", NOT_FRAMES, lambda w, v: finish(w.states, v), "frame", "TiltFrame"),
 ]  # fmt: skip

@@ -152,17 +152,17 @@ def json_files(ending: str) -> Iterator[tuple[str, str, bytes]]:
 def binary_files() -> Iterator[tuple[str, str, bytes]]:
     """Spoil Parquet, and give other formats of tables its name, or their own."""
     table = pa.Table.from_pylist(ROWS)
-    whole = parquet_bytes(table)
+    intact = parquet_bytes(table)
     for cut in CUTS:
-        yield f"cut at {cut}", ".parquet", whole[: int(len(whole) * cut)]
-    for size in (0, 1, 2**31 - 1, 2**32 - 1, len(whole)):
-        yield f"a footer of {size}", ".parquet", whole[:-8] + struct.pack("<I", size) + b"PAR1"
+        yield f"cut at {cut}", ".parquet", intact[: int(len(intact) * cut)]
+    for size in (0, 1, 2**31 - 1, 2**32 - 1, len(intact)):
+        yield f"a footer of {size}", ".parquet", intact[:-8] + struct.pack("<I", size) + b"PAR1"
     draws = random.Random(1)
     for at in range(8):
-        yield f"noise for a footer, {at}", ".parquet", whole[:-60] + draws.randbytes(52) + whole[-8:]
+        yield f"noise for a footer, {at}", ".parquet", intact[:-60] + draws.randbytes(52) + intact[-8:]
     for name, data in {
-        "CSV": csv_text().encode(), "JSON": json_text().encode(), "Arrow": arrow_bytes(table), "encrypted": whole[:-4] + b"PARE",
-        "gzip": gzip.compress(whole), "zip": b"PK\x03\x04" + bytes(200), "ORC": b"ORC" + bytes(200), "magic alone": b"PAR1PAR1",
+        "CSV": csv_text().encode(), "JSON": json_text().encode(), "Arrow": arrow_bytes(table), "encrypted": intact[:-4] + b"PARE",
+        "gzip": gzip.compress(intact), "zip": b"PK\x03\x04" + bytes(200), "ORC": b"ORC" + bytes(200), "magic alone": b"PAR1PAR1",
         "SQLite": b"SQLite format 3\0" + bytes(200), "page": b"<html></html>",
     }.items():  # fmt: skip
         yield f"{name} in it", ".parquet", data
@@ -190,9 +190,9 @@ def binary_files() -> Iterator[tuple[str, str, bytes]]:
         ".csv.zip",
         ".csv.7z",
     ):
-        yield "the ending", ending, whole
+        yield "the ending", ending, intact
     for ending in (".csv", ".tsv", ".jsonl", ".json"):
-        for name, data in {"Parquet": whole, "Arrow": arrow_bytes(table), "Feather": arrow_bytes(table, True)}.items():
+        for name, data in {"Parquet": intact, "Arrow": arrow_bytes(table), "Feather": arrow_bytes(table, True)}.items():
             yield f"{name} in it", ending, data
         yield "gzip without its ending", ending, gzip.compress(csv_text().encode())
 
@@ -208,13 +208,17 @@ def compressed_files() -> Iterator[tuple[str, str, bytes]]:
     draws = random.Random(2)
     for ending, text in {".csv": csv_text(), ".jsonl": json_text()}.items():
         for packed, pack in packers.items():
-            whole = pack(text.encode())
+            packed_text = pack(text.encode())
             for cut in CUTS[:-1]:
-                yield f"cut at {cut}", ending + packed, whole[: max(int(len(whole) * cut), 4)]
-            middle = len(whole) // 2
-            yield "noise in it", ending + packed, whole[:middle] + draws.randbytes(40) + whole[middle + 40 :]
+                yield f"cut at {cut}", ending + packed, packed_text[: max(int(len(packed_text) * cut), 4)]
+            middle = len(packed_text) // 2
+            yield (
+                "noise in it",
+                ending + packed,
+                packed_text[:middle] + draws.randbytes(40) + packed_text[middle + 40 :],
+            )
             yield "not packed", ending + packed, text.encode()
-            yield "packed twice", ending + packed, pack(whole)
+            yield "packed twice", ending + packed, pack(packed_text)
             yield (
                 "a bad line",
                 ending + packed,
@@ -286,8 +290,8 @@ def is_refused(command: str, file: Messy) -> bool:
     if command.startswith("stream") and "{folder}" in COMMANDS[command]:  # others lie there, or are not written yet
         return file.wrong not in ("the ending", "empty")
     if command == "rollup -":  # a stream has no ending, and tells by its first bytes what it is
-        told = ("JSON in it", "CSV in it", "Parquet in it", "the ending", "gzip without its ending", "not packed")
-        return file.wrong not in told
+        excerpts = ("JSON in it", "CSV in it", "Parquet in it", "the ending", "gzip without its ending", "not packed")
+        return file.wrong not in excerpts
     return True
 
 

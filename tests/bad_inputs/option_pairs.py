@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.bad_inputs import command_others, command_rollup, command_store
 from tests.bad_inputs.command_others import EVOLVE, STREAM
 from tests.bad_inputs.command_rollup import GOOD
-from tests.bad_inputs.command_store import EXPIRE, ONE, QUERY
+from tests.bad_inputs.command_store import EXPIRE, QUERY, STORE_ONLY
 from tests.bad_inputs.commands import Line
 
 LINES = [*command_rollup.CASES, *command_store.CASES, *command_others.CASES]
 GOOD_LINES = {
-    "rollup": GOOD, "stream": STREAM, "query": QUERY, "inspect": ONE, "check": ONE, "compact": ONE, "expire": EXPIRE, "evolve": EVOLVE,
+    "rollup": GOOD, "stream": STREAM, "query": QUERY, "inspect": STORE_ONLY, "check": STORE_ONLY, "compact": STORE_ONLY, "expire": EXPIRE, "evolve": EVOLVE,
     "doctor": {}, "demo": {},
 }  # fmt: skip
 
@@ -130,10 +130,10 @@ TWICE = [
 def both_wrong(draws: random.Random) -> Line:
     """Draw a wrong line, and make another option of it wrong as well, as another line of the command has it."""
     first = draws.choice(LINES)
-    others = [other for other in LINES if other.command == first.command and not other.more]
-    if not first.command or not others:
+    other_lines = [other for other in LINES if other.command == first.command and not other.more]
+    if not first.command or not other_lines:
         return first
-    second = draws.choice(others)
+    second = draws.choice(other_lines)
     good = GOOD_LINES.get(first.command, {})
     changed = {name: value for name, value in second.options.items() if good.get(name) != value}
     if first.options.keys() & changed.keys() - good.keys():

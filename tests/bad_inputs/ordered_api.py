@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 import aggr
-from tests.bad_inputs.check import Bad, each
+from tests.bad_inputs.check import Bad, cases_of
 from tests.bad_inputs.values import HUGE, Thing, nameless, not_text, not_whole
 from tests.bad_inputs.windows_api import BAD_GAPS, BAD_ZONES
 from tests.bad_inputs.world import FRAME, ROWS
@@ -41,7 +41,9 @@ ORDERED = {
     "emit_when": ordered.emit_when("bytes > 5"),
     "weighted": ordered.weighted_count(3, "bytes"),
 }
-ORDERED_TEXTS = {f"{label} text": str(of) for label, of in ORDERED.items() if label != "session"}  # of either family
+ORDERED_TEXTS = {
+    f"{label} text": str(window) for label, window in ORDERED.items() if label != "session"
+}  # of either family
 SIZES = {**not_whole("huge"), "zero": 0, "far too many": 2**63, "huge": HUGE}
 LENGTHS = {**not_text(), **{k: v for k, v in BAD_GAPS.items() if k not in ("zero", "session")}}
 NO_CONDITIONS = {**not_text("list"), **nameless()}
@@ -178,70 +180,70 @@ BAD_LEVELS = {
     "ticks": ["since(daily('UTC'))"],
     "nameless": {"": "count(2)"},
     "number named": {5: "count(2)"},
-    **{f"a time window, {label}": ["count(2)", of] for label, of in {**TIMES, **TIME_TEXTS}.items()},
+    **{f"a time window, {label}": ["count(2)", time_window] for label, time_window in {**TIMES, **TIME_TEXTS}.items()},
 }
 NOT_CHAINS = {"none": None, "tilt frame": FRAME, "text": "count(2)", "class": OrderedFrame, "window": ordered.count(2)}
 
 
-def run(of=None, measures=MEASURES, **given):
-    return running(ROWS, measures, of, **{"time": "ts", **given})
+def run(window=None, measures=MEASURES, **options):
+    return running(ROWS, measures, window, **{"time": "ts", **options})
 
 
 CASES = [
-    *each("ordered.count(n)", SIZES, lambda w, v: ordered.count(v), "count takes a whole number of rows from 1"),
-    *each("ordered.sliding(n)", SIZES, lambda w, v: ordered.sliding(v), "sliding takes a whole number of rows from 1"),
-    *each("ordered.weighted_count(n)", SIZES, lambda w, v: ordered.weighted_count(v, "bytes"), "a whole number of rows from 1"),
-    *each("ordered.weighted_count(weight)", {**not_text(), **nameless()}, lambda w, v: ordered.weighted_count(3, v), "name of a column"),
-    *each("ordered.interval(length)", LENGTHS, lambda w, v: ordered.interval(v), "length", "such as|at most"),
-    *each("ordered.session(gap)", LENGTHS, lambda w, v: ordered.session(v), "gap", "such as|at most"),
-    *each("ordered.session(max)", {k: v for k, v in LENGTHS.items() if k != "none"}, lambda w, v: ordered.session("1h", max=v), "longest length", "such as|at most"),
+    *cases_of("ordered.count(n)", SIZES, lambda w, v: ordered.count(v), "count takes a whole number of rows from 1"),
+    *cases_of("ordered.sliding(n)", SIZES, lambda w, v: ordered.sliding(v), "sliding takes a whole number of rows from 1"),
+    *cases_of("ordered.weighted_count(n)", SIZES, lambda w, v: ordered.weighted_count(v, "bytes"), "a whole number of rows from 1"),
+    *cases_of("ordered.weighted_count(weight)", {**not_text(), **nameless()}, lambda w, v: ordered.weighted_count(3, v), "name of a column"),
+    *cases_of("ordered.interval(length)", LENGTHS, lambda w, v: ordered.interval(v), "length", "such as|at most"),
+    *cases_of("ordered.session(gap)", LENGTHS, lambda w, v: ordered.session(v), "gap", "such as|at most"),
+    *cases_of("ordered.session(max)", {k: v for k, v in LENGTHS.items() if k != "none"}, lambda w, v: ordered.session("1h", max=v), "longest length", "such as|at most"),
     *(Bad(f"ordered.{name} = zero", make, ("at least one microsecond",)) for name, make in {
         "interval(length)": lambda w: ordered.interval("0s"), "session(gap)": lambda w: ordered.session("0us"), "session(max)": lambda w: ordered.session("1h", max="0s")}.items()),
-    *each("ordered.session(bounds)", {**not_text(), "other": "[[", "words": "closed", "empty": ""}, lambda w, v: ordered.session("1h", bounds=v), "bounds"),
-    *each("ordered.session(start)", {k: v for k, v in NO_CONDITIONS.items() if k != "none"}, lambda w, v: ordered.session("1h", start=v), "condition is SQL"),
-    *each("ordered.since(reset)", NO_CONDITIONS, lambda w, v: ordered.since(v), "condition is SQL"),
-    *each("ordered.emit_when(condition)", NO_CONDITIONS, lambda w, v: ordered.emit_when(v), "condition is SQL"),
-    *each("ordered.emit_when(include)", {**not_text("true"), "text": "yes", "one": 1}, lambda w, v: ordered.emit_when("a", v), "True or False"),
+    *cases_of("ordered.session(bounds)", {**not_text(), "other": "[[", "words": "closed", "empty": ""}, lambda w, v: ordered.session("1h", bounds=v), "bounds"),
+    *cases_of("ordered.session(start)", {k: v for k, v in NO_CONDITIONS.items() if k != "none"}, lambda w, v: ordered.session("1h", start=v), "condition is SQL"),
+    *cases_of("ordered.since(reset)", NO_CONDITIONS, lambda w, v: ordered.since(v), "condition is SQL"),
+    *cases_of("ordered.emit_when(condition)", NO_CONDITIONS, lambda w, v: ordered.emit_when(v), "condition is SQL"),
+    *cases_of("ordered.emit_when(include)", {**not_text("true"), "text": "yes", "one": 1}, lambda w, v: ordered.emit_when("a", v), "True or False"),
     Bad("ordered.since = nothing", lambda w: ordered.since(), ("needs a condition or a tick",)),
     Bad("ordered.since = two conditions", lambda w: ordered.since("a", "b"), ("one condition and one tick",)),
     Bad("ordered.sliding = two ticks", lambda w: ordered.sliding(2, ordered.hourly(), ordered.minutely()), ("one condition and one tick",)),
     *(case for name in ("daily", "monthly", "yearly") for case in [
         Bad(f"ordered.{name} = without a zone", lambda w, name=name: getattr(ordered, name)(), (f"{name}\\(\\) needs the time zone", "Europe/Paris")),
-        *each(f"ordered.{name}(zone)", BAD_ZONES, lambda w, v, name=name: getattr(ordered, name)(v), "time zone")]),
-    *each("ordered.Tick(name)", {**not_text(), "fortnightly": "fortnightly", "empty": ""}, lambda w, v: ordered.Tick(v, "UTC"), "a tick is one of"),
+        *cases_of(f"ordered.{name}(zone)", BAD_ZONES, lambda w, v, name=name: getattr(ordered, name)(v), "time zone")]),
+    *cases_of("ordered.Tick(name)", {**not_text(), "fortnightly": "fortnightly", "empty": ""}, lambda w, v: ordered.Tick(v, "UTC"), "a tick is one of"),
     *(Bad(f"ordered.read_ordered(text) = {label}", lambda w, text=text: ordered.read_ordered(text)) for label, text in BAD_TEXTS.items()),
-    *each("ordered.read_ordered(text)", TIME_TEXTS, lambda w, v: ordered.read_ordered(v), "time windows follow the clock"),
-    *each("ordered.read_tick(text)", {**not_text(), "window": "count(2)", "word": "daily", "size": "1h", "empty": ""}, lambda w, v: ordered.read_tick(v), "cannot read"),
+    *cases_of("ordered.read_ordered(text)", TIME_TEXTS, lambda w, v: ordered.read_ordered(v), "time windows follow the clock"),
+    *cases_of("ordered.read_tick(text)", {**not_text(), "window": "count(2)", "word": "daily", "size": "1h", "empty": ""}, lambda w, v: ordered.read_tick(v), "cannot read"),
     *(Bad(f"running(window) = {label}", lambda w, text=text: run(text)) for label, text in BAD_TEXTS.items()),
-    *each("running(window)", not_text("none", "dict"), lambda w, v: run(v), "an ordered window is needed"),
-    *each("running(window)", TIMES, lambda w, v: run(v), "an ordered window is needed", "time window"),
-    *each("running(window)", TIME_TEXTS, lambda w, v: run(v), "time windows follow the clock"),
-    *each("running(window of a measure)", {**TIMES, "int": 5}, lambda w, v: run({"total": v}), "an ordered window is needed"),
+    *cases_of("running(window)", not_text("none", "dict"), lambda w, v: run(v), "an ordered window is needed"),
+    *cases_of("running(window)", TIMES, lambda w, v: run(v), "an ordered window is needed", "time window"),
+    *cases_of("running(window)", TIME_TEXTS, lambda w, v: run(v), "time windows follow the clock"),
+    *cases_of("running(window of a measure)", {**TIMES, "int": 5}, lambda w, v: run({"total": v}), "an ordered window is needed"),
     Bad("running(window) = of no measure", lambda w: run({"other": "running()"}), ("'other'", "no such measure")),
-    *(Bad(f"running, {name} = {label}", lambda w, of=of, text=text: run(of(text)), (says,)) for name, of in OF_CONDITIONS.items() for label, (text, says) in BAD_CONDITIONS.items()),
+    *(Bad(f"running, {name} = {label}", lambda w, make_window=make_window, text=text: run(make_window(text)), (says,)) for name, make_window in OF_CONDITIONS.items() for label, (text, says) in BAD_CONDITIONS.items()),
     *(Bad(f"running, weighted_count = {label}", lambda w, name=name: run(ordered.weighted_count(3, name)), (says,)) for label, (name, says) in BAD_WEIGHTS.items()),
     *(Bad(f"running(ticks) = {label}", lambda w, v=v: run(ticks=v), ("tick|hourly|time zone",)) for label, v in BAD_TICKS.items()),
-    *each("running(emit)", {**not_text(), "other": "row", "empty": ""}, lambda w, v: run(emit=v), "emit is one of rows, ticks, final"),
+    *cases_of("running(emit)", {**not_text(), "other": "row", "empty": ""}, lambda w, v: run(emit=v), "emit is one of rows, ticks, final"),
     Bad("running(emit) = ticks without any", lambda w: run(emit="ticks"), ("needs ticks",)),
     Bad("running(ticks) = of windows one by one", lambda w: run("count(2)", ticks="hourly()"), ("leave ticks out",)),
-    *each("running(time)", {**not_text(), **nameless()}, lambda w, v: run(time=v), "column of event times"),
+    *cases_of("running(time)", {**not_text(), **nameless()}, lambda w, v: run(time=v), "column of event times"),
     *(Bad(f"running(keys) = {label}", lambda w, v=v: run(keys=v), ("key|time",)) for label, v in BAD_KEYS.items()),
-    *each("running(order)", {"text": "host", "int": 5, "numbers": [5], "blank": [" "], "twice": ["host", "host"]}, lambda w, v: run(order=v), "order must be a list"),
+    *cases_of("running(order)", {"text": "host", "int": 5, "numbers": [5], "blank": [" "], "twice": ["host", "host"]}, lambda w, v: run(order=v), "order must be a list"),
     *(Bad(f"running(measures) = {label}", lambda w, v=v: run(measures=v), ("measure",)) for label, v in NOT_MEASURES.items()),
-    *each("running(data)", NOT_ROWS, lambda w, v: running(v, MEASURES, time="ts"), "pyarrow.Table"),
+    *cases_of("running(data)", NOT_ROWS, lambda w, v: running(v, MEASURES, time="ts"), "pyarrow.Table"),
     Bad("running(data) = no batches", lambda w: running([], MEASURES, time="ts"), ("no batches",)),
     *(Bad(f"OrderedFrame(levels) = {label}", lambda w, v=v: OrderedFrame(v, "ts", MEASURES)) for label, v in BAD_LEVELS.items()),
     *(Bad(f"OrderedFrame(keys) = {label}", lambda w, v=v: OrderedFrame(["count(2)"], "ts", MEASURES, v), ("key|time",)) for label, v in BAD_KEYS.items()),
-    *each("ordered_rollup(data)", NOT_ROWS, lambda w, v: ordered_rollup(v, CHAIN), "pyarrow.Table"),
-    *each("ordered_rollup(frame)", NOT_CHAINS, lambda w, v: ordered_rollup(ROWS, v), "OrderedFrame"),
-    *each("OrderedRollup(frame)", NOT_CHAINS, lambda w, v: OrderedRollup(v), "OrderedFrame"),
-    *each("finish_ordered(frame)", NOT_CHAINS, lambda w, v: finish_ordered(ROWS, v), "OrderedFrame"),
-    *each("finish_ordered(states)", {"none": None, "int": 5}, lambda w, v: finish_ordered(v, CHAIN), "states"),
+    *cases_of("ordered_rollup(data)", NOT_ROWS, lambda w, v: ordered_rollup(v, CHAIN), "pyarrow.Table"),
+    *cases_of("ordered_rollup(frame)", NOT_CHAINS, lambda w, v: ordered_rollup(ROWS, v), "OrderedFrame"),
+    *cases_of("OrderedRollup(frame)", NOT_CHAINS, lambda w, v: OrderedRollup(v), "OrderedFrame"),
+    *cases_of("finish_ordered(frame)", NOT_CHAINS, lambda w, v: finish_ordered(ROWS, v), "OrderedFrame"),
+    *cases_of("finish_ordered(states)", {"none": None, "int": 5}, lambda w, v: finish_ordered(v, CHAIN), "states"),
     Bad("finish_ordered(states) = rows", lambda w: finish_ordered(ROWS, CHAIN), ("not states of this frame", "level")),
     # an ordered window where a time window is needed
-    *each("TiltFrame(levels), one", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame([v], "ts", MEASURES), "an ordered window", "time window is needed"),
-    *each("TiltFrame(levels), above", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame(["1m", v], "ts", MEASURES), "an ordered window", "time window is needed"),
-    *each("read_window(text), ordered", ORDERED_TEXTS, lambda w, v: read_window(v), "an ordered window", "time window is needed"),
+    *cases_of("TiltFrame(levels), one", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame([v], "ts", MEASURES), "an ordered window", "time window is needed"),
+    *cases_of("TiltFrame(levels), above", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame(["1m", v], "ts", MEASURES), "an ordered window", "time window is needed"),
+    *cases_of("read_window(text), ordered", ORDERED_TEXTS, lambda w, v: read_window(v), "an ordered window", "time window is needed"),
     Bad("FrameStore(frame) = a chain", lambda w: FrameStore(w.new, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("rollup(frame) = a chain", lambda w: rollup(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("finish(frame) = a chain", lambda w: finish(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),

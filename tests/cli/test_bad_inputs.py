@@ -35,15 +35,15 @@ IN_PROCESSES = [*LINES[:: len(LINES) // 6], *(line for line in LINES if line.nam
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def original_world(tmp_path_factory):
     world = make_world(tmp_path_factory.mktemp("bad"))
     return world, traces(world.root)
 
 
 @pytest.fixture
-def world(made, monkeypatch):
+def world(original_world, monkeypatch):
     """A world that must be as it was; what was written is undone for those that follow."""
-    world, before = made
+    world, before = original_world
     monkeypatch.chdir(world.root)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(_SECONDS)

@@ -150,29 +150,29 @@ FRAME = TiltFrame(
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "json.gz", "folder"])
 def test_every_format_gives_the_same_bits(ending, tmp_path, capfd):
-    table, given = sample(), tmp_path / f"data.{ending}"
+    table, data_file = sample(), tmp_path / f"data.{ending}"
     if ending == "parquet":
-        pq.write_table(table, given)
+        pq.write_table(table, data_file)
     elif ending == "csv":
-        as_csv(given, table)
+        as_csv(data_file, table)
     elif ending == "folder":
-        (given / "part=1").mkdir(parents=True)
-        pq.write_table(table.slice(0, 100), given / "part=1" / "a.parquet")
-        as_csv(given / "b.csv", table.slice(100, 150))
-        as_json(given / "c.jsonl", table.slice(250))
-        (given / "_SUCCESS").touch()
-        (given / "notes.txt").write_text("not data")
+        (data_file / "part=1").mkdir(parents=True)
+        pq.write_table(table.slice(0, 100), data_file / "part=1" / "a.parquet")
+        as_csv(data_file / "b.csv", table.slice(100, 150))
+        as_json(data_file / "c.jsonl", table.slice(250))
+        (data_file / "_SUCCESS").touch()
+        (data_file / "notes.txt").write_text("not data")
     else:
-        as_json(given, table)
-    status, _, err = call(capfd, "rollup", given, *ARGUMENTS, "--store", tmp_path / "store")
+        as_json(data_file, table)
+    status, _, err = call(capfd, "rollup", data_file, *ARGUMENTS, "--store", tmp_path / "store")
     assert status == 0, err
-    kept = FrameStore(tmp_path / "store")
-    assert kept.frame == FRAME
-    wanted = rollup(table, FRAME)
+    opened = FrameStore(tmp_path / "store")
+    assert opened.frame == FRAME
+    expected = rollup(table, FRAME)
     for level in ("10s", "1m", "1h"):
-        states = kept.states(level)
-        mine = wanted.filter(pa.compute.equal(wanted["level"], level))
-        assert all(same_bits(states.column(c), mine.column(c)) for c in mine.column_names), level
+        states = opened.states(level)
+        expected_level = expected.filter(pa.compute.equal(expected["level"], level))
+        assert all(same_bits(states.column(c), expected_level.column(c)) for c in expected_level.column_names), level
 
 
 def test_files_of_differing_schemas_are_widened(tmp_path, capfd):
@@ -188,10 +188,10 @@ def test_files_of_differing_schemas_are_widened(tmp_path, capfd):
 def test_csv_and_parquet_and_table_output(store, tmp_path, capfd):
     status, out, _ = call(capfd, "query", store, "--per", "1m", "--format", "csv")
     assert status == 0
-    header, first, *rest = out.splitlines()
+    header, first, *other_lines = out.splitlines()
     assert header.replace('"', "").startswith("window_start,window_end,host,requests,bytes,latency_count")
     assert first.replace('"', "").startswith("2024-05-01T10:00:00Z,2024-05-01T10:01:00Z,a,1,10,1,1.5")
-    assert len(rest) == 2
+    assert len(other_lines) == 2
     out_file = tmp_path / "out.parquet"
     assert call(capfd, "query", store, "--per", "1m", "--format", "parquet", "--out", out_file)[0] == 0
     assert pq.read_table(out_file).column("requests").to_pylist() == [1, 1, 1]
@@ -491,8 +491,8 @@ def test_inspect_compact_and_expire(store, lines, capfd):
 
 
 def test_replacing_a_range(store, lines, capfd):
-    one = json.dumps({**LINES[0], "bytes": 5}) + "\n"
-    lines.write_text(one + json.dumps(LINES[2]) + "\n")
+    line = json.dumps({**LINES[0], "bytes": 5}) + "\n"
+    lines.write_text(line + json.dumps(LINES[2]) + "\n")
     within = ["--replace-within", "2024-05-01T10:00,2024-05-01T10:01"]
     status, _, err = call(capfd, "rollup", lines, *ARGUMENTS, "--store", store, *within)
     assert status == 0, err
@@ -513,8 +513,8 @@ def test_every_way_to_ask(store, capfd, tmp_path, monkeypatch):
         assert status == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
-    (whole,) = ask("--per", "all", "--no-keys", "--measure", "requests")
-    assert whole == {
+    (total,) = ask("--per", "all", "--no-keys", "--measure", "requests")
+    assert total == {
         "level": "all",
         "partial": False,
         "window_start": "2024-05-01T10:00:00Z",
@@ -541,9 +541,9 @@ def test_every_way_to_ask(store, capfd, tmp_path, monkeypatch):
     store = Path(store).absolute()
     monkeypatch.chdir(tmp_path)
     Path("sites.csv").write_text("host,site\na,berlin\n")
-    told = call(capfd, "query", store, "--per", "all", "--key", "site=lookup(host, sites.csv)", "--format", "json")
-    assert sorted(str(row["site"]) for row in map(json.loads, told[1].splitlines())) == ["None", "berlin"]
-    assert "site is null in 1 of 2 results" in told[2]
+    answer = call(capfd, "query", store, "--per", "all", "--key", "site=lookup(host, sites.csv)", "--format", "json")
+    assert sorted(str(row["site"]) for row in map(json.loads, answer[1].splitlines())) == ["None", "berlin"]
+    assert "site is null in 1 of 2 results" in answer[2]
     hour = ("--within", "2024-05-01 10:**:**", "--no-keys", "--measure", "requests")
     before = [row["requests"] for row in ask("--per", "1m", "--fill", "previous", *hour) if row["filled"]]
     assert before
@@ -572,19 +572,19 @@ def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capf
     data = sink.getvalue().to_pybytes() or lines.read_bytes()
     data = gzip.compress(data) if form.endswith(".gz") else data
     other = tmp_path / "other"
-    for said in ("from 1 files", "nothing new"):  # the same bytes once
+    for message in ("from 1 files", "nothing new"):  # the same bytes once
         status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", other)
         assert (status, out) == (0, ""), err
-        assert said in err
+        assert message in err
     assert FrameStore(other).query("1m").equals(FrameStore(store).query("1m"))
     assert not any("path" in file.read_text(errors="replace") for file in other.rglob("*.parquet"))
 
 
 @pytest.mark.slow
 def test_standard_input_with_mistakes(tmp_path):
-    for data, said in ((b"", "standard input is empty"), (b"ts,host\n1,2,3\n", "standard input")):
+    for data, message in ((b"", "standard input is empty"), (b"ts,host\n1,2,3\n", "standard input")):
         status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", tmp_path / "store")
         assert (status, out) == (2, "")
-        assert said in err
+        assert message in err
         assert "/" not in err.replace("pip install", ""), err
         assert not (tmp_path / "store").exists()

@@ -49,15 +49,15 @@ def test_measures_and_levels_are_added_and_dropped(folder):
 @pytest.mark.long
 def test_mistakes_are_one_sentence_and_change_nothing(folder):
     before = run(folder, "inspect", "web")
-    for said, given in {
+    for message, arguments in {
         "the store has no measure 'm'": ("--drop", "m"),
         "is to be added and to be dropped": ("--drop", "n", "--measure", "n=count()"),
         "give the new one a name of its own": ("--measure", "mean=sum(ms)"),
         "10m is not made of whole windows of 1h": ("--levels", "10m"),
         "the types of ms tell": ("--measure", "most=max(ms)"),
     }.items():
-        error = run(folder, "evolve", "web", *given, status=2)
-        assert said in error, error
+        error = run(folder, "evolve", "web", *arguments, status=2)
+        assert message in error, error
         assert error.count("\n") == 1, error
     assert "there is no store" in run(folder, "evolve", "nowhere", "--drop", "n", status=2)
     assert run(folder, "inspect", "web") == before

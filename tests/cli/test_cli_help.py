@@ -29,10 +29,10 @@ def test_every_command_has_two_examples_that_it_takes(name):
     for example in examples:
         words = shlex.split(example)
         words = words[words.index("tiltframe") + 1 :]
-        ends = [words.index(sign) for sign in ("|", "<", ">") if sign in words]
-        given = words[1 : min(ends, default=len(words))]
+        end_positions = [words.index(sign) for sign in ("|", "<", ">") if sign in words]
+        arguments = words[1 : min(end_positions, default=len(words))]
         assert words[0] == name
-        command(name).make_context(name, given).close()
+        command(name).make_context(name, arguments).close()
 
 
 @pytest.mark.parametrize(

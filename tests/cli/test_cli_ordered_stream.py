@@ -25,7 +25,7 @@ def run(rows: list[dict], *options: str, status: int = 0) -> list[dict] | str:
     return [json.loads(line) for line in done.stdout.splitlines()] if status == 0 else done.stderr
 
 
-def given(n: int = 60) -> list[dict]:
+def input_rows(n: int = 60) -> list[dict]:
     draws = random.Random(SEED)
     rows = [
         {"ts": 1000 * at + draws.randrange(900), "k": draws.choice("ab"), "x": draws.randrange(9)} for at in range(n)
@@ -36,19 +36,19 @@ def given(n: int = 60) -> list[dict]:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_path):
-    rows = given()
+    rows = input_rows()
     table = pa.Table.from_pylist(rows)
-    found = run(rows, "--ordered", "sliding(3)", "--disorder", "20s")
-    whole = running(table, {"n": aggr.sum("x")}, "sliding(3)", time="ts", keys=["k"]).to_pylist()
-    assert sorted(map(repr, found)) == sorted(map(repr, whole)), SEED
+    emitted = run(rows, "--ordered", "sliding(3)", "--disorder", "20s")
+    batch_result = running(table, {"n": aggr.sum("x")}, "sliding(3)", time="ts", keys=["k"]).to_pylist()
+    assert sorted(map(repr, emitted)) == sorted(map(repr, batch_result)), SEED
     options = ["--ordered", "count(2),count(3)", "--disorder", "20s"]
     parts = [run(rows[at : at + 25], *options, "--state", str(tmp_path / "state")) for at in (0, 25)]
     parts.append(run(rows[50:], *options, "--state", str(tmp_path / "state")))
     frame = OrderedFrame(["count(2)", "count(3)"], "ts", {"n": aggr.sum("x")}, ["k"])
-    whole = finish_ordered(ordered_rollup(table, frame), frame)
+    batch_result = finish_ordered(ordered_rollup(table, frame), frame)
     until = max(row["ts"] for row in rows) - 20_000  # what comes after waits in the state
-    wanted = [(r["level"], r["k"], r["n"]) for r in whole.to_pylist() if r["ts"].timestamp() * 1000 < until]
-    assert sorted((r["level"], r["k"], r["n"]) for part in parts for r in part) == sorted(wanted), SEED
+    expected = [(r["level"], r["k"], r["n"]) for r in batch_result.to_pylist() if r["ts"].timestamp() * 1000 < until]
+    assert sorted((r["level"], r["k"], r["n"]) for part in parts for r in part) == sorted(expected), SEED
 
 
 @pytest.mark.slow
@@ -64,8 +64,8 @@ def test_late_and_bad_rows_are_kept_apart(tmp_path):
     ]
     options += ["--dropped", str(tmp_path / "late")]
     assert run([{"ts": 1000, "k": "a", "x": 1}, {"ts": "?", "k": "a", "x": 1}], *options) == []
-    found = run([{"ts": 200_000, "k": "a", "x": 2}], *options)
-    assert [(row["tick"], row["n"]) for row in found] == [(False, 1), (True, 1), (True, None), (True, None)]
+    emitted = run([{"ts": 200_000, "k": "a", "x": 2}], *options)
+    assert [(row["tick"], row["n"]) for row in emitted] == [(False, 1), (True, 1), (True, None), (True, None)]
     assert run([{"ts": 100_000, "k": "a", "x": 5}], *options) == []
     assert [json.loads(line)["x"] for line in (tmp_path / "late").read_text().splitlines()] == [5]
     assert len((tmp_path / "bad").read_text().splitlines()) == 1
@@ -83,8 +83,8 @@ def test_mistakes_are_one_sentence(tmp_path):
         "give ticks their zone": ["--ordered", "count(2)", "--timezone", "Europe/Berlin"],
     }
     for message, options in mistakes.items():
-        said = run([], *options, status=2)
-        assert message in " ".join(said.split()), said
-        assert len(said.splitlines()) == 1
-        assert len(said) <= 310
+        output = run([], *options, status=2)
+        assert message in " ".join(output.split()), output
+        assert len(output.splitlines()) == 1
+        assert len(output) <= 310
     assert not list(tmp_path.iterdir())

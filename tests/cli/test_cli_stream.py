@@ -29,17 +29,17 @@ from tiltframe.streaming import OpenWindows
 COMMAND = [sys.executable, "-m", "tiltframe.cli", "stream", "--time", "ts", "--key", "k", "--measure", "n=count()"]
 
 
-def lines(*given: tuple[float, str]) -> str:
-    return "".join(json.dumps({"ts": int(t * 1000), "k": k, "other": [1]}) + "\n" for t, k in given)
+def lines(*times_and_hosts: tuple[float, str]) -> str:
+    return "".join(json.dumps({"ts": int(t * 1000), "k": k, "other": [1]}) + "\n" for t, k in times_and_hosts)
 
 
 def run(text: str, *options: str, status: int = 0) -> list[tuple]:
     done = subprocess.run([*COMMAND, *options], input=text, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == status, done.stderr
-    return told(done.stdout) if status == 0 else done.stderr
+    return counts_of(done.stdout) if status == 0 else done.stderr
 
 
-def told(out: str) -> list[tuple]:
+def counts_of(out: str) -> list[tuple]:
     rows = [json.loads(line) for line in out.splitlines()]
     return [(r["level"], r["window_start"], r["k"], r["n"], r["reason"], r["revision"], r["partial"]) for r in rows]
 
@@ -67,8 +67,8 @@ def test_late_rows_go_to_a_file_of_their_own(tmp_path):
     assert not dropped.read_text()
     for number in (31, 2, 32, 3):  # a batch each
         run(lines((number, "a")), *options, "--state", str(tmp_path / "state"))
-    there = [(row["ts"], row["k"]) for row in map(json.loads, dropped.read_text().splitlines())]
-    assert there == [(2000, "a"), (3000, "a")]
+    dropped_rows = [(row["ts"], row["k"]) for row in map(json.loads, dropped.read_text().splitlines())]
+    assert dropped_rows == [(2000, "a"), (3000, "a")]
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_a_state_goes_on(tmp_path):
     assert run(lines((1, "a")), *options) == [("10s", start, "a", 1, "update", 0, True)]
     assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 1
     assert run(lines((2, "a")), *options) == [("10s", start, "a", 2, "update", 1, True)]
-    said = run("", *[*options[:1], "1m", *options[2:]], status=2)
-    assert "the saved windows are of another frame: levels is ['10s'] in the saved state and ['1m'] now" in said
+    output = run("", *[*options[:1], "1m", *options[2:]], status=2)
+    assert "the saved windows are of another frame: levels is ['10s'] in the saved state and ['1m'] now" in output
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "message"),
     [
         ("{", [], "cannot read standard input as JSON lines"),
         ('{"ts": 1}\n', [], "no column 'k'"),
@@ -120,9 +120,9 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
         ("", ["--state", "."], "there is a folder"),
     ],
 )
-def test_mistakes_are_one_sentence(text, options, said):
+def test_mistakes_are_one_sentence(text, options, message):
     err = run(text, "--levels", "10s", *options, status=2)
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -186,12 +186,12 @@ def ended(process: subprocess.Popen, status: int = 0) -> str:
 
 def assert_holds(path: Path, rows: pa.Table) -> None:
     """Compare all levels of a store with a rollup, bit for bit."""
-    store, whole = FrameStore(path), rollup(rows, STORED)
+    store, batch_states = FrameStore(path), rollup(rows, STORED)
     for level in STORED.levels:
-        wanted = whole.filter(pc.equal(whole.column("level"), level.name))
+        expected = batch_states.filter(pc.equal(batch_states.column("level"), level.name))
         got = store.states(level)
-        for name in wanted.column_names:
-            assert same_bits(got.column(name), wanted.column(name)), (level, name)
+        for name in expected.column_names:
+            assert same_bits(got.column(name), expected.column(name)), (level, name)
 
 
 @pytest.mark.slow
@@ -230,16 +230,16 @@ def test_a_store_alone_says_what_is_committed(tmp_path):
     """Without a saved state rows of committed windows are not taken again, as a new writer's: and it says so."""
     six = DAY + 6 * 3600 * SECOND
     times = [six - 2 * SECOND, six - 2 * SECOND, six - SECOND, six, six + SECOND, six + 2 * SECOND]
-    given = rows_of(0, 6).set_column(0, "ts", pa.array(times, pa.timestamp("us", "UTC")))
-    arrive(tmp_path / "in", 0, given)
+    rows_of_store = rows_of(0, 6).set_column(0, "ts", pa.array(times, pa.timestamp("us", "UTC")))
+    arrive(tmp_path / "in", 0, rows_of_store)
     ended(start(tmp_path, "--state", "state"))
-    assert_holds(tmp_path / "store", given[:5])  # the last second is open, and in the state
+    assert_holds(tmp_path / "store", rows_of_store[:5])  # the last second is open, and in the state
     (tmp_path / "state").unlink()
-    said = ended(start(tmp_path))
-    assert "there is no saved state; the stream 'folder " in said
-    assert "as a new writer, and rows of windows that end by 1970-01-02T06:00:02Z count as committed" in said
-    assert "5 rows of windows that are committed were not taken again" in said
-    assert_holds(tmp_path / "store", given)
+    message = ended(start(tmp_path))
+    assert "there is no saved state; the stream 'folder " in message
+    assert "as a new writer, and rows of windows that end by 1970-01-02T06:00:02Z count as committed" in message
+    assert "5 rows of windows that are committed were not taken again" in message
+    assert_holds(tmp_path / "store", rows_of_store)
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_folder_is_watched(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("nowhere", "nowhere is no folder"),
         ("--once", "--once is of a folder or a Spark source"),
@@ -281,11 +281,11 @@ def test_a_folder_is_watched(tmp_path):
         ("--store s --emit after_close(latest)", "emit must be after_close, with delay= and timeout= alone"),
     ],
 )
-def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):
+def test_options_that_do_not_go_together(options, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         cli.main(["stream", *INTO.split(), *options.split()])
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -300,8 +300,8 @@ def test_the_time_of_arrival():
         process.stdin.flush()
         row = json.loads(process.stdout.readline())  # the input is still open
         process.stdin.close()
-        rest = [json.loads(line) for line in process.stdout]
-    assert sum(each["n"] for each in [row, *rest]) == 2
+        other_rows = [json.loads(line) for line in process.stdout]
+    assert sum(emitted_row["n"] for emitted_row in [row, *other_rows]) == 2
     assert begun - 1 <= pd.Timestamp(row["window_start"]).timestamp() <= time.time()
     bad = subprocess.run(command, input='{"came": 1}\n', capture_output=True, text=True, check=False)
     assert "--arrival makes the column 'came', and rows have one" in " ".join(bad.stderr.split())

@@ -73,17 +73,22 @@ class _Reader(threading.Thread):
 
 def run(folder: Path, arguments: list[str], terminals: tuple[bool, bool, bool]) -> tuple[int, str, str]:
     """Run a command with each of its streams a terminal or a pipe; return its status, and what it wrote to both."""
-    ours, theirs = [], []
+    ours, terminal_output = [], []
     for place, terminal in enumerate(terminals):
         own, other = pty.openpty() if terminal else os.pipe() if place else os.pipe()[::-1]
         ours.append(own)
-        theirs.append(other)
+        terminal_output.append(other)
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "tiltframe.cli", *arguments]
     program = subprocess.Popen(
-        command, stdin=theirs[0], stdout=theirs[1], stderr=theirs[2], cwd=folder, env=environment
+        command,
+        stdin=terminal_output[0],
+        stdout=terminal_output[1],
+        stderr=terminal_output[2],
+        cwd=folder,
+        env=environment,
     )
-    for end in theirs:
+    for end in terminal_output:
         os.close(end)
     readers = [_Reader(end) for end in ours[1:]]
     if arguments[0] == "stream" and "arriving" not in arguments:
@@ -107,14 +112,14 @@ def plain(text: str) -> list[str]:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.long
 def test_standard_output_is_the_same_on_a_terminal_and_in_a_pipe(name, folder):
-    found = {}
+    outputs = {}
     for place, terminals in enumerate(ALL if name == "stream" else ONE_BY_ONE):
         new = f"new{name.replace(' ', '')}{place}"
-        found[terminals] = run(folder, [part.format(new=new) for part in COMMANDS[name]], terminals)
-    status, expected, _ = found[False, False, False]
+        outputs[terminals] = run(folder, [part.format(new=new) for part in COMMANDS[name]], terminals)
+    status, expected, _ = outputs[False, False, False]
     assert status == (2 if name == "a mistake" else 0)
     assert expected or name in ("rollup into a store", "compact", "a mistake")
-    for terminals, (ended, out, err) in found.items():
+    for terminals, (ended, out, err) in outputs.items():
         assert ended == status, (terminals, err)
         assert "Traceback" not in err
         if not terminals[1]:

@@ -34,14 +34,14 @@ def test_lists_and_bytes_go_to_csv_as_json_does(tmp_path, capfd):
     store.append(rollup(ROWS, frame), "w", 0)
     status, out, err = call(capfd, "query", str(tmp_path / "st"), "--per", "1m", "--format", "csv")
     assert (status, err) == (0, "")
-    found = list(csv.DictReader(io.StringIO(out)))
+    csv_rows = list(csv.DictReader(io.StringIO(out)))
     status, out, _ = call(capfd, "query", str(tmp_path / "st"), "--per", "1m", "--format", "json", "--flat")
-    wanted = [json.loads(line) for line in out.splitlines()]
-    assert [json.loads(row["hosts"]) for row in found] == [row["hosts"] for row in wanted]
-    assert found[0]["raws"] == json.dumps(wanted[0]["raws"])
-    assert [row["raw"] for row in found] == ["6162", ""]
-    assert [float(row["n_p99_9"]) for row in found] == [row["n_p99_9"] for row in wanted]
-    assert {"n_p50", "n_p99_9", "n_max"} <= found[0].keys()
+    json_rows = [json.loads(line) for line in out.splitlines()]
+    assert [json.loads(row["hosts"]) for row in csv_rows] == [row["hosts"] for row in json_rows]
+    assert csv_rows[0]["raws"] == json.dumps(json_rows[0]["raws"])
+    assert [row["raw"] for row in csv_rows] == ["6162", ""]
+    assert [float(row["n_p99_9"]) for row in csv_rows] == [row["n_p99_9"] for row in json_rows]
+    assert {"n_p50", "n_p99_9", "n_max"} <= csv_rows[0].keys()
 
 
 def test_results_of_records_go_to_csv_by_pandas(tmp_path):

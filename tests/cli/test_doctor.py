@@ -17,8 +17,8 @@ PARTS = {"about", "ok", "found", "do"}
 
 
 def finding(about):
-    (found,) = [each for each in examine() if each.about == about]
-    return found
+    (match,) = [candidate for candidate in examine() if candidate.about == about]
+    return match
 
 
 def test_every_finding_has_the_same_parts(capfd, monkeypatch):
@@ -52,23 +52,23 @@ def test_packages_are_those_of_the_extras_that_users_install():
             )
         )
     }
-    others = {"Python", "Java", "Spark's Python workers", "memory", "cache of compiled loops"}
-    assert {each.about for each in examine()} - others == named
+    other_subjects = {"Python", "Java", "Spark's Python workers", "memory", "cache of compiled loops"}
+    assert {finding_of_doctor.about for finding_of_doctor in examine()} - other_subjects == named
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("said", "ok"), [("8", False), ("1.8.0_392", False), ("11.0.2", False), ("17", True), ("21.0.2", True)]
+    ("version_text", "ok"), [("8", False), ("1.8.0_392", False), ("11.0.2", False), ("17", True), ("21.0.2", True)]
 )
-def test_java_by_what_it_says(said, ok, tmp_path, monkeypatch):
+def test_java_by_what_it_says(version_text, ok, tmp_path, monkeypatch):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\"' >&2\n")
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version_text}\"' >&2\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = finding("Java")
-    assert found.ok is ok
-    assert ("JAVA_HOME" in found.do) is not ok
+    java_finding = finding("Java")
+    assert java_finding.ok is ok
+    assert ("JAVA_HOME" in java_finding.do) is not ok
 
 
 def test_no_java(monkeypatch):
@@ -82,9 +82,9 @@ def test_workers_of_another_python(tmp_path, monkeypatch):
     other.write_text("#!/bin/sh\necho 3.9 20.0.0\n")
     other.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
-    found = finding("Spark's Python workers")
-    assert not found.ok
-    assert "the driver is Python 3." in found.do
+    workers_finding = finding("Spark's Python workers")
+    assert not workers_finding.ok
+    assert "the driver is Python 3." in workers_finding.do
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -17,7 +17,7 @@ from tiltframe.store import FrameStore
 
 FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m,1h", "--store", "st"]
 
-SAID = {NOTHING: [1], WRITTEN: [80_001], UNSURE: [1, 80_001]}
+LAST_LINES = {NOTHING: [1], WRITTEN: [80_001], UNSURE: [1, 80_001]}
 
 
 def start(cwd, *args):
@@ -60,7 +60,7 @@ def test_a_rollup_is_there_or_not(after, tmp_path):
     assert err.strip().count("\n") == 0
     if process.returncode:
         assert process.returncode == 130
-        assert counted(tmp_path) in SAID[err.strip().removeprefix("tiltframe: ")]
+        assert counted(tmp_path) in LAST_LINES[err.strip().removeprefix("tiltframe: ")]
     run(tmp_path, "rollup", "b.csv", *FRAME)
     assert counted(tmp_path) == 80_001
 

@@ -26,10 +26,10 @@ pytestmark = pytest.mark.store
 
 TRIALS = int(os.environ.get("TRIALS", 200))
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-GIVEN = [pair for pair in itertools.product(COMMANDS, FILES) if is_refused(*pair)]
+REFUSED_PAIRS = [pair for pair in itertools.product(COMMANDS, FILES) if is_refused(*pair)]
 
 
-def some(cases):
+def sample_of(cases):
     """Draw as many as are tried, all if there are no more."""
     print("seed", SEED)
     return random.Random(SEED).sample(cases, min(TRIALS, len(cases)))
@@ -61,13 +61,13 @@ def desk(tmp_path, monkeypatch, capfd):
 def test_messy_files(desk, capfd, monkeypatch):
     good, arriving, folder = Path("good.jsonl"), Path("arriving"), Path("messy")
     before = traces(desk)
-    for command, messy in some(GIVEN):
+    for command, messy in sample_of(REFUSED_PAIRS):
         folder.mkdir()
         file = folder / f"x{messy.ending}"
         file.write_bytes(messy.data)
         places = {"file": file, "folder": folder, "good": good, "arriving": arriving, "root": "."}
-        with file.open("rb") as given, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", type("Stdin", (), {"buffer": given, "isatty": lambda: False}))
+        with file.open("rb") as stdin, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", type("Stdin", (), {"buffer": stdin, "isatty": lambda: False}))
             refused(capfd, (command, messy.name), [word.format(**places) for word in COMMANDS[command]])
         assert (file.read_bytes(), [path.name for path in folder.iterdir()]) == (messy.data, [file.name])
         shutil.rmtree(folder)
@@ -113,12 +113,12 @@ def test_options_that_contradict_each_other(line, world, capfd):
 def test_two_mistakes_in_a_line(world, capfd):
     before, draws = traces(world.root), random.Random(SEED)
     pairs = [both_wrong(draws) for _ in range(TRIALS)]
-    for line in some(pairs):
+    for line in sample_of(pairs):
         refused(capfd, line.name, line.argv(world))
         assert traces(world.root) == before, line.name
 
 
 def test_the_lists_are_long():
-    assert len(GIVEN) > 8000
+    assert len(REFUSED_PAIRS) > 8000
     assert len(LINES) > 1000
     assert len(CONTRADICTIONS) + len(TWICE) > 80

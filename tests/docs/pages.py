@@ -51,19 +51,19 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """List the fenced blocks of a page, or of a part of one."""
-    found = re.finditer(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.M | re.S)
-    return [Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1) for m in found]
+    matches = re.finditer(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.M | re.S)
+    return [Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1) for m in matches]
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
     """Cut a block of shell commands into commands, each with what it must print."""
     parts = re.split(r"^\$ ", block.text, flags=re.M)
     assert not parts[0].strip(), f"line {block.line}: a command begins with $"
-    found = []
+    commands_of_page = []
     for part in parts[1:]:
         command, _, printed = re.sub(r"\\\n\s*", " ", part).partition("\n")
-        found.append((command, printed))
-    return found
+        commands_of_page.append((command, printed))
+    return commands_of_page
 
 
 class Mistake(AssertionError):
@@ -90,11 +90,11 @@ def _run_python(block: Block, names: dict[str, Any], at: str) -> None:
     for packages in Path(os.environ.get("VIRTUAL_ENV", sys.prefix)).glob("lib/python*/site-packages"):
         site.addsitedir(str(packages))
     test = doctest.DocTestParser().get_doctest(block.text, names, at, None, 0)
-    runner, said = doctest.DocTestRunner(verbose=False), []
-    runner.run(test, out=said.append, clear_globs=False)
+    runner, messages = doctest.DocTestRunner(verbose=False), []
+    runner.run(test, out=messages.append, clear_globs=False)
     names.update(test.globs)
     if runner.failures:
-        raise Mistake(f"{at}:\n{''.join(said)}")
+        raise Mistake(f"{at}:\n{''.join(messages)}")
 
 
 def _run_sql(statement: str, address: str, at: str) -> None:
@@ -168,10 +168,10 @@ def follow(page: str, text: str, source: Path | None = None) -> None:
 
 def copy_source(folder: Path) -> Path:
     """Copy what is kept of this repository, without what its commands have made."""
-    made = shutil.ignore_patterns(
+    ignored = shutil.ignore_patterns(
         ".*", "env", "build", "dist", "*.egg-info", "__pycache__", "demo-out", "spark-warehouse"
     )
-    return shutil.copytree(ROOT, folder / "tiltframe", ignore=made)
+    return shutil.copytree(ROOT, folder / "tiltframe", ignore=ignored)
 
 
 def fresh_environment(folder: Path) -> dict[str, str]:
@@ -183,20 +183,20 @@ def fresh_environment(folder: Path) -> dict[str, str]:
 
 def follow_fresh(page: Path) -> None:
     """Follow a page in an environment that has nothing but Python, with a copy of the source."""
-    with tempfile.TemporaryDirectory(prefix="fresh", ignore_cleanup_errors=True) as given:  # a JVM may still end
-        folder = Path(given)
+    with tempfile.TemporaryDirectory(prefix="fresh", ignore_cleanup_errors=True) as folder_name:  # a JVM may still end
+        folder = Path(folder_name)
         environment, source = fresh_environment(folder / "python"), copy_source(folder)
         command = [f"{folder}/python/bin/python", __file__, "--source", str(source), str(page)]
         subprocess.run(command, env=environment, check=True, cwd=folder)
 
 
-def main(given: list[str]) -> None:
+def main(names: list[str]) -> None:
     """Follow pages, and say which were."""
     if os.getsid(0) != os.getpid():  # so that what commands leave in the background is known
-        sys.exit(subprocess.run([sys.executable, __file__, *given], start_new_session=True, check=False).returncode)
-    fresh = given[:1] == ["--fresh"]
-    source = Path(given[1]) if given[:1] == ["--source"] else None
-    for page in map(Path.resolve, map(Path, given[2 if source else fresh :])):
+        sys.exit(subprocess.run([sys.executable, __file__, *names], start_new_session=True, check=False).returncode)
+    fresh = names[:1] == ["--fresh"]
+    source = Path(names[1]) if names[:1] == ["--source"] else None
+    for page in map(Path.resolve, map(Path, names[2 if source else fresh :])):
         try:
             follow_fresh(page) if fresh else follow(page.name, page.read_text(), source)
         except (Mistake, subprocess.CalledProcessError) as mistake:

@@ -20,7 +20,17 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggr", "windows", "tiltframe", "spark_udaf")
 FOLDERS = (*PACKAGES, ".ci", "benchmarks", "docs", "examples", "tests")
-MADE = ("__pycache__", "*.egg-info", "build", "_build", ".*", "spark-warehouse", "artifacts", "metastore_db", "*.log")
+GENERATED = (
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "_build",
+    ".*",
+    "spark-warehouse",
+    "artifacts",
+    "metastore_db",
+    "*.log",
+)
 LINK = re.compile(r"\]\(([^)\s\"']+)\)")  # of Markdown; in code a bracket is followed by quotes, if at all
 
 
@@ -31,7 +41,7 @@ def source(tmp_path_factory):
     copy.mkdir()
     for path in ROOT.iterdir():
         if path.name in FOLDERS:
-            shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns(*MADE))
+            shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns(*GENERATED))
         elif path.suffix in (".cff", ".md", ".txt", ".toml", ".py", ".in") or path.name in ("LICENSE", "Makefile"):
             shutil.copy(path, copy)
     return copy
@@ -79,11 +89,11 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
         points = wheel.read("tiltframe-0.1.0.dist-info/entry_points.txt").decode()
-    held = {name for name in names if ".dist-info/" not in name}
+    package_files = {name for name in names if ".dist-info/" not in name}
     typed = {f"{package}/py.typed" for package in PACKAGES}
     code = {name for name in files(source) if name.startswith(PACKAGES) and name.endswith((".py", ".pyi"))}
     page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tiltframe" / "serve" / "page").iterdir()}
-    assert held == code | typed | page | {"pyspark_tiltframe.py", "tiltframe_command.py"}
+    assert package_files == code | typed | page | {"pyspark_tiltframe.py", "tiltframe_command.py"}
     assert "tiltframe-0.1.0.dist-info/licenses/LICENSE" in names
     assert "tiltframe = tiltframe_command:main" in points
     assert "demo = spark_udaf.demo:demo" in points
@@ -92,9 +102,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
 
 def test_what_an_index_shows(built, unpacked):
     with zipfile.ZipFile(built[1]) as wheel:
-        said = wheel.read("tiltframe-0.1.0.dist-info/METADATA")
-    assert (unpacked / "PKG-INFO").read_bytes() == said
-    metadata = Metadata.from_email(said, validate=True)
+        package_metadata = wheel.read("tiltframe-0.1.0.dist-info/METADATA")
+    assert (unpacked / "PKG-INFO").read_bytes() == package_metadata
+    metadata = Metadata.from_email(package_metadata, validate=True)
     address = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["tiltframe"]["address"]
     urls = metadata.project_urls or {}
     assert set(urls) == {"Homepage", "Documentation", "Source", "Changelog"}
@@ -117,11 +127,11 @@ def test_the_citation_names_this_version_and_address():
 
 @pytest.mark.long
 def test_tests_run_from_the_sdist(unpacked):
-    some = ["tests/aggr/test_golden.py", "tests/windows/test_windows.py", "docs/conditions.md"]
+    chosen_tests = ["tests/aggr/test_golden.py", "tests/windows/test_windows.py", "docs/conditions.md"]
     # loops run as Python, which warns where whole numbers wrap around
     options = ["-p", "no:cacheprovider", "-m", "not spark and not slow", "-W", "ignore:overflow:RuntimeWarning"]
-    said = run(sys.executable, "-m", "pytest", *options, *some, cwd=unpacked, NUMBA_DISABLE_JIT="1")
-    assert re.search(r"^\d{3,} passed", said, re.MULTILINE), said[-500:]
+    output = run(sys.executable, "-m", "pytest", *options, *chosen_tests, cwd=unpacked, NUMBA_DISABLE_JIT="1")
+    assert re.search(r"^\d{3,} passed", output, re.MULTILINE), output[-500:]
     imported = run(sys.executable, "-c", "import aggr; print(aggr.__file__)", cwd=unpacked)
     assert imported.strip() == str(unpacked / "aggr" / "__init__.py")
 

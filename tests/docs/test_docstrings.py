@@ -86,24 +86,24 @@ def described(section: str) -> dict[str, str]:
 
 def raised(function: Callable[..., Any]) -> set[str]:
     """Name the errors that a function raises, or that the checks and the readers which it calls raise."""
-    found = raises_of(function)
+    names = raises_of(function)
     for node in ast.walk(tree_of(function)):
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         if re.match(r"_?(check|refuse|read)", called):
             check = function.__globals__.get(called)
-            found |= raises_of(check) if inspect.isfunction(check) and check.__module__.startswith(OURS) else set()
-    return found - {"NotImplementedError", "AssertionError"}
+            names |= raises_of(check) if inspect.isfunction(check) and check.__module__.startswith(OURS) else set()
+    return names - {"NotImplementedError", "AssertionError"}
 
 
 def raises_of(function: Callable[..., Any]) -> set[str]:
-    known = {**vars(builtins), **function.__globals__}
+    namespace = {**vars(builtins), **function.__globals__}
     called = [
         node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         for node in ast.walk(tree_of(function))
         if isinstance(node, ast.Raise)
     ]
     names = {error.id for error in called if isinstance(error, ast.Name)}
-    return {name for name in names if inspect.isclass(known.get(name))}
+    return {name for name in names if inspect.isclass(namespace.get(name))}
 
 
 def tree_of(function: Callable[..., Any]) -> ast.AST:
@@ -113,9 +113,11 @@ def tree_of(function: Callable[..., Any]) -> ast.AST:
 def shortcomings(documented: Any) -> list[str]:
     """Say what a docstring leaves out."""
     doc, names = sections(documented), parameters(documented)
-    told = described(doc.get("Parameters", "")) | described(doc.get("Class attributes that a function sets", ""))
-    missing = [f"the parameter {name}" for name in names if name not in told]
-    missing += [f"the type of {name}" for name in names if name in told and not told[name]]
+    documented_names = described(doc.get("Parameters", "")) | described(
+        doc.get("Class attributes that a function sets", "")
+    )
+    missing = [f"the parameter {name}" for name in names if name not in documented_names]
+    missing += [f"the type of {name}" for name in names if name in documented_names and not documented_names[name]]
     if inspect.isclass(documented):
         return missing
     returns = inspect.signature(documented).return_annotation
@@ -163,7 +165,7 @@ def test_what_is_left_out_is_found() -> None:
             raise ValueError("negative")
         return rows
 
-    def spoken(rows: int, *others: int) -> int:
+    def spoken(rows: int, *more: int) -> int:
         """Do something.
 
         Parameters

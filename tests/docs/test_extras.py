@@ -27,7 +27,7 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-OTHERS = (
+OPTIONAL_MODULES = (
     "deltalake",
     "adbc_driver_postgresql",
     "click",
@@ -70,7 +70,7 @@ store = tiltframe.FrameStore(MemoryBackend("m"), frame)
 store.append(tiltframe.rollup(rows, frame), "w", 1)
 print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
 """
-    assert run(script, *OTHERS) == (0, "[2]\n", "")
+    assert run(script, *OPTIONAL_MODULES) == (0, "[2]\n", "")
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert extra in PROJECT["optional-dependencies"]
 
 
-NOT_OF_CLI = [name for name in OTHERS if name not in ("click", "rich", "deltalake")]
+NOT_OF_CLI = [name for name in OPTIONAL_MODULES if name not in ("click", "rich", "deltalake")]
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
 
 @pytest.mark.slow
 def test_spark_needs_no_other_extra():
-    status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))
+    status, _, err = run("import spark_udaf", *(name for name in OPTIONAL_MODULES if name not in ("pyspark", "pandas")))
     assert (status, err) == (0, "")
 
 
@@ -137,21 +137,21 @@ def test_an_old_pyspark_is_one_sentence():
 
 def test_each_extra_has_its_lines():
     """`make extras` follows them, each in an empty environment."""
-    told = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "mutation", "test"}
+    documented = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "mutation", "test"}
     page = sections()
-    assert set(page) == {"installing", *told}
+    assert set(page) == {"installing", *documented}
     listed = page["installing"].partition("| extra | for |")[2]
-    assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(told)
-    assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in told)
+    assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(documented)
+    assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in documented)
 
 
 @pytest.mark.parametrize("page", ["start.md", *(f"how-to/{path.name}" for path in ROOT.glob("docs/how-to/*.md"))])
 def test_each_page_installs_from_the_source(page):
     text = (ROOT / "docs" / page).read_text()
-    asked = re.search(r"pip install '\.\[([a-z,-]+)\]'", text)
-    assert asked
-    assert set(asked[1].split(",")) <= set(PROJECT["optional-dependencies"])
-    assert text.index(asked[0]) < (text + "pip install 'tiltframe[").index("pip install 'tiltframe[")
+    command = re.search(r"pip install '\.\[([a-z,-]+)\]'", text)
+    assert command
+    assert set(command[1].split(",")) <= set(PROJECT["optional-dependencies"])
+    assert text.index(command[0]) < (text + "pip install 'tiltframe[").index("pip install 'tiltframe[")
 
 
 def test_the_constraints_pin_all_that_development_installs():
@@ -163,16 +163,16 @@ def test_the_constraints_pin_all_that_development_installs():
     open_ends = [*PROJECT["dependencies"], *(text for name in extras for text in extras[name])]
     seen = set()
     while open_ends:
-        wanted = Requirement(open_ends.pop())
-        name = canonicalize_name(wanted.name)
-        if name == "tiltframe" or (name, *sorted(wanted.extras)) in seen:
+        requirement = Requirement(open_ends.pop())
+        name = canonicalize_name(requirement.name)
+        if name == "tiltframe" or (name, *sorted(requirement.extras)) in seen:
             continue
-        seen.add((name, *sorted(wanted.extras)))
+        seen.add((name, *sorted(requirement.extras)))
         assert name in pinned, f"constraints.txt has no {name}"
         with suppress(PackageNotFoundError):  # of the extra bench, which `make bench` installs
-            asked = [Requirement(text) for text in requires(name) or ()]
-            sets = [{"extra": extra} for extra in ("", *wanted.extras)]
-            open_ends += [str(part) for part in asked if not part.marker or any(map(part.marker.evaluate, sets))]
+            requirements = [Requirement(text) for text in requires(name) or ()]
+            sets = [{"extra": extra} for extra in ("", *requirement.extras)]
+            open_ends += [str(part) for part in requirements if not part.marker or any(map(part.marker.evaluate, sets))]
 
 
 # tools, and a client of Spark Connect, for which `make test-oldest` installs nothing
@@ -186,11 +186,11 @@ def test_the_oldest_versions_are_the_lower_bounds():
         if not line.startswith("#")
     )
     extras = PROJECT["optional-dependencies"]
-    asked = [
+    requirements = [
         *PROJECT["dependencies"],
         *(text for name in extras if name not in NOT_IN_OLDEST for text in extras[name]),
     ]
-    for text in asked:
+    for text in requirements:
         name, _, bound = text.partition(">=")
         bound = bound.partition(",")[0]
         if bound:

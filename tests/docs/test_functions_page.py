@@ -95,8 +95,8 @@ def call(name: str) -> str:
 
 
 def measure(name: str) -> Measure:
-    made: Measure = eval(call(name), {"aggr": aggr})
-    return made
+    call_measure: Measure = eval(call(name), {"aggr": aggr})
+    return call_measure
 
 
 def own() -> list[str]:
@@ -110,9 +110,9 @@ def sized(size: int) -> pa.Table:
 
 def weight(name: str, size: int) -> str:
     """Measure a state, or say that there is none of so many rows."""
-    table, of = sized(size), measure(name)
+    table, call_measure = sized(size), measure(name)
     try:
-        states = of.reduce(table, Groups.single(size), table["ts"].combine_chunks())
+        states = call_measure.reduce(table, Groups.single(size), table["ts"].combine_chunks())
     except ValueError as error:
         if "at most max=" not in str(error):
             raise
@@ -145,7 +145,9 @@ def table() -> str:
     ]
     for names in states.values():
         function = aggr.get(names[0])
-        yes_or_no = ("yes" if of else "no" for of in (function.takes_weights, measure(names[0]).function.counted_by))
+        yes_or_no = (
+            "yes" if holds else "no" for holds in (function.takes_weights, measure(names[0]).function.counted_by)
+        )
         cells = [function.keeps, *(weight(names[0], size) for size in SIZES), merges(names[0]), *yes_or_no]
         lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -153,15 +155,17 @@ def table() -> str:
 
 def examples() -> str:
     """Write each function with its call, its result, its guarantee and an example."""
-    known: dict[str, object] = {}
-    exec("\n".join(line[4:] for line in EXAMPLE.split("\n") if line[:4] in (">>> ", "... ")), known)
+    namespace: dict[str, object] = {}
+    exec("\n".join(line[4:] for line in EXAMPLE.split("\n") if line[:4] in (">>> ", "... ")), namespace)
     parts = []
     for name in own():
         function = aggr.get(name)
-        given = inspect.signature(aggr.caller(name)).parameters.values()
-        signature = inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in given])
+        parameters = inspect.signature(aggr.caller(name)).parameters.values()
+        signature = inspect.Signature(
+            [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+        )
         summary = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-        shown = repr(eval(f"read({call(name)})", known))
+        shown = repr(eval(f"read({call(name)})", namespace))
         parts.append(
             f"### {name}\n\n`{name}{signature}`\n\n{summary}\n\n"
             f"Result: {function.returns}. Guarantee: {function.guarantee}.\n\n"
@@ -172,10 +176,10 @@ def examples() -> str:
 
 def test_the_page_has_every_function_and_what_it_declares():
     """But for the bytes, which are those of the release that wrote it: a million rows take a while."""
-    said = PAGE.read_text()
-    assert said.startswith(HEAD)
-    assert EXAMPLE.strip() in said
-    assert said.endswith(examples())
+    page_text = PAGE.read_text()
+    assert page_text.startswith(HEAD)
+    assert EXAMPLE.strip() in page_text
+    assert page_text.endswith(examples())
 
 
 @pytest.mark.parametrize("name", ["sum", "dds", "collect", "candlestick", "decayed_sum"])

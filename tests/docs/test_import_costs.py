@@ -48,8 +48,8 @@ OF_FUNCTIONS = {"importlib.metadata"}  # to look for those of other packages
 def test_heavy_libraries_are_loaded_when_they_are_used(script):
     heavy = HEAVY if "names()" in script or "--help" in script else HEAVY | OF_FUNCTIONS
     script += f"\nimport sys; print('loaded:', *({heavy!r} & set(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert said.splitlines()[-1] == "loaded:"
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[-1] == "loaded:"
 
 
 def test_functions_of_this_package_pass_the_checks_of_registering():

@@ -138,12 +138,12 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    modules_by_name = {}
     for package in MAY_IMPORT:
         for file in (ROOT / package).rglob("*.py"):
             parts = file.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return found
+            modules_by_name[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return modules_by_name
 
 
 MODULES = modules()
@@ -151,15 +151,15 @@ MODULES = modules()
 
 def imported(file: Path) -> set[str]:
     """Name the modules that a file imports; of our own, the very module that is loaded."""
-    found = set()
+    imported_modules = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported_modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative imports hide where they lead"
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else str(node.module) for name in whole}
-    return found
+            full_names = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported_modules |= {name if name in MODULES else str(node.module) for name in full_names}
+    return imported_modules
 
 
 def layer_of(module: str) -> int:
@@ -193,8 +193,8 @@ def folder_of(module: str) -> str:
     return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
 
 
-def nested(one: str, other: str) -> bool:
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def nested(first: str, other: str) -> bool:
+    return f"{first}.".startswith(f"{other}.") or f"{other}.".startswith(f"{first}.")
 
 
 @pytest.mark.slow
@@ -214,10 +214,10 @@ def kinds_in(home: str, *bases_of_all: str) -> set[str]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
-    found = set(bases_of_all)
-    while more := {name for name, above in bases.items() if above & found} - found:
-        found |= more
-    return found
+    kinds = set(bases_of_all)
+    while more := {name for name, above in bases.items() if above & kinds} - kinds:
+        kinds |= more
+    return kinds
 
 
 WINDOWS = kinds_in("windows", "TimeWindow")
@@ -227,21 +227,23 @@ POLICIES = kinds_in("tiltframe/streaming/policies", "EmitPolicy", "LatePolicy")
 def asks_for_class(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
     """Find the lines that tell values apart by class: isinstance, issubclass, type(…) is, match, __class__."""
     for node in ast.walk(tree):
-        asked: ast.AST | None = None
+        tested_class: ast.AST | None = None
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-            asked = node.args[1]
+            tested_class = node.args[1]
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             of_type = any(isinstance(s, ast.Call) and getattr(s.func, "id", "") == "type" for s in sides)
-            asked = node if of_type or any(getattr(s, "attr", "") in ("__class__", "__name__") for s in sides) else None
+            tested_class = (
+                node if of_type or any(getattr(s, "attr", "") in ("__class__", "__name__") for s in sides) else None
+            )
         elif isinstance(node, ast.MatchClass):
-            asked = node.cls
-        names = [] if asked is None else list(ast.walk(asked))
-        said = {n.id for n in names if isinstance(n, ast.Name)} | {
+            tested_class = node.cls
+        names = [] if tested_class is None else list(ast.walk(tested_class))
+        names_in_test = {n.id for n in names if isinstance(n, ast.Name)} | {
             n.attr for n in names if isinstance(n, ast.Attribute)
         }
-        said |= {n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-        if said & kinds:
+        names_in_test |= {n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        if names_in_test & kinds:
             yield node.lineno
 
 
@@ -302,8 +304,8 @@ def inside_of_a_backend(module: str, tree: ast.AST) -> Iterator[int]:
             ):
                 yield node.lineno
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-            asked = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
-            if asked & {"DeltaBackend", "PostgresBackend", "MemoryBackend"}:
+            class_names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
+            if class_names & {"DeltaBackend", "PostgresBackend", "MemoryBackend"}:
                 yield node.lineno
 
 

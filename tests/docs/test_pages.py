@@ -107,9 +107,9 @@ def test_the_picture_is_what_its_script_draws():
 @pytest.mark.parametrize("package", ["aggr", "windows", "windows.ordered", "tiltframe", "tiltframe.streaming"])
 def test_the_reference_has_every_public_name(package):
     page = (DOCS / "reference" / f"{package.split('.')[0]}.md").read_text()
-    whole = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
-    told = set(re.findall(r"auto(?:function|class|exception):: (\w+)", page))
-    assert whole or set(importlib.import_module(package).__all__) <= told
+    includes_all_members = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
+    documented = set(re.findall(r"auto(?:function|class|exception):: (\w+)", page))
+    assert includes_all_members or set(importlib.import_module(package).__all__) <= documented
 
 
 MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in DOCS.glob("reference/*.md"))))
@@ -119,8 +119,8 @@ MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for 
 def test_code_in_the_reference_stands_in_blocks(module):
     """Without ``::`` before it, or a prompt, it would flow as prose."""
     pytest.importorskip("pyspark")
-    told = importlib.import_module(module).__doc__ or ""
-    for before, paragraph in pairwise(told.rstrip().split("\n\n")):
+    docstring = importlib.import_module(module).__doc__ or ""
+    for before, paragraph in pairwise(docstring.rstrip().split("\n\n")):
         indented = paragraph.startswith("    ")
         assert not indented or before.startswith("    ") or before.endswith("::"), paragraph
         assert indented or not re.match(r"(import|from) \w|\w+\.\w+\(", paragraph), paragraph
@@ -174,9 +174,9 @@ JOBS = {  # the page's names of jobs -> those of the results file
 def test_figures_of_spark_are_those_of_the_results():
     seconds = json.loads((RESULTS / "spark.json").read_text())["seconds"]
     table = dict(rows_of_figures())
-    for said, job in JOBS.items():
-        assert shown(seconds[job], table[said][0]), said
-        assert shown(seconds[job] / seconds["percentile_approx"], table[said][1]), said
+    for label, job in JOBS.items():
+        assert shown(seconds[job], table[label][0]), label
+        assert shown(seconds[job] / seconds["percentile_approx"], table[label][1]), label
 
 
 ANSWERS = {
@@ -199,16 +199,24 @@ MANY = {
 def test_figures_of_answers_are_those_of_the_results():
     seconds = json.loads((RESULTS / "spark_answers.json").read_text())["seconds"]
     table = list(rows_of_figures())
-    texts, whole, many = seconds["10 text keys, hdr 2 digits"], seconds["100 whole keys, hdr 3 digits"], "many keys"
-    for said, job in ANSWERS.items():
-        figures = next(cells for name, cells in table if name == said and len(cells) == 4)
-        wanted = [f(of) for of in (texts, whole) for f in (lambda s, j=job: s[j], lambda s, j=job: s[j] / s[PEER])]
-        assert all(map(shown, wanted, figures)), said
-    for said, job in MANY.items():
-        figures = next(cells for name, cells in table if name == said)
-        assert shown(seconds[many][job], figures[0]), said
-        assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), said
-    ratios = [s["rollup of files, to answers"] / s["count … variance"] for s in (texts, whole)]
+    texts, integer_keys, many = (
+        seconds["10 text keys, hdr 2 digits"],
+        seconds["100 whole keys, hdr 3 digits"],
+        "many keys",
+    )
+    for label, job in ANSWERS.items():
+        figures = next(cells for name, cells in table if name == label and len(cells) == 4)
+        expected = [
+            f(seconds_of_shape)
+            for seconds_of_shape in (texts, integer_keys)
+            for f in (lambda s, j=job: s[j], lambda s, j=job: s[j] / s[PEER])
+        ]
+        assert all(map(shown, expected, figures)), label
+    for label, job in MANY.items():
+        figures = next(cells for name, cells in table if name == label)
+        assert shown(seconds[many][job], figures[0]), label
+        assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), label
+    ratios = [s["rollup of files, to answers"] / s["count … variance"] for s in (texts, integer_keys)]
     both = " and ".join(f"{ratio:.2f}" for ratio in ratios)
     assert f"Files to answers takes {both} of Spark's count … variance" in FIGURES
 
@@ -226,30 +234,36 @@ STREAMS = {
 
 def test_figures_of_streams_are_those_of_the_results():
     runs = {run["keys"]: run for run in json.loads((RESULTS / "spark_streaming.json").read_text())["runs"]}
-    told = [(STREAMS[said], cells) for said, cells in rows_of_figures() if said in STREAMS]
-    assert len(told) == sum(len(run["queries"]) for run in runs.values())
-    for query, (keys, rows, *cells) in told:
+    figures_of_rows = [(STREAMS[label], cells) for label, cells in rows_of_figures() if label in STREAMS]
+    assert len(figures_of_rows) == sum(len(run["queries"]) for run in runs.values())
+    for query, (keys, rows, *cells) in figures_of_rows:
         run = runs[int(keys)]
-        of = run["queries"][query]
-        wanted = of["rows_per_second"] / 1e3, of["ratio"], of["p50"], of["p99"], of["checkpoint_bytes"] / 1e6
+        figures = run["queries"][query]
+        expected = (
+            figures["rows_per_second"] / 1e3,
+            figures["ratio"],
+            figures["p50"],
+            figures["p99"],
+            figures["checkpoint_bytes"] / 1e6,
+        )
         assert run["rows"] == int(rows)
-        assert len(wanted) == len(cells)
-        assert all(map(shown, wanted, cells)), (query, keys)
+        assert len(expected) == len(cells)
+        assert all(map(shown, expected, cells)), (query, keys)
 
 
 def test_figures_of_the_account_are_those_of_the_results():
     shapes = json.loads((RESULTS / "account.json").read_text())["stages"].values()
     table = dict(rows_of_figures())
     for keys, stages in zip(("text keys", "whole keys"), shapes, strict=True):
-        for said, stage in zip(
+        for label, stage in zip(
             ("first stage, files to results", "second stage, results and states left"), stages, strict=True
         ):
             moved = stage["bytes"]
             sizes = [moved[f"data {way} Python workers"] for way in ("sent to", "returned from")]
             sizes.append(moved["shuffle written"] + moved["shuffle read"])
             times = [stage["seconds"], min(stage["task seconds"]), max(stage["task seconds"])]
-            wanted = [*times, *(size / 2**20 for size in sizes)]
-            assert all(map(shown, wanted, table[f"{keys}: {said}"])), said
+            expected = [*times, *(size / 2**20 for size in sizes)]
+            assert all(map(shown, expected, table[f"{keys}: {label}"])), label
 
 
 def test_figures_of_a_query_are_those_of_the_results():
@@ -257,23 +271,23 @@ def test_figures_of_a_query_are_those_of_the_results():
     table = dict(rows_of_figures())
     assert shown(seconds["the store"] * 1000, table['store.query(per="1h", within=day)'][0])
     assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened again"][0])
-    said = "Spark's count, avg and percentile_approx over the rows"
-    assert shown(seconds["Spark over the rows"] * 1000, table[said][0])
+    label = "Spark's count, avg and percentile_approx over the rows"
+    assert shown(seconds["Spark over the rows"] * 1000, table[label][0])
 
 
 def test_figures_of_a_year_are_those_of_the_results():
-    found, page = json.loads((RESULTS / "year.json").read_text()), (DOCS / "store.md").read_text()
-    columns = [found["seconds"], found["duckdb_seconds"], found["postgres"]["seconds"]]
-    for question in found["duckdb_seconds"]:
+    figures, page = json.loads((RESULTS / "year.json").read_text()), (DOCS / "store.md").read_text()
+    columns = [figures["seconds"], figures["duckdb_seconds"], figures["postgres"]["seconds"]]
+    for question in figures["duckdb_seconds"]:
         assert f"| {question} | {' | '.join(f'{seconds[question]:.2f}' for seconds in columns)} |" in page
-    took = {name: f"{seconds:.0f} s" for name, seconds in found["seconds"].items()}
-    for said in (
-        f"{found['days']} days of minutes of 1,000 keys, {found['states']['1m']:,} states",
-        f"({sum(found['states'].values()):,} with hours and days; {sum(found['bytes'].values()) / 1e6:.0f} MB)",
+    took = {name: f"{seconds:.0f} s" for name, seconds in figures["seconds"].items()}
+    for sentence in (
+        f"{figures['days']} days of minutes of 1,000 keys, {figures['states']['1m']:,} states",
+        f"({sum(figures['states'].values()):,} with hours and days; {sum(figures['bytes'].values()) / 1e6:.0f} MB)",
         f"The commits took {took['commits']}, `inspect` {took['open and inspect']}",
         f"30 days {took['compact, 30 days that have late rows']}, `check` {took['check']}",
     ):
-        assert said in " ".join(page.split()), said
+        assert sentence in " ".join(page.split()), sentence
 
 
 PANELS = {  # the page's names of panels -> those of the results file
@@ -287,23 +301,23 @@ PANELS = {  # the page's names of panels -> those of the results file
 
 def test_figures_of_serving_are_those_of_the_results():
     served, table = json.loads((RESULTS / "serve.json").read_text()), dict(rows_of_figures())
-    for said, panel in PANELS.items():
+    for label, panel in PANELS.items():
         beside = [served["by_duckdb"][panel], served["by_postgres"][panel]]
-        for seconds, figure in zip([*served["panels"][panel].values(), *beside], table[said], strict=True):
-            assert shown(seconds * 1000, figure), said
-    for said, panel in (("p99 a day", "p99 a day"), ("slowest hosts of the year", "slowest hosts")):
-        assert f"| {said} | {' | '.join(f'{s * 1000:,.0f}' for s in served['panels'][panel].values())} |" in FIGURES
-    p50, p99, *_ = (held["got"] for held in served["must_hold"])
+        for seconds, figure in zip([*served["panels"][panel].values(), *beside], table[label], strict=True):
+            assert shown(seconds * 1000, figure), label
+    for label, panel in (("p99 a day", "p99 a day"), ("slowest hosts of the year", "slowest hosts")):
+        assert f"| {label} | {' | '.join(f'{s * 1000:,.0f}' for s in served['panels'][panel].values())} |" in FIGURES
+    p50, p99, *_ = (limit["got"] for limit in served["must_hold"])
     begin, *_, end = served["megabytes"]
     first, core = (statistics.median(served["first_answers"][name]) for name in ("seconds", "seconds_of_a_core"))
-    for said in (
+    for label in (
         f"All {served['answers']:,} answers: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms",
         f"load average {statistics.median(served['load_averages'][1:]):.0f} on two cores",
         f"memory was {begin:.0f} MB at the start",
         f"and {end:.0f} MB at the end",
         f"is sent {first:.2f} s after the server's start, which keeps a core busy for {core:.2f} s",
     ):
-        assert said in " ".join(FIGURES.split()), said
+        assert label in " ".join(FIGURES.split()), label
 
 
 def test_the_report_says_what_the_files_of_figures_say():
@@ -339,5 +353,8 @@ def test_the_capacity_page_says_what_the_run_at_scale_gave():
     assert [[line.strip("| ").split(" | ")[at] for line in table] for at in range(2, 2 + len(columns))] == columns
     for days, column in zip(figures["days"], columns, strict=True):
         start = 0.25 if days == "1" else 0.2  # a day alone pays for the start of its tasks
-        for ours, measured, most in zip(predicted, column, (0.1, 0.1, start, 0.1, 0.1), strict=True):
-            assert abs(float(measured.replace(",", "")) / float(ours.replace(",", "")) - 1) <= most, (ours, measured)
+        for ours, measured, tolerance in zip(predicted, column, (0.1, 0.1, start, 0.1, 0.1), strict=True):
+            assert abs(float(measured.replace(",", "")) / float(ours.replace(",", "")) - 1) <= tolerance, (
+                ours,
+                measured,
+            )

@@ -56,9 +56,9 @@ def drawn(draws: random.Random, rows: int, form: str) -> tuple[list[str], dict[i
     return lines, bad, total
 
 
-def stream(given: str, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def stream(text: str, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from tiltframe.cli import main; main()", "stream", *options]
-    return subprocess.run(command, input=given, capture_output=True, text=True, cwd=cwd, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def counted(out: str) -> tuple[int, int]:
@@ -75,11 +75,11 @@ def test_a_stream_of_which_each_tenth_line_is_bad_counts_all_others(tmp_path):
     assert done.returncode == 0, done.stderr
     assert counted(done.stdout) == (10_000 - len(bad), total), SEED
     assert "1,000 bad rows were left out, and kept in bad.jsonl" in done.stderr
-    kept = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
-    assert {row["line"]: row["text"] for row in kept} == bad, SEED
-    assert len(kept) == len(bad)
-    assert all(row["source"] == "standard input" and 0 < len(row["reason"]) <= 300 for row in kept)
-    assert not any("/" in row["reason"].split()[0] for row in kept)
+    bad_rows = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert {row["line"]: row["text"] for row in bad_rows} == bad, SEED
+    assert len(bad_rows) == len(bad)
+    assert all(row["source"] == "standard input" and 0 < len(row["reason"]) <= 300 for row in bad_rows)
+    assert not any("/" in row["reason"].split()[0] for row in bad_rows)
 
 
 @pytest.mark.slow
@@ -97,13 +97,13 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     command = [sys.executable, "-c", "from tiltframe.cli import main; main()", *options]
     kills = 0
     for _ in range(60):
-        with (tmp_path / "said").open("w") as said:
-            process = subprocess.Popen(command, cwd=tmp_path, stderr=said, stdout=said)
+        with (tmp_path / "said").open("w") as output:
+            process = subprocess.Popen(command, cwd=tmp_path, stderr=output, stdout=output)
         if kills < 20:
-            known = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
+            known_bytes = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
             while process.poll() is None:  # until it has read on a little
                 now = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
-                if now > known + 2000 * draws.random():
+                if now > known_bytes + 2000 * draws.random():
                     process.kill()
                 time.sleep(0.001)
             kills += process.wait() == -signal.SIGKILL
@@ -112,10 +112,10 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
         assert process.returncode == -signal.SIGKILL, (tmp_path / "said").read_text()
     assert process.returncode == 0
     assert kills >= 5  # the files may be through before the twentieth
-    found = FrameStore(str(tmp_path / "st")).query(within="2024-05-01", keys=[]).to_pylist()
-    assert [(row["n"], row["total"]) for row in found] == [(10_000 - len(bad), total)], SEED
-    kept = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
-    numbers = sorted(int(Path(row["source"]).stem) * 250 + row["line"] for row in kept)
+    results = FrameStore(str(tmp_path / "st")).query(within="2024-05-01", keys=[]).to_pylist()
+    assert [(row["n"], row["total"]) for row in results] == [(10_000 - len(bad), total)], SEED
+    bad_rows = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    numbers = sorted(int(Path(row["source"]).stem) * 250 + row["line"] for row in bad_rows)
     assert numbers == sorted(bad), SEED
 
 
@@ -126,8 +126,8 @@ def test_what_came_before_a_bad_line_is_saved(tmp_path):
     assert done.returncode == 2
     assert "line 3 of standard input: " in done.stderr
     assert "kept in s" in done.stderr
-    rest = [line for number, line in enumerate(lines, 1) if number > 3 and number not in bad]
-    done = stream("\n".join([*rest, AFTER]) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
+    remaining = [line for number, line in enumerate(lines, 1) if number > 3 and number not in bad]
+    done = stream("\n".join([*remaining, AFTER]) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert counted(done.stdout) == (100 - len(bad), total), SEED
 
@@ -136,9 +136,9 @@ def test_what_came_before_a_bad_line_is_saved(tmp_path):
 def test_the_first_bad_line_is_found_in_few_looks(bad):
     looked = []
 
-    def read(some):
-        looked.append(some)
-        if any(line.number >= bad for line in some):
+    def read(lines_read):
+        looked.append(lines_read)
+        if any(line.number >= bad for line in lines_read):
             raise ValueError("bad")
 
     assert before_first_bad([Line(number, b"") for number in range(100)], read) == bad
@@ -176,16 +176,16 @@ def test_rollup_leaves_bad_rows_out_and_keeps_them_once(form, tmp_path, monkeypa
         Path(f"rows.{form}").write_bytes(gzip.compress(text.encode()))
     else:
         Path(f"rows.{form}").write_text(text)
-    asked = ["rollup", f"rows.{form}", *FRAME, "--bad-rows", "bad.jsonl"]
-    main([*asked, "--store", "st"])
+    arguments = ["rollup", f"rows.{form}", *FRAME, "--bad-rows", "bad.jsonl"]
+    main([*arguments, "--store", "st"])
     assert f"{len(bad)} bad rows were left out, and kept in bad.jsonl" in capsys.readouterr().err
-    main([*asked, "--store", "other"])
+    main([*arguments, "--store", "other"])
     for store in ("st", "other"):
-        found = FrameStore(store).query(keys=[]).to_pylist()
-        assert [(row["n"], row["total"]) for row in found] == [(2000 - len(bad), total)], SEED
-    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
-    assert {row["line"]: row["text"] for row in kept} == bad, SEED
-    assert len(kept) == len(bad)
+        results = FrameStore(store).query(keys=[]).to_pylist()
+        assert [(row["n"], row["total"]) for row in results] == [(2000 - len(bad), total)], SEED
+    bad_rows = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert {row["line"]: row["text"] for row in bad_rows} == bad, SEED
+    assert len(bad_rows) == len(bad)
 
 
 @pytest.mark.store
@@ -193,17 +193,19 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     rows = ["x,1", "2024-05-01,n/a", "2024-05-01,-5", *["2024-05-01,7"] * 30, '"open,1']
     Path("rows.csv").write_text("\n".join(["ts,ms", *rows]) + "\n")
-    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "p=hdr(ms)", "--levels", "1d", "--store", "st"]
-    main([*asked, "--bad-rows", "bad.jsonl"])
+    arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "p=hdr(ms)", "--levels", "1d", "--store", "st"]
+    main([*arguments, "--bad-rows", "bad.jsonl"])
     assert FrameStore("st").query("1d", flat=True)["p_count"].to_pylist() == [30]
-    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
-    assert sorted((row["line"], row["text"]) for row in kept) == [
+    bad_rows = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert sorted((row["line"], row["text"]) for row in bad_rows) == [
         (2, "x,1"),
         (3, "2024-05-01,n/a"),
         (4, "2024-05-01,-5"),
         (35, '"open,1'),
     ]
-    assert not any(re.search(r"line [0-9]", row["reason"]) for row in kept)  # of a piece: the file's stands next to it
+    assert not any(
+        re.search(r"line [0-9]", row["reason"]) for row in bad_rows
+    )  # of a piece: the file's stands next to it
 
 
 @pytest.mark.store
@@ -215,12 +217,12 @@ def test_rows_of_parquet_without_a_time_are_kept_with_all_of_their_values(tmp_pa
     notes = [draws.choice(["ü", 'say "x"', None]) for _ in times]
     rows = pa.table({"note": notes, "ts": pa.array(times, pa.timestamp("ms")), "ms": range(300)})
     pq.write_table(rows, "rows.parquet", row_group_size=40)
-    asked = ["rollup", "rows.parquet", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
-    main([*asked, "--bad-rows", "bad.jsonl"])
+    arguments = ["rollup", "rows.parquet", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
+    main([*arguments, "--bad-rows", "bad.jsonl"])
     assert FrameStore("st").query("1d")["s"].to_pylist() == [sum(n for n, at in enumerate(times) if at)], SEED
-    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    bad_rows_written = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
     expected = [(n + 1, {"note": notes[n], "ts": None, "ms": n}) for n, at in enumerate(times) if at is None]
-    assert [(row["line"], json.loads(row["text"])) for row in kept] == expected, SEED
+    assert [(row["line"], json.loads(row["text"])) for row in bad_rows_written] == expected, SEED
 
 
 @pytest.mark.store
@@ -238,10 +240,10 @@ def test_of_a_clean_file_every_row_counts_and_none_is_looked_at_alone(name, text
     monkeypatch.setattr(bad_rows, "_BLOCK", 1 << 16)
     Path(name).write_text(text)
     keys = [["--key", "k"], []][",k" not in text]
-    asked = ["rollup", name, "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", *keys]
-    main([*asked, "--store", "plain"])
+    arguments = ["rollup", name, "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", *keys]
+    main([*arguments, "--store", "plain"])
     monkeypatch.setattr(bad_rows, "sound", lambda *_: pytest.fail("rows are tried one by one"))
-    main([*asked, "--store", "st", "--bad-rows", "bad.jsonl"])
+    main([*arguments, "--store", "st", "--bad-rows", "bad.jsonl"])
     assert FrameStore("st").query("1d") == FrameStore("plain").query("1d")
     assert not Path("bad.jsonl").exists()
 
@@ -264,18 +266,18 @@ def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
         lines.append(line)
         number += line.count("\n") + 1
     Path("rows.csv").write_text("\n".join(lines) + "\n")
-    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--measure", "n=count(note)"]
+    arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--measure", "n=count(note)"]
     for place, block in enumerate((1000, 7777, 1 << 23)):
         monkeypatch.setattr(bad_rows, "_BLOCK", block)
-        main([*asked, "--levels", "1d", "--store", f"st{place}", "--bad-rows", f"{place}.jsonl"])
-        kept = [json.loads(line) for line in Path(f"{place}.jsonl").read_text().splitlines()]
-        assert {row["line"]: row["text"] for row in kept} == bad, (SEED, block)
+        main([*arguments, "--levels", "1d", "--store", f"st{place}", "--bad-rows", f"{place}.jsonl"])
+        bad_rows_written = [json.loads(line) for line in Path(f"{place}.jsonl").read_text().splitlines()]
+        assert {row["line"]: row["text"] for row in bad_rows_written} == bad, (SEED, block)
         assert FrameStore(f"st{place}").query("1d")["s"].to_pylist() == [total], (SEED, block)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "message"),
     [
         ("ts,ms\n" + "no,1\n" * 20, ["--bad-rows", "skip"], "not one of 20 rows can be read"),
         ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "nowhere/bad"], "cannot keep bad rows in 'nowhere/bad'"),
@@ -284,12 +286,12 @@ def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
         ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "skip", "--encoding", "utf-16"], "utf-16"),
     ],
 )
-def test_what_is_read_in_the_wrong_way_is_said(text, options, said, tmp_path, monkeypatch, capsys):
+def test_what_is_read_in_the_wrong_way_is_said(text, options, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("rows.csv").write_text(text)
-    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
+    arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
     with pytest.raises(SystemExit) as end:
-        main([*asked, *options])
+        main([*arguments, *options])
     assert end.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not Path("st").exists()

@@ -74,9 +74,9 @@ def test_clock_times_at_every_door(tmp_path, monkeypatch):
         local = day + dt.timedelta(seconds=draws.randrange(86400))
         start = instant(local, zone)
         frame = TiltFrame(["1s"], "ts", {"n": aggr.count()}, timezone=zone)
-        for door, found in doors(local, tmp_path, frame, zone, monkeypatch):
-            assert found == [start], (door, local, zone)
-            assert found[0].tzinfo == ZoneInfo(zone)
+        for door, results in doors(local, tmp_path, frame, zone, monkeypatch):
+            assert results == [start], (door, local, zone)
+            assert results[0].tzinfo == ZoneInfo(zone)
 
 
 def test_without_a_clock_it_is_asked_for(tmp_path, capfd, monkeypatch):
@@ -146,10 +146,10 @@ def test_at_time_zone_of_a_column_without_a_zone():
     rows = pa.table({"ts": pa.array(local, pa.timestamp("us"))})
     connection = duckdb.connect()
     connection.execute("SET TimeZone='UTC'")
-    theirs = connection.execute("SELECT epoch_us(ts AT TIME ZONE 'Europe/Berlin') FROM rows").fetchall()
+    expected = connection.execute("SELECT epoch_us(ts AT TIME ZONE 'Europe/Berlin') FROM rows").fetchall()
     for zone in ("UTC", "America/New_York"):
         ours = sql.evaluate("ts AT TIME ZONE 'Europe/Berlin'", rows, zone)
-        assert ours.cast(pa.int64()).to_pylist() == [micros for (micros,) in theirs]
+        assert ours.cast(pa.int64()).to_pylist() == [micros for (micros,) in expected]
 
 
 def test_months_and_years_are_times(tmp_path):
@@ -165,5 +165,5 @@ def test_days_for_a_sheet_of_excel():
     """What docs/dataframes.md does: the sheet has the days of the frame's clock."""
     frame = frame_in("Europe/Berlin", "1d")
     sheet = pa.table({"ts": pa.array([dt.datetime(2023, 1, 1, 0, 30)])}).to_pandas()
-    found = finish(rollup(sheet, frame, ReadOptions(clock="Europe/Berlin")), frame, flat=True).to_pandas()
-    assert found["window_start"].dt.tz_localize(None).tolist() == [dt.datetime(2023, 1, 1)]
+    results = finish(rollup(sheet, frame, ReadOptions(clock="Europe/Berlin")), frame, flat=True).to_pandas()
+    assert results["window_start"].dt.tz_localize(None).tolist() == [dt.datetime(2023, 1, 1)]

@@ -28,10 +28,10 @@ def desk(tmp_path, monkeypatch):
 def rollup(desk, capfd):
     """Write a file, roll it up per key k, and return status, what was said, and key → count."""
 
-    def run(text, *told, name="a.csv", measure="n=count()", store="st"):
+    def run(text, *type_options, name="a.csv", measure="n=count()", store="st"):
         Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
         arguments = ["--time", "ts", "--key", "k", "--measure", measure, "--levels", "1h", "--store", store]
-        status, _, err = call(capfd, "rollup", name, *arguments, *told)
+        status, _, err = call(capfd, "rollup", name, *arguments, *type_options)
         if status:
             assert err.count("\n") == 1, err
             assert "Traceback" not in err
@@ -177,8 +177,8 @@ TYPES = {
 
 @pytest.mark.parametrize("case", TYPES)
 def test_mistakes_in_types(case, rollup):
-    told, message = TYPES[case]
-    status, err, _ = rollup(csv_of("a", "b"), *told)
+    type_options, message = TYPES[case]
+    status, err, _ = rollup(csv_of("a", "b"), *type_options)
     assert status == 2
     assert message in err
 
@@ -331,9 +331,9 @@ def test_random_keys_of_text_come_back_as_they_were(rollup, desk, capfd):
     keys = ["".join(rng.choices(alphabet, k=rng.randrange(1, 6))) for _ in range(500)] + ["a"]
     quoted = "ts,k\n" + "".join('0,"' + key.replace('"', '""') + '"\n' for key in keys)
     lines = "".join(json.dumps({"ts": 0, "k": key}) + "\n" for key in keys)
-    wanted = {key: keys.count(key) for key in keys}
-    assert rollup(quoted, "--text", "k")[2] == wanted
-    assert rollup(lines, name="a.jsonl", store="j")[2] == wanted
+    expected = {key: keys.count(key) for key in keys}
+    assert rollup(quoted, "--text", "k")[2] == expected
+    assert rollup(lines, name="a.jsonl", store="j")[2] == expected
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.csv", "ts,x\n0,{}\n"), ("a.jsonl", '{{"ts": 0, "x": {}}}\n')])

@@ -34,8 +34,8 @@ from tiltframe.files.time_format import fractional, read_format
 NONE = ["-", "n/a"]
 
 
-def frame(time="ts", key="host", of="ms"):
-    return TiltFrame(["1m", "1h"], time, {"n": aggr.count(), "t": aggr.sum(of), "most": aggr.max(of)}, [key])
+def frame(time="ts", key="host", column="ms"):
+    return TiltFrame(["1m", "1h"], time, {"n": aggr.count(), "t": aggr.sum(column), "most": aggr.max(column)}, [key])
 
 
 ARGUMENTS = ["--time", "ts", "--key", "host", "--levels", "1m,1h"]
@@ -67,9 +67,11 @@ def of_pandas(path):
 
 def test_a_file_of_a_german_excel_is_read_as_pandas_reads_it(tmp_path, capfd):
     path = german(tmp_path / "a.csv")
-    given = TiltFrame(["1m"], "ts", {"t": aggr.sum("ms"), "b": aggr.sum("bytes"), "n": aggr.count("ms")}, ["host"])
-    wanted = finish(rollup(of_pandas(path), given), given).to_pylist()
-    assert finish(rollup(path, given, GERMAN), given).to_pylist() == wanted
+    german_frame = TiltFrame(
+        ["1m"], "ts", {"t": aggr.sum("ms"), "b": aggr.sum("bytes"), "n": aggr.count("ms")}, ["host"]
+    )
+    expected = finish(rollup(of_pandas(path), german_frame), german_frame).to_pylist()
+    assert finish(rollup(path, german_frame, GERMAN), german_frame).to_pylist() == expected
     options = ["--delimiter", ";", "--decimal-comma", "--thousands", ".", "--null", "-", "--encoding", "latin-1"]
     options += ["--time-format", GERMAN.time_format, "--store", str(tmp_path / "st")]
     assert call(capfd, "rollup", str(path), *ARGUMENTS, *options)[0] == 0
@@ -85,9 +87,9 @@ def test_rows_in_order_are_read_so_too(tmp_path):
     path = german(tmp_path / "a.csv")
     measures, order = {"total": aggr.sum("bytes"), "n": aggr.count("ms")}, {"time": "ts", "keys": ["host"]}
     names = ["ts", "host", "total", "n"]
-    wanted = running(of_pandas(path), measures, **order).select(names).to_pylist()
-    found = running(path, measures, **order, reading=GERMAN).select(names).to_pylist()
-    assert found == [row | {"ts": row["ts"].replace(tzinfo=dt.UTC)} for row in wanted]
+    expected = running(of_pandas(path), measures, **order).select(names).to_pylist()
+    actual = running(path, measures, **order, reading=GERMAN).select(names).to_pylist()
+    assert actual == [row | {"ts": row["ts"].replace(tzinfo=dt.UTC)} for row in expected]
     frame = OrderedFrame(["count(3)"], "ts", measures, ["host"])
     ordered = finish_ordered(ordered_rollup(of_pandas(path), frame), frame).to_pylist()
     assert finish_ordered(ordered_rollup(path, frame, GERMAN), frame).to_pylist() == ordered
@@ -99,8 +101,8 @@ def test_rows_in_order_are_read_so_too(tmp_path):
 
 def test_the_command_line_has_an_option_for_each_field():
     for command in ("rollup", "stream"):
-        there = {parameter.name.rstrip("s") for parameter in cli.commands[command].params}
-        assert {field.name.rstrip("s") for field in fields(ReadOptions)} <= there, command
+        option_names = {parameter.name.rstrip("s") for parameter in cli.commands[command].params}
+        assert {field.name.rstrip("s") for field in fields(ReadOptions)} <= option_names, command
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%d/%b/%Y:%H:%M:%S %z", "%m/%d/%y %I:%M:%S %p", "%Y%m%d%H%M%S"])
@@ -110,19 +112,19 @@ def test_time_formats_are_read_as_datetime_reads_them(form, more):
     moments = [dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=rng.randrange(2**50)) for _ in range(200)]
     zones = [dt.timezone(dt.timedelta(minutes=rng.randrange(-700, 700))) if "%z" in form else None for _ in moments]
     texts = [m.replace(tzinfo=zone).strftime(form) for m, zone in zip(moments, zones, strict=True)]
-    wanted = [dt.datetime.strptime(text, form) for text in texts]
-    wanted = [m if m.tzinfo else m.replace(tzinfo=dt.UTC) for m in wanted]
-    assert read_format(pa.array(texts), form).to_pylist() == wanted
+    expected = [dt.datetime.strptime(text, form) for text in texts]
+    expected = [m if m.tzinfo else m.replace(tzinfo=dt.UTC) for m in expected]
+    assert read_format(pa.array(texts), form).to_pylist() == expected
     assert read_format(pa.array(["30.02.2024 10:00", "x", None]), "%d.%m.%Y %H:%M").to_pylist() == [None] * 3
 
 
 def test_seconds_with_fractions_are_exact_to_the_microsecond():
     rng = random.Random(2)
     exact = [Fraction(rng.randrange(-(10**15), 2 * 10**15), 10**6) for _ in range(500)]
-    wanted = [int(x * 10**6) for x in exact]
+    expected = [int(x * 10**6) for x in exact]
     texts = [f"{x.numerator * (10**6 // x.denominator) / 10**6:.6f}" for x in exact]
     for numbers in (pa.array(texts), pa.array([float(text) for text in texts])):
-        assert fractional(numbers, "s").cast(pa.int64()).to_pylist() == wanted
+        assert fractional(numbers, "s").cast(pa.int64()).to_pylist() == expected
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet"])
@@ -136,19 +138,19 @@ def test_times_in_seconds_with_fractions_by_every_format(kind, tmp_path):
         path.write_text("ts,host,ms\n" + "".join(f"{r['ts']},{r['host']},{r['ms']}\n" for r in rows))
     else:
         path.write_text(json.dumps(rows) if kind == "json" else "".join(json.dumps(r) + "\n" for r in rows))
-    found = finish(rollup(path, frame(), ReadOptions({"ts": "seconds"})), frame())
-    assert found.column("t").to_pylist() == [3, 4, 7]
+    result = finish(rollup(path, frame(), ReadOptions({"ts": "seconds"})), frame())
+    assert result.column("t").to_pylist() == [3, 4, 7]
 
 
 def test_times_are_computed_and_rows_chosen(tmp_path, capfd):
     lines = ["day,clock,host,ms", "2024-05-01,10:00:00,a,1", "2024-05-01,10:00:30,b,2", "2024-05-01,10:01:00,a,8"]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     reading = ReadOptions(time="day || 'T' || clock", where="host = 'a' AND ts < TIMESTAMP '2024-05-01 10:01:00'")
-    found = finish(rollup(tmp_path / "a.csv", frame(), reading), frame()).to_pylist()
-    assert [(r["level"], r["host"], r["t"]) for r in found] == [("1m", "a", 1), ("1h", "a", 1)]
+    result = finish(rollup(tmp_path / "a.csv", frame(), reading), frame()).to_pylist()
+    assert [(r["level"], r["host"], r["t"]) for r in result] == [("1m", "a", 1), ("1h", "a", 1)]
     table = pa.table({"day": ["2024-05-01"] * 3, "clock": ["10:00:00", "10:00:30", "10:01:00"], "host": [*"aba"]})
     table = table.append_column("ms", pa.array([1, 2, 8]))
-    assert finish(rollup(table, frame(), reading), frame()).to_pylist() == found
+    assert finish(rollup(table, frame(), reading), frame()).to_pylist() == result
     arguments = [reading.time if a == "ts" else a for a in ARGUMENTS]
     arguments[1] = f"ts={reading.time}"
     path = str(tmp_path / "a.csv")
@@ -192,23 +194,23 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("value", "said", "way_out"), WRONG)
+@pytest.mark.parametrize(("value", "message", "way_out"), WRONG)
 @pytest.mark.parametrize("typed", [[], ["--type", "ms=float64"]])
 def test_a_value_that_is_no_number_is_named_with_its_line_and_a_way_out_that_works(
-    value, said, way_out, typed, tmp_path, capfd
+    value, message, way_out, typed, tmp_path, capfd
 ):
     path, store = tmp_path / "a.csv", str(tmp_path / "st")
     path.write_text(MESSY.format(value))
     status, _, err = call(capfd, "rollup", str(path), *ARGUMENTS, *typed, "--store", store)
     assert status == 2
     assert "in line 6, in the column 'ms', is no float64" in err
-    assert said in err
+    assert message in err
     assert len(err) < 300 + len(str(path))
     if way_out:
         assert call(capfd, "rollup", str(path), *ARGUMENTS, *typed, *way_out, "--store", store)[0] == 0
-    with pytest.raises(ValueError, match="in line 6") as told:
+    with pytest.raises(ValueError, match="in line 6") as error:
         rollup(path, frame())
-    assert "--" not in str(told.value)
+    assert "--" not in str(error.value)
 
 
 def test_another_delimiter_is_advised(tmp_path, capfd):
@@ -271,27 +273,27 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), BAD)
-def test_what_is_no_option_is_one_sentence(given, said, tmp_path):
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_what_is_no_option_is_one_sentence(arguments, message, tmp_path):
     (tmp_path / "a.csv").write_text("ts,host,ms\n2024-05-01,a,1\n")
-    with pytest.raises(ValueError, match=said) as told:
-        rollup(tmp_path / "a.csv", frame(), ReadOptions(**given))
-    assert len(str(told.value)) <= 300
+    with pytest.raises(ValueError, match=message) as error:
+        rollup(tmp_path / "a.csv", frame(), ReadOptions(**arguments))
+    assert len(str(error.value)) <= 300
 
 
 def test_fields_of_structs_have_types_too(tmp_path, capfd, monkeypatch):
-    path, most = tmp_path / "a.jsonl", 2**64 - 1
-    path.write_text("".join(f'{{"ts": {i}, "http": {{"id": {n}}}}}\n' for i, n in enumerate([1, most, most - 1])))
+    path, highest = tmp_path / "a.jsonl", 2**64 - 1
+    path.write_text("".join(f'{{"ts": {i}, "http": {{"id": {n}}}}}\n' for i, n in enumerate([1, highest, highest - 1])))
     read = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["http.id"])
-    with pytest.raises(ValueError, match=f"{most - 1}|{most} in the column 'http.id' would lose digits") as told:
+    with pytest.raises(ValueError, match=f"{highest - 1}|{highest} in the column 'http.id' would lose digits") as error:
         rollup(path, read)
-    assert "types={'http.id': 'uint64'}" in str(told.value)
-    assert rollup(path, read, ReadOptions({"http.id": "uint64"}))["http.id"].to_pylist() == [1, most - 1, most]
+    assert "types={'http.id': 'uint64'}" in str(error.value)
+    assert rollup(path, read, ReadOptions({"http.id": "uint64"}))["http.id"].to_pylist() == [1, highest - 1, highest]
     arguments = ["--time", "ts", "--key", "http.id", "--levels", "1m", "--measure", "n=count()"]
-    with path.open() as given:
-        monkeypatch.setattr("sys.stdin", given)
+    with path.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
         _, out, _ = call(capfd, "stream", *arguments, "--type", "http.id=uint64")
-    assert [json.loads(line)["http.id"] for line in out.splitlines()] == [1, most - 1, most]
+    assert [json.loads(line)["http.id"] for line in out.splitlines()] == [1, highest - 1, highest]
 
 
 def test_tables_take_no_options_of_files():
@@ -305,8 +307,8 @@ def test_a_stream_takes_them_as_well(tmp_path, capfd, monkeypatch):
     lines = tmp_path / "lines"
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ["stream", "--key", "host", "--levels", "1m", "--measure", "t=sum(http.ms)", "--where", "http.ms < 4"]
-    with lines.open() as given:
-        monkeypatch.setattr("sys.stdin", given)
+    with lines.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
         status, out, err = call(capfd, *arguments, "--time", "ts=at", "--type", "ts=seconds", "--null", "-")
     assert (status, err) == (0, "")
     assert [(r["host"], r["t"]) for r in map(json.loads, out.splitlines())] == [("a", 1), (None, 2)]
@@ -316,8 +318,8 @@ def test_a_stream_takes_them_as_well(tmp_path, capfd, monkeypatch):
     options += [GERMAN.time_format, "--where", "ms > 0", "--once"]
     status, out, _ = call(capfd, "stream", str(tmp_path / "in"), *ARGUMENTS, *options)
     assert status == 0
-    kept = of_pandas(tmp_path / "in" / "a.csv").filter(pa.compute.field("ms") > 0)
-    wanted = finish(rollup(kept, frame()), frame()).to_pylist()
+    positive = of_pandas(tmp_path / "in" / "a.csv").filter(pa.compute.field("ms") > 0)
+    expected = finish(rollup(positive, frame()), frame()).to_pylist()
     assert sorted((r["level"], str(r["host"]), r["t"]) for r in map(json.loads, out.splitlines())) == sorted(
-        (r["level"], str(r["host"]), r["t"]) for r in wanted
+        (r["level"], str(r["host"]), r["t"]) for r in expected
     )

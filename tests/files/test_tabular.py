@@ -88,12 +88,12 @@ def test_text_files_and_lists_of_them(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*OF_STATES, "duckdb"])
 def test_states_of_any_kind(kind, tmp_path):
-    given = lambda: KINDS[kind](STATES, tmp_path)  # noqa: E731
-    assert finish(given(), FRAME).equals(finish(STATES, FRAME))
+    make_states = lambda: KINDS[kind](STATES, tmp_path)  # noqa: E731
+    assert finish(make_states(), FRAME).equals(finish(STATES, FRAME))
     store = FrameStore(tmp_path / "store", FRAME)
-    assert store.append(given(), "test", 1)
+    assert store.append(make_states(), "test", 1)
     assert store.query("1m").drop_columns(["partial"]).equals(finish(STATES, FRAME).filter(ds.field("level") == "1m"))
-    store.replace(given(), "2024-05-01 00:**:**")
+    store.replace(make_states(), "2024-05-01 00:**:**")
     assert not FrameStore(store.uri).append(STATES, "test", 1)
 
 
@@ -112,7 +112,7 @@ def test_rows_in_order_of_any_kind(kind, tmp_path):
 
 
 def test_only_the_columns_that_are_needed_are_read(tmp_path):
-    class Told:
+    class RecordedStates:
         """A dataset that remembers what was asked of it."""
 
         schema = ROWS.schema
@@ -121,9 +121,9 @@ def test_only_the_columns_that_are_needed_are_read(tmp_path):
             self.asked = columns
             return ds.dataset(ROWS).scanner(columns=columns)
 
-    told = Told()
-    assert rollup(told, FRAME).equals(STATES)
-    assert "beside" not in told.asked
+    recorded_states = RecordedStates()
+    assert rollup(recorded_states, FRAME).equals(STATES)
+    assert "beside" not in recorded_states.asked
 
 
 def test_no_rows():
@@ -132,12 +132,12 @@ def test_no_rows():
     assert rollup(pa.RecordBatchReader.from_batches(ROWS.schema, iter([])), FRAME).num_rows == 0
 
 
-@pytest.mark.parametrize("given", [pa.chunked_array([[1]]), "nowhere.csv", ["a.csv", 5], object(), pa.schema([])])
-def test_what_is_no_table(given):
+@pytest.mark.parametrize("value", [pa.chunked_array([[1]]), "nowhere.csv", ["a.csv", 5], object(), pa.schema([])])
+def test_what_is_no_table(value):
     with pytest.raises(ValueError, match=r"data must be a pyarrow\.Table or dataset, .* got"):
-        rollup(given, FRAME)
+        rollup(value, FRAME)
     with pytest.raises(ValueError, match=r"states must be a pyarrow\.Table or dataset, .* got"):
-        finish(given, FRAME)
+        finish(value, FRAME)
 
 
 @pytest.mark.slow
@@ -168,10 +168,10 @@ def test_texts_that_parquet_holds_as_dictionaries(tmp_path):
     options += ["--measure", "n=count(where=\"host <> 'h3' AND route LIKE 'h%'\")"]
     options += ["--measure", "last=last(route)", "--measure", "least=min(host)", "--store", str(tmp_path / "store")]
     cli.main(["rollup", *map(str, sorted(tmp_path.glob("*.parquet"))), *options])
-    found, wanted = FrameStore(str(tmp_path / "store")).query("1s"), finish(states, frame)
+    result, expected = FrameStore(str(tmp_path / "store")).query("1s"), finish(states, frame)
     order = [(name, "ascending") for name in ("window_start", "host", "route")]
     for name in ("host", "up", "route", "n", "last", "least"):
-        assert found.sort_by(order)[name].to_pylist() == wanted.sort_by(order)[name].to_pylist(), name
+        assert result.sort_by(order)[name].to_pylist() == expected.sort_by(order)[name].to_pylist(), name
 
 
 def polars_columns(table):
@@ -190,9 +190,9 @@ def pandas_columns(table):
     return pandas.concat([mixed, mixed[["beside"]]], axis=1)
 
 
-@pytest.mark.parametrize("made", [polars_columns, pandas_columns])
-def test_columns_that_nobody_reads_may_be_of_any_kind(made):
-    assert rollup(made(ROWS), FRAME).equals(STATES)
+@pytest.mark.parametrize("make_column", [polars_columns, pandas_columns])
+def test_columns_that_nobody_reads_may_be_of_any_kind(make_column):
+    assert rollup(make_column(ROWS), FRAME).equals(STATES)
 
 
 @pytest.mark.parametrize("name", ["category", "kind"])
@@ -202,8 +202,8 @@ def test_categories_of_polars_are_texts(name):
     texts = rows.drop("thing").with_columns(polars.col(name).cast(polars.String))
     assert rollup(rows, frame).equals(rollup(texts, frame))
     last = {"last": aggr.last("beside")}
-    told = running(rows.drop("thing"), last, time="ts", keys=[name]).select([name, "ts", "last"])
-    assert told.equals(running(texts, last, time="ts", keys=[name]).select([name, "ts", "last"]))
+    last_values = running(rows.drop("thing"), last, time="ts", keys=[name]).select([name, "ts", "last"])
+    assert last_values.equals(running(texts, last, time="ts", keys=[name]).select([name, "ts", "last"]))
 
 
 NOT_YET = {

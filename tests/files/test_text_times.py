@@ -129,11 +129,11 @@ def random_text(rng: random.Random) -> str:
 def test_ten_thousand_random_texts_are_read_as_python_reads_them():
     rng = random.Random(7)
     texts = [random_text(rng) for _ in range(10_000)]
-    wanted = [micros(text) for text in texts]
-    assert event_times(pa.array(texts), "ts").tolist() == wanted
+    expected = [micros(text) for text in texts]
+    assert event_times(pa.array(texts), "ts").tolist() == expected
     for size in (1, 3, 100):  # small batches take other ways
         for at in range(0, 1000, size):
-            assert event_times(pa.array(texts[at : at + size]), "ts").tolist() == wanted[at : at + size]
+            assert event_times(pa.array(texts[at : at + size]), "ts").tolist() == expected[at : at + size]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

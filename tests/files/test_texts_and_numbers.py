@@ -22,7 +22,7 @@ from tiltframe.serve.writing import read_lines
 TRIALS = int(os.environ.get("TRIALS", "4"))
 SEED = int(os.environ.get("SEED", random.randrange(2**32)))
 NUMBERS = ["7", "007", "1.10", "1.1", "+49", "00", "1e3", "0.5", "-0", "-3", "1000", "2.50", ".5", "12345678901234"]
-KEPT = [*NUMBERS, "A12", "10a", "-", "1.2.3", "é", "12345678901234567890", "0.12345678901234567"]
+TEXTS = [*NUMBERS, "A12", "10a", "-", "1.2.3", "é", "12345678901234567890", "0.12345678901234567"]
 TIME = "2024-05-01T10:00:{:02}Z"
 
 KEEPERS = {
@@ -47,9 +47,9 @@ def frame_of(measures, keys=("k",)):
     return TiltFrame(["1d"], "ts", measures, keys)
 
 
-def rows_of(kept, numbers):
+def rows_of(texts, numbers):
     return [
-        {"ts": TIME.format(second), "k": k, "x": x} for second, (k, x) in enumerate(zip(kept, numbers, strict=True))
+        {"ts": TIME.format(second), "k": k, "x": x} for second, (k, x) in enumerate(zip(texts, numbers, strict=True))
     ]
 
 
@@ -72,7 +72,7 @@ def from_pipe(data, frame, monkeypatch):
     with os.fdopen(reading_end, "rb") as pipe, monkeypatch.context() as patch:
         patch.setattr(sys, "stdin", pipe)
         arrived = list(Lines(frame, lambda rows: None, ReadOptions()).batches([]))
-    return pa.concat_tables([each.rows for each in arrived if each.rows is not None])
+    return pa.concat_tables([batch.rows for batch in arrived if batch.rows is not None])
 
 
 def doors(rows, frame, folder, monkeypatch):
@@ -98,17 +98,17 @@ def test_the_same_texts_give_the_same_states_at_every_door(tmp_path, monkeypatch
         folder = tmp_path / str(trial)
         folder.mkdir()
         count = draws.randint(1, 30)
-        kept = ["007", *draws.choices(KEPT, k=count)]
+        texts = ["007", *draws.choices(TEXTS, k=count)]
         numbers = draws.choices(NUMBERS, k=count + 1)
         frame = frame_of({**KEEPERS, **COMPUTING}, draws.choice([(), ("k",)]))
-        states = doors(rows_of(kept, numbers), frame, folder, monkeypatch)
+        states = doors(rows_of(texts, numbers), frame, folder, monkeypatch)
         expected = states["Arrow"]
-        for door, found in states.items():
-            assert found.equals(expected), (trial, door)
+        for door, states_of_door in states.items():
+            assert states_of_door.equals(expected), (trial, door)
         results = finish(expected, frame).to_pylist()
-        assert sorted(text for row in results for text in row["all"]) == sorted(kept)
+        assert sorted(text for row in results for text in row["all"]) == sorted(texts)
         for row in results:
-            own = [float(x) for k, x in zip(kept, numbers, strict=True) if row.get("k") in (None, k)]
+            own = [float(x) for k, x in zip(texts, numbers, strict=True) if row.get("k") in (None, k)]
             assert row["sum"] == math.fsum(own)
         assert max(row["greatest"] for row in results) == max(float(x) for x in numbers)
 
@@ -119,8 +119,10 @@ def test_a_measure_that_keeps_values_keeps_their_texts(name, text, tmp_path):
     rows = rows_of([text, text], ["1", "2"])
     write_csv(tmp_path / "a.csv", rows)
     frame = frame_of({name: KEEPERS[name]}, ())
-    found = finish(rollup(tmp_path / "a.csv", frame), frame)
-    assert found.equals(finish(rollup(pa.table({**pa.Table.from_pylist(rows).to_pydict(), "x": [1, 2]}), frame), frame))
+    result = finish(rollup(tmp_path / "a.csv", frame), frame)
+    assert result.equals(
+        finish(rollup(pa.table({**pa.Table.from_pylist(rows).to_pydict(), "x": [1, 2]}), frame), frame)
+    )
 
 
 def test_a_column_that_is_kept_and_computed_with(tmp_path):
@@ -143,8 +145,8 @@ def test_comparisons_do_not_round(tmp_path):
     advice = "say types={'x': 'text'} to keep the text, or types={'x': 'decimal(18, 17)'}"
     with pytest.raises(ValueError, match=re.escape(advice)):
         rollup(tmp_path / "a.csv", frame)
-    found = rollup(tmp_path / "a.csv", frame, ReadOptions({"x": "decimal(18, 17)"}))
-    assert str(finish(found, frame)["max"][0].as_py()) == "0.12345678901234568"
+    result = rollup(tmp_path / "a.csv", frame, ReadOptions({"x": "decimal(18, 17)"}))
+    assert str(finish(result, frame)["max"][0].as_py()) == "0.12345678901234568"
 
 
 def test_digits_that_show_late_are_read_again_as_text(tmp_path, capfd, monkeypatch):

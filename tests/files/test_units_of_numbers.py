@@ -130,5 +130,5 @@ def test_what_is_not_a_date_is_milliseconds_at_every_door(tmp_path):
 
 def test_a_format_keeps_the_zeros_of_digits(tmp_path):
     (tmp_path / "a.csv").write_text("ts\n01052024\n12052024\n")
-    found = starts(tmp_path / "a.csv", ReadOptions(time_format="%d%m%Y"))
-    assert found == [dt.datetime(2024, 5, 1), dt.datetime(2024, 5, 12)]
+    result = starts(tmp_path / "a.csv", ReadOptions(time_format="%d%m%Y"))
+    assert result == [dt.datetime(2024, 5, 1), dt.datetime(2024, 5, 12)]

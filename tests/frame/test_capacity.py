@@ -37,9 +37,11 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
     capacity = explain(sample, frame, rows.num_rows, 200, {"10s": "2d"})
     store = FrameStore(str(tmp_path / "s"), frame)
     store.append(rollup(rows, frame), "w", 0)
-    for level, held in zip(capacity.levels, store.inspect().levels, strict=True):
-        assert level.states_per_day == pytest.approx(held.rows, rel=0.05), level
-        assert level.bytes_per_day == pytest.approx(held.bytes, rel=0.35 if level.extrapolated else 0.2), level
+    for level, level_in_store in zip(capacity.levels, store.inspect().levels, strict=True):
+        assert level.states_per_day == pytest.approx(level_in_store.rows, rel=0.05), level
+        assert level.bytes_per_day == pytest.approx(level_in_store.bytes, rel=0.35 if level.extrapolated else 0.2), (
+            level
+        )
     total = sum(level.bytes for level in store.inspect().levels)
     assert capacity.bytes_per_day == pytest.approx(total, rel=0.2)
     assert capacity.levels[0].retained_states == 2 * capacity.levels[0].states_per_day
@@ -129,9 +131,9 @@ def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):
     pq.write_table(rows_of_a_day(20_000, 10, 9, False), tmp_path / "sample.parquet")
     command = ["explain", str(tmp_path / "sample.parquet"), "--time", "ts", "--key", "k", "--measure", "p=dds(x)"]
     command += ["--levels", "1m,1h", "--rows-per-day", "2e6", "--key-count", "1000"]
-    _, said, _ = call(capfd, *command)
-    assert said.startswith("2,000,000 rows a day of 1,000 keys: ")
-    assert [line.split()[0] for line in said.splitlines()[2:]] == ["level", "1m", "1h"]
+    _, output, _ = call(capfd, *command)
+    assert output.startswith("2,000,000 rows a day of 1,000 keys: ")
+    assert [line.split()[0] for line in output.splitlines()[2:]] == ["level", "1m", "1h"]
     described = json.loads(call(capfd, *command, "--format", "json")[1])
     assert described["levels"][0]["bytes_per_state"].keys() == {"window and keys", "p"}
     status, _, errors = call(capfd, *command, "--retention", "1d=1d")

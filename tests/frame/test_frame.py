@@ -237,13 +237,13 @@ def test_rollup_against_a_naive_evaluation(zone, levels):
     frame = TiltFrame(levels, "ts", MEASURES, ["host"], zone)
     results = finish(rollup(table, frame), frame).to_pylist()
     for level in levels[1:]:
-        wanted = naive(table, zone, LABELS[level])
-        mine = {
+        expected = naive(table, zone, LABELS[level])
+        actual = {
             (LABELS[level](r["window_start"].astimezone(ZoneInfo(zone))), r["host"]): {m: r[m] for m in MEASURES}
             for r in results
             if r["level"] == level
         }
-        assert mine == wanted
+        assert actual == expected
 
 
 def sketchy(levels) -> TiltFrame:
@@ -267,8 +267,8 @@ def test_batches_and_their_order_do_not_show(seed, cuts, merge_early):
         states = joined(climb(merge_level(pa.concat_tables(partials), frame, frame.levels[0]), frame), frame)
     else:
         states = rollup_batches([b for p in pieces for b in p.to_batches()], frame)
-    whole = rollup(table, frame)
-    assert all(same_bits(states.column(name), whole.column(name)) for name in whole.column_names)
+    unsplit = rollup(table, frame)
+    assert all(same_bits(states.column(name), unsplit.column(name)) for name in unsplit.column_names)
 
 
 def test_every_level_is_the_rows_reduced_at_that_level():
@@ -288,14 +288,14 @@ def test_many_partial_states_are_merged_as_they_come(monkeypatch):
     monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
     table, frame = events(3000), sketchy(["1h", "1d"])
     batches = table.to_batches(max_chunksize=40)
-    whole = rollup(table, frame)
+    unsplit = rollup(table, frame)
     states = rollup_batches(batches, frame)
-    assert all(same_bits(states.column(c), whole.column(c)) for c in whole.column_names)
+    assert all(same_bits(states.column(c), unsplit.column(c)) for c in unsplit.column_names)
     handed_on = list(partial_states(batches, frame, max_bytes=25_000))
     assert len(handed_on) > 3
     level = frame.levels[0]
     merged = labelled(merge_level(pa.concat_tables(handed_on), frame, level), frame, level)
-    finest = whole.filter(pa.compute.equal(whole["level"], "1h"))
+    finest = unsplit.filter(pa.compute.equal(unsplit["level"], "1h"))
     assert all(same_bits(merged.column(c), finest.column(c)) for c in finest.column_names)
 
 
@@ -325,10 +325,10 @@ def test_no_rows_and_no_keys():
 def test_keys_of_any_type(keys):
     frame = TiltFrame(["1h"], "ts", COUNT, ["k"])
     results = finish(rollup(pa.table({"ts": [0] * 5, "k": keys}), frame), frame)
-    wanted = defaultdict(int)
+    expected = defaultdict(int)
     for key in keys.to_pylist():
-        wanted[repr(key + 0.0) if isinstance(key, float) else repr(key)] += 1
-    assert {repr(r["k"]): r["n"] for r in results.to_pylist()} == dict(wanted)
+        expected[repr(key + 0.0) if isinstance(key, float) else repr(key)] += 1
+    assert {repr(r["k"]): r["n"] for r in results.to_pylist()} == dict(expected)
 
 
 SIDDHI = ["second", "minute", "hour", "day", "month", "year"]
@@ -360,14 +360,14 @@ def test_keys_may_come_as_dictionaries_of_any_kind():
     plain = pa.table({"ts": [0, 1, 2, 3], "k": texts})
     with_null = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0]), pa.array(["b", None, "a"]))
     twice = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), pa.array(["b", "a", "b"]))
-    wanted = rollup(plain, frame)
-    assert wanted["k"].to_pylist() == ["a", "b", None]
+    expected = rollup(plain, frame)
+    assert expected["k"].to_pylist() == ["a", "b", None]
     for coded in (with_null, twice, pa.array(texts).dictionary_encode()):
         table = pa.table({"ts": [0, 1, 2, 3], "k": coded})
         other = pa.table({"ts": [0], "k": pa.array(["c"]).dictionary_encode()}).slice(0, 0)
-        assert rollup(table, frame) == wanted
+        assert rollup(table, frame) == expected
         batches = [*table.slice(0, 2).to_batches(), *other.to_batches(), *table.slice(2).to_batches()]
-        assert rollup_batches(batches, frame) == wanted
+        assert rollup_batches(batches, frame) == expected
 
 
 def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
@@ -383,10 +383,10 @@ def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
             fetched.append(number)
             yield batch
 
-    given = partial_states(batches(None), frame, max_bytes=1)
+    partial = partial_states(batches(None), frame, max_bytes=1)
     monkeypatch.setattr("aggr.tables.partial_aggregation._MERGE_BYTES", 1)
-    next(given)
-    del given  # nobody reads on
+    next(partial)
+    del partial  # nobody reads on
     assert 1 <= len(fetched) <= 3
     with pytest.raises(OSError, match="the disk is gone"):
         list(partial_states(batches(4), frame))
@@ -409,5 +409,5 @@ def test_rows_of_several_keys_keep_the_times_that_are_given_for_them():
     for at, second in ((None, 0), (placed, 3)):
         results = finish(labelled(reduce_rows(rows, frame, times, at), frame, frame.levels[0]), frame)
         begin = dt.datetime(1970, 1, 1, 0, 0, second, tzinfo=dt.UTC)
-        found = [(row["window_start"], row["tag"], row["n"], row["first"]) for row in results.to_pylist()]
-        assert found == [(begin, "a", 1, 1), (begin, "b", 2, 3)]
+        rows_of_results = [(row["window_start"], row["tag"], row["n"], row["first"]) for row in results.to_pylist()]
+        assert rows_of_results == [(begin, "a", 1, 1), (begin, "b", 2, 3)]

@@ -37,17 +37,19 @@ def test_windows_that_are_closed_at_their_end(seed, tmp_path):
         by_time = table.to_pandas().set_index("ts")["x"]
         expected = by_time.resample(size, closed="right", label="right").agg(["size", "sum"])
         expected = {at: (row["size"], row["sum"]) for at, row in expected.iterrows() if row["size"]}
-        for found in (finish(states, frame), store.query(level.name), streamed):
-            mine = [row for row in found.to_pylist() if row["level"] == level.name]
-            ends = {pd.Timestamp(row["window_end"]) - pd.Timedelta("1us"): (row["n"], row["total"]) for row in mine}
-            assert ends == expected
+        for results in (finish(states, frame), store.query(level.name), streamed):
+            rows_of_level = [row for row in results.to_pylist() if row["level"] == level.name]
+            values_by_end = {
+                pd.Timestamp(row["window_end"]) - pd.Timedelta("1us"): (row["n"], row["total"]) for row in rows_of_level
+            }
+            assert values_by_end == expected
 
 
 def test_an_aggregate_of_aggregates_is_a_rollup_of_results():
     table = rows(4)
     minutes = TiltFrame(["1m"], "ts", {"total": aggr.sum("x")})
     tens = TiltFrame(["10m"], "window_start", {"mean": aggr.avg("total"), "most": aggr.max("total")})
-    found = finish(rollup(finish(rollup(table, minutes), minutes), tens), tens)
+    result = finish(rollup(finish(rollup(table, minutes), minutes), tens), tens)
     expected = duckdb.from_arrow(table).query(
         "rows",
         "WITH minutes AS (SELECT time_bucket(INTERVAL '1 minute', ts) AS m, sum(x) AS total FROM rows GROUP BY m) "
@@ -55,4 +57,6 @@ def test_an_aggregate_of_aggregates_is_a_rollup_of_results():
         "GROUP BY tens ORDER BY tens",
     )
     expected = expected.fetchall()
-    assert list(zip(found["mean"].to_pylist(), found["most"].to_pylist(), strict=True)) == [row[1:] for row in expected]
+    assert list(zip(result["mean"].to_pylist(), result["most"].to_pylist(), strict=True)) == [
+        row[1:] for row in expected
+    ]

@@ -58,39 +58,39 @@ def rows_of(table: pa.Table, keys: list[str]) -> dict[tuple, list[dict]]:
 
 
 def naive_sessions(table: pa.Table, keys: list[str], gap: int) -> dict[tuple, list[dict]]:
-    found = {}
+    sessions = {}
     for key, rows in rows_of(table, keys).items():
-        start, mine = None, []
+        start, rows_of_session = None, []
         for row in sorted(rows, key=lambda row: row["at"]):
-            if mine and row["at"] > mine[-1]["at"] + gap:
-                found[(start, mine[-1]["at"] + gap, *key)] = mine
-                mine = []
-            start = row["at"] if not mine else start
-            mine = [*mine, row]
-        found[(start, mine[-1]["at"] + gap, *key)] = mine
-    return found
+            if rows_of_session and row["at"] > rows_of_session[-1]["at"] + gap:
+                sessions[(start, rows_of_session[-1]["at"] + gap, *key)] = rows_of_session
+                rows_of_session = []
+            start = row["at"] if not rows_of_session else start
+            rows_of_session = [*rows_of_session, row]
+        sessions[(start, rows_of_session[-1]["at"] + gap, *key)] = rows_of_session
+    return sessions
 
 
 def naive_hopping(table: pa.Table, keys: list[str], size: int, hop: int, offset: int = 0) -> dict[tuple, list[dict]]:
-    found = defaultdict(list)
+    rows_by_window = defaultdict(list)
     for key, rows in rows_of(table, keys).items():
         for row in rows:
             start = (row["at"] - offset) // hop * hop + offset
             while start + size > row["at"]:
-                found[(start, start + size, *key)].append(row)
+                rows_by_window[(start, start + size, *key)].append(row)
                 start -= hop
-    return found
+    return rows_by_window
 
 
-def check_against(results: pa.Table, keys: list[str], wanted: dict[tuple, list[dict]]) -> None:
-    starts, ends = (results[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
+def check_against(results: pa.Table, keys: list[str], expected: dict[tuple, list[dict]]) -> None:
+    starts, window_ends = (results[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
     got = {
         (start, end, *(row[k] for k in keys)): row
-        for start, end, row in zip(starts, ends, results.to_pylist(), strict=True)
+        for start, end, row in zip(starts, window_ends, results.to_pylist(), strict=True)
     }
     assert len(got) == results.num_rows
-    assert got.keys() == wanted.keys()
-    for window_of, rows in wanted.items():
+    assert got.keys() == expected.keys()
+    for window_of, rows in expected.items():
         xs, row = [r["x"] for r in rows], got[window_of]
         exact = sum(map(Fraction, xs))
         assert (row["rows"], row["whole"], row["lo"], row["hi"]) == (
@@ -110,10 +110,10 @@ def check_against(results: pa.Table, keys: list[str], wanted: dict[tuple, list[d
 def test_sessions_against_a_naive_evaluation(seed, keys):
     table = events(500, seed)
     frame = TiltFrame(["session(30m)"], "ts", MEASURES, keys)
-    wanted = naive_sessions(table, keys, 30 * MINUTE)
-    assert any(len(rows) > 3 for rows in wanted.values())
-    assert any(len(rows) == 1 for rows in wanted.values())
-    check_against(finish(rollup(table, frame), frame), keys, wanted)
+    expected = naive_sessions(table, keys, 30 * MINUTE)
+    assert any(len(rows) > 3 for rows in expected.values())
+    assert any(len(rows) == 1 for rows in expected.values())
+    check_against(finish(rollup(table, frame), frame), keys, expected)
 
 
 @pytest.mark.parametrize("keys", [["host"], []], ids=["keys", "no keys"])
@@ -128,8 +128,8 @@ def test_sessions_against_a_naive_evaluation(seed, keys):
 def test_hopping_windows_and_offsets_against_a_naive_evaluation(name, size, hop, offset, keys):
     table = events(500, 5)
     frame = TiltFrame([name], "ts", MEASURES, keys)
-    wanted = naive_hopping(table, keys, size * MINUTE, hop * MINUTE, offset * MINUTE)
-    check_against(finish(rollup(table, frame), frame), keys, wanted)
+    expected = naive_hopping(table, keys, size * MINUTE, hop * MINUTE, offset * MINUTE)
+    check_against(finish(rollup(table, frame), frame), keys, expected)
 
 
 FRAMES = [["session(30m)"], ["hopping(1h, 25m)"], ["10m", "hopping(1h, 20m)", "1d", "all"], ["tumbling(1h, offset=7m)"]]
@@ -147,13 +147,13 @@ def test_any_split_of_the_rows_equals_the_whole(seed, cuts, merge_early, levels)
     batches = [p.to_batches() or [pa.RecordBatch.from_pylist([], p.schema)] for p in pieces]
     if merge_early:
         tree = next(partial_states(batches[0], frame))
-        for some in batches[1:]:
-            tree = merge_panes(pa.concat_tables([tree, next(partial_states(some, frame))]), frame)
+        for part in batches[1:]:
+            tree = merge_panes(pa.concat_tables([tree, next(partial_states(part, frame))]), frame)
         states = joined(climb(merge_panes(tree, frame), frame), frame)
     else:
-        states = rollup_batches([batch for some in batches for batch in some], frame)
-    whole = rollup(table, frame)
-    assert all(same_bits(states.column(name), whole.column(name)) for name in whole.column_names)
+        states = rollup_batches([batch for part in batches for batch in part], frame)
+    unsplit = rollup(table, frame)
+    assert all(same_bits(states.column(name), unsplit.column(name)) for name in unsplit.column_names)
 
 
 def test_a_late_row_bridges_two_sessions():
@@ -182,10 +182,10 @@ def test_states_carry_their_window_from_the_first_reduction_on():
     for levels in FRAMES:
         frame = TiltFrame(levels, "ts", MEASURES, ["host"])
         partial = next(partial_states(table.to_batches(), frame))
-        wanted = ["window_start", "window_end", "host", *(c.name for c in frame.states)]
-        assert partial.column_names == wanted
+        expected = ["window_start", "window_end", "host", *(c.name for c in frame.states)]
+        assert partial.column_names == expected
         for level, states in climb(merge_panes(partial, frame), frame):
-            assert states.column_names == wanted
+            assert states.column_names == expected
             assert level in frame.levels
 
 
@@ -283,17 +283,17 @@ def test_a_store_keeps_levels_with_an_offset(place):
     FrameStore(place).append(rollup(table.slice(150), frame), "w", 2)
     store = FrameStore(place)
     assert store.frame == frame
-    wanted = finish(rollup(table, frame), frame)
+    expected = finish(rollup(table, frame), frame)
     for level in frame.levels:
         got = store.query(per=level.name).drop_columns(["partial"])
-        assert got.equals(wanted.filter(pa.compute.equal(wanted["level"], level.name)))
+        assert got.equals(expected.filter(pa.compute.equal(expected["level"], level.name)))
     assert store.query(per="all")["n"].to_pylist() == [
         len(rows) for rows in rows_of(table.sort_by("host"), ["host"]).values()
     ]
     store.compact()
     assert (
         store.query(per=frame.levels[0])["n"].to_pylist()
-        == wanted["n"].to_pylist()[: len(store.query(per=frame.levels[0]))]
+        == expected["n"].to_pylist()[: len(store.query(per=frame.levels[0]))]
     )
 
 

@@ -64,11 +64,11 @@ def test_a_plot_shows_what_a_query_gives(store):
     assert set(lines) == {f"ms_{p} per {level}" for p in ("p25", "p90") for level in ("1h", "1m")}
     new = {"ms": aggr.dds("ms", [0.25, 0.9])}
     for level in ("1h", "1m"):
-        asked = store.query(level, measures=new, keys=[], where="host = ''", flat=True)
+        results = store.query(level, measures=new, keys=[], where="host = ''", flat=True)
         line = lines[f"ms_p90 per {level}"]
         drawn = dict(zip(line.get_xdata().tolist()[::-1], line.get_ydata().tolist()[::-1], strict=True))
-        starts = [at.replace(tzinfo=None) for at in asked.column("window_start").to_pylist()]
-        assert [drawn[at] for at in starts] == asked.column("ms_p90").to_pylist()
+        starts = [at.replace(tzinfo=None) for at in results.column("window_start").to_pylist()]
+        assert [drawn[at] for at in starts] == results.column("ms_p90").to_pylist()
     assert lines["ms_p90 per 1m"].get_alpha() != lines["ms_p90 per 1h"].get_alpha()
     assert [line.get_label() for line in store.plot("n", points=5).get_lines()] == ["n per 1h"]
     with pytest.raises(ValueError, match="no measure 'mss'"):
@@ -99,7 +99,7 @@ def test_a_plot_breaks_at_gaps_marks_what_is_incomplete_and_has_a_line_a_key(tmp
     axes.figure.canvas.draw()
     boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
     assert len(boxes) >= 2
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
     many = rollup(pa.table({"ts": [0] * 50, "code": range(50)}), frame)
     store.append(many, "test", 2)
     with pytest.raises(ValueError, match="52 keys would be 52 lines"):
@@ -117,8 +117,8 @@ def test_a_notebook_shows_tables_once_it_is_told(store):
 
 
 def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):
-    made = FrameStore(tmp_path / "new", FRAME, row_schema=ROWS.schema)
-    assert FrameStore(made.uri).query("1h").num_rows == 0
-    assert FrameStore(made.uri, FRAME, row_schema=ROWS.schema).append(STATES, "test", 1)
+    new_store = FrameStore(tmp_path / "new", FRAME, row_schema=ROWS.schema)
+    assert FrameStore(new_store.uri).query("1h").num_rows == 0
+    assert FrameStore(new_store.uri, FRAME, row_schema=ROWS.schema).append(STATES, "test", 1)
     with pytest.raises(ValueError, match="holds nothing yet: its first commit makes it, or FrameStore"):
         FrameStore(tmp_path / "later", FRAME).query("1h")

@@ -40,9 +40,9 @@ def test_a_key_that_reads_no_column(text, advice):
 def test_periods_of_pandas():
     rows = ROWS.to_pandas()
     rows["m"] = rows["m"].astype("period[M]")
-    for given in (frame(["m"]), frame([], last=aggr.last("m")), frame([], n=aggr.count_distinct("m"))):
+    for refused_frame in (frame(["m"]), frame([], last=aggr.last("m")), frame([], n=aggr.count_distinct("m"))):
         with pytest.raises(TypeError, match=r"Period.*\.astype\(str\)"):
-            rollup(rows, given)
+            rollup(rows, refused_frame)
     rows["m"] = rows["m"].astype(str)
     assert set(rollup(rows, frame(["m"]))["m"].to_pylist()) == {"2024-01", "2024-02"}
 

@@ -69,19 +69,19 @@ def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
     zone = draws.choice(["UTC", "Asia/Kathmandu"])
     frame = TiltFrame(draws.choice(CHAINS), "ts", MEASURES, draws.choice([[], ["host"]]), zone)
     rows = drawn(draws, draws.choice([1, 500, 3000]), draws.choice([1, 40]))
-    whole = rollup(rows, frame)
+    unsplit = rollup(rows, frame)
     batches = in_batches(rows, frame, draws.choice([50, 1000]))
     with spilled(batches, frame, draws.choice([1, 20_000, 1 << 40])) as slices:
         by_level = {level.name: [] for level in frame.levels}
         for level, states in slices.levels():
             by_level[level.name].append(states)
-        found = joined([(level, pa.concat_tables(by_level[level.name])) for level in frame.levels], frame)
+        result = joined([(level, pa.concat_tables(by_level[level.name])) for level in frame.levels], frame)
         again = sum(states.num_rows for states, _ in slices.finest())
-    assert found.num_rows == whole.num_rows, SEED + trial
-    assert found.column_names == whole.column_names
-    for name in whole.column_names:
-        assert same_bits(found.column(name), whole.column(name)), (SEED + trial, name)
-    assert again == whole.filter(pa.compute.equal(whole.column("level"), frame.levels[0].name)).num_rows
+    assert result.num_rows == unsplit.num_rows, SEED + trial
+    assert result.column_names == unsplit.column_names
+    for name in unsplit.column_names:
+        assert same_bits(result.column(name), unsplit.column(name)), (SEED + trial, name)
+    assert again == unsplit.filter(pa.compute.equal(unsplit.column("level"), frame.levels[0].name)).num_rows
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_runs_are_removed(tmp_path, monkeypatch):
 
 def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
     merge, write = spilled_states.merge_panes, spilled_states._write
-    runs, held = list[weakref.ref](), list[int]()
+    runs, live_runs = list[weakref.ref](), list[int]()
 
     def merged(states, frame):
         run = merge(states, frame)
@@ -110,16 +110,16 @@ def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
         return run
 
     def written(states, run):
-        held.append(sum(one() is not None for one in runs))
+        live_runs.append(sum(reference() is not None for reference in runs))
         return write(states, run)
 
     monkeypatch.setattr(spilled_states, "merge_panes", merged)
     monkeypatch.setattr(spilled_states, "_write", written)
     frame = TiltFrame(["1s"], "ts", MEASURES, ["host"])
     with spilled(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000):
-        assert held[:2] == [2, 1]  # the first run waits to see whether there is a second
-        assert len(held) > 5
-        assert set(held[1:]) == {1}
+        assert live_runs[:2] == [2, 1]  # the first run waits to see whether there is a second
+        assert len(live_runs) > 5
+        assert set(live_runs[1:]) == {1}
 
 
 @pytest.mark.slow
@@ -139,9 +139,9 @@ def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, m
             (int(at.timestamp()) // seconds * seconds, host)
             for at, host in zip(rows["ts"].to_pylist(), rows["host"].to_pylist(), strict=True)
         )
-        found = store.query(level).to_pylist()
-        assert {(int(r["window_start"].timestamp()), r["host"]): r["n"] for r in found} == counted, SEED
-        assert len(found) == len(counted)
+        result = store.query(level).to_pylist()
+        assert {(int(r["window_start"].timestamp()), r["host"]): r["n"] for r in result} == counted, SEED
+        assert len(result) == len(counted)
 
 
 class Full(MemoryBackend):
@@ -170,22 +170,22 @@ def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch,
     pacsv.write_csv(rows, tmp_path / "rows.csv")
     written, real = [], files.laid_out
 
-    def laid_out(*given):
-        written.append(given)
+    def laid_out(*arguments):
+        written.append(arguments)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return real(*given)
+        return real(*arguments)
 
     monkeypatch.setattr(files, "laid_out", laid_out)
     monkeypatch.chdir(tmp_path)
-    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "n=count()", "--levels", "1h,1d", "--store", "st"]
+    arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "n=count()", "--levels", "1h,1d", "--store", "st"]
     with pytest.raises(SystemExit) as end:
-        main(asked)
+        main(arguments)
     assert end.value.code
     assert "No space left" in capsys.readouterr().err
     assert not list(Path("st").rglob("bucket=*/*"))
     monkeypatch.setattr(files, "laid_out", real)
-    main(asked)
+    main(arguments)
     assert FrameStore("st").query()["n"].to_pylist() == [2000]
 
 
@@ -202,20 +202,20 @@ def test_results_come_by_slices_of_one_moment(monkeypatch):
     counted = Counter(times)
     slices = list(store.query_slices("1m", keys=[], measures=["n"]))
     assert len(slices) > 5
-    found = [(r["window_start"], r["n"]) for table in slices for r in table.to_pylist()]
-    assert found == sorted(counted.items()), SEED
+    counts = [(r["window_start"], r["n"]) for table in slices for r in table.to_pylist()]
+    assert counts == sorted(counted.items()), SEED
     limited = store.query("1m", keys=[], limit=7)["window_start"].to_pylist()
     assert limited == sorted(counted)[:7]
-    most = store.query("1m", keys=[], order_by="n desc", limit=3)["n"].to_pylist()
-    assert most == sorted(counted.values(), reverse=True)[:3]
+    highest_counts = store.query("1m", keys=[], order_by="n desc", limit=3)["n"].to_pylist()
+    assert highest_counts == sorted(counted.values(), reverse=True)[:3]
     days = Counter(at.date() for at in times)
-    found = store.query("1d", keys=[])
-    assert {r["window_start"].date(): r["n"] for r in found.to_pylist()} == days, SEED
+    counts = store.query("1d", keys=[])
+    assert {r["window_start"].date(): r["n"] for r in counts.to_pylist()} == days, SEED
     assert store.query(keys=[])["n"].to_pylist() == [3000]
-    some = [dt.datetime(2023, 11, 16, tzinfo=dt.UTC), dt.datetime(2023, 11, 20, 5, tzinfo=dt.UTC)]
-    inside = {at: n for at, n in counted.items() if some[0] <= at < some[1]}
-    asked = store.query("1m", some, keys=[], having="n >= 1")
-    assert dict(zip(asked["window_start"].to_pylist(), asked["n"].to_pylist(), strict=True)) == inside
+    moments = [dt.datetime(2023, 11, 16, tzinfo=dt.UTC), dt.datetime(2023, 11, 20, 5, tzinfo=dt.UTC)]
+    inside = {at: n for at, n in counted.items() if moments[0] <= at < moments[1]}
+    results = store.query("1m", moments, keys=[], having="n >= 1")
+    assert dict(zip(results["window_start"].to_pylist(), results["n"].to_pylist(), strict=True)) == inside
 
 
 def test_slices_that_were_begun_do_not_see_what_comes_later(monkeypatch):
@@ -230,7 +230,7 @@ def test_slices_that_were_begun_do_not_see_what_comes_later(monkeypatch):
     begun = [next(slices), next(slices)]
     store.append_rows(rows, "w", 2)
     store.compact(before="2999-01-01")  # what was to be read is in other parts since
-    rest = pa.concat_tables([*begun, *slices])
-    assert rest["window_start"].to_pylist() == sorted(
+    all_slices = pa.concat_tables([*begun, *slices])
+    assert all_slices["window_start"].to_pylist() == sorted(
         {at.replace(second=0, microsecond=0) for at in rows["ts"].to_pylist()}
     )

@@ -24,12 +24,12 @@ def series(seed: int) -> list[tuple[int, float]]:
     draws = random.Random(seed)
     times = range(-(-START // INTERVAL) * INTERVAL, END, INTERVAL)
     first, last = draws.randrange(40), len(times) - 1 - draws.randrange(40)
-    density, whole, falls = draws.choice([0.1, 0.5, 0.9, 1.0]), draws.random() < 0.5, draws.choice([0, 0.05, 0.3])
+    density, is_integer, falls = draws.choice([0.1, 0.5, 0.9, 1.0]), draws.random() < 0.5, draws.choice([0, 0.05, 0.3])
     value, points = draws.choice([0.0, 3.0, 1000.0]) * draws.random(), []
     for time in times[first : last + 1]:
         value = 0.0 if draws.random() < falls else value + draws.choice([0, 1, 10, 300]) * draws.random()
         if draws.random() < density:
-            points.append((time, float(round(value)) if whole else round(value, 3)))
+            points.append((time, float(round(value)) if is_integer else round(value, 3)))
     return points
 
 
@@ -40,19 +40,25 @@ def told_by_promtool(seeds: range) -> dict[int, dict[str, float]]:
         values = dict(series(seed))
         samples = " ".join(f"{values[at]:.3f}" if at in values else "_" for at in range(0, END + 1, INTERVAL))
         lines.append({"series": f's{{id="{seed}"}}', "values": samples})
-    asked = [{"expr": f"{name}(s[{END - START}s])", "eval_time": f"{END}s", "exp_samples": []} for name in FUNCTIONS]
-    tests = {"tests": [{"interval": f"{INTERVAL}s", "input_series": lines, "promql_expr_test": asked}]}
+    expression_tests = [
+        {"expr": f"{name}(s[{END - START}s])", "eval_time": f"{END}s", "exp_samples": []} for name in FUNCTIONS
+    ]
+    tests = {"tests": [{"interval": f"{INTERVAL}s", "input_series": lines, "promql_expr_test": expression_tests}]}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tests.yml"
         file.write_text(json.dumps(tests))  # which is YAML
-        said = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
-    told: dict[int, dict[str, float]] = {seed: {} for seed in seeds}
-    for name, got in re.findall(r"expr: \"(\w+)\(.*?got:\[?(.*?)(?=\n\s*expr:|\Z)", said.stdout + said.stderr, re.S):
+        output = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    answers: dict[int, dict[str, float]] = {seed: {} for seed in seeds}
+    for name, got in re.findall(
+        r"expr: \"(\w+)\(.*?got:\[?(.*?)(?=\n\s*expr:|\Z)", output.stdout + output.stderr, re.S
+    ):
         for seed, value in re.findall(r'\{id=\\?"(\d+)\\?"\}[^\d+-]*([-+.\dE]+|NaN)', got):
-            told[int(seed)][name] = float(value)
-    return told
+            answers[int(seed)][name] = float(value)
+    return answers
 
 
 if __name__ == "__main__":
     golden = told_by_promtool(range(COUNT))
-    GOLDEN.write_text("{\n" + ",\n".join(f'"{seed}": {json.dumps(of)}' for seed, of in golden.items()) + "\n}\n")
+    GOLDEN.write_text(
+        "{\n" + ",\n".join(f'"{seed}": {json.dumps(answers)}' for seed, answers in golden.items()) + "\n}\n"
+    )

@@ -28,8 +28,8 @@ TICKS = {
 
 def typed(values):
     """Read a column of text: numbers and booleans, where empty is null; else text, where empty is a value."""
-    given = [v for v in values if v != ""]
-    if given and all(v in ("true", "false") for v in given):
+    present = [v for v in values if v != ""]
+    if present and all(v in ("true", "false") for v in present):
         return pa.array([None if v == "" else v == "true" for v in values])
     for kind in (int, float):
         try:
@@ -53,32 +53,32 @@ def condition_of(where):
     return (f"{column} = {str(value).lower()}" if operator == "is" else f"{column} {operator} {value}",)
 
 
-def window_of(given):
-    if given is None:
+def window_of(spec):
+    if spec is None:
         return ordered.running()
-    if "since" in given:
-        reset = given["since"]
+    if "since" in spec:
+        reset = spec["since"]
         return ordered.since(*([TICKS[reset["tick"]]] if "tick" in reset else condition_of(reset["where"])))
-    resets = [TICKS[given["tick"]]] if "tick" in given else condition_of(given["where"])
-    return ordered.sliding(given["sliding"], *resets)
+    resets = [TICKS[spec["tick"]]] if "tick" in spec else condition_of(spec["where"])
+    return ordered.sliding(spec["sliding"], *resets)
 
 
-def measure_of(given):
-    if given["input"] is None:
+def measure_of(spec):
+    if spec["input"] is None:
         return aggr.count()
-    make = FUNCTIONS.get(given["fn"]) or getattr(aggr, given["fn"])
-    return make(given["input"])
+    make = FUNCTIONS.get(spec["fn"]) or getattr(aggr, spec["fn"])
+    return make(spec["input"])
 
 
-def agrees(found, wanted, function):
-    if wanted == "":
+def agrees(actual, expected, function):
+    if expected == "":
         # of one value Kaskada tells no variance; ours with ddof=0 is 0.0
-        return found in (None, "") or (function in ("variance", "stddev") and found == 0.0)
-    if isinstance(found, bool):
-        return str(found).lower() == wanted
-    if isinstance(found, (int, float)):
-        return math.isclose(found, float(wanted), rel_tol=1e-12)
-    return found == wanted
+        return actual in (None, "") or (function in ("variance", "stddev") and actual == 0.0)
+    if isinstance(actual, bool):
+        return str(actual).lower() == expected
+    if isinstance(actual, (int, float)):
+        return math.isclose(actual, float(expected), rel_tol=1e-12)
+    return actual == expected
 
 
 def instant(text):
@@ -88,21 +88,21 @@ def instant(text):
 @conformance("kaskada.json")
 def test_kaskada(case):
     time, subsort, key, _ = case["config"]
-    measured = {name: given for name, given in case["measures"].items() if "fn" in given}
-    measures = {f"_{name}": measure_of(given) for name, given in measured.items()}
-    windows = {f"_{name}": window_of(given.get("window")) for name, given in measured.items()}
+    measured = {name: spec for name, spec in case["measures"].items() if "fn" in spec}
+    measures = {f"_{name}": measure_of(spec) for name, spec in measured.items()}
+    windows = {f"_{name}": window_of(spec.get("window")) for name, spec in measured.items()}
     emit = "final" if case["final_only"] else "rows"
-    found = running(table_of(case), measures, windows, time=time, keys=[key], order=[subsort], emit=emit).to_pylist()
-    assert len(found) == len(case["expected"])
+    actual = running(table_of(case), measures, windows, time=time, keys=[key], order=[subsort], emit=emit).to_pylist()
+    assert len(actual) == len(case["expected"])
     for value in {row["key"] for row in case["expected"]}:
-        ours = [row for row in found if row[key] == value]
-        theirs = [row for row in case["expected"] if row["key"] == value]
-        for row, wanted in zip(ours, theirs, strict=True):
+        ours = [row for row in actual if row[key] == value]
+        expected_rows = [row for row in case["expected"] if row["key"] == value]
+        for row, expected in zip(ours, expected_rows, strict=True):
             if not case["final_only"]:  # theirs is just after all rows; ours is the time of the key's last row
                 at = pa.array([row[time]])
                 at = at.cast(pa.timestamp("us", "UTC")) if pa.types.is_string(at.type) else at
-                assert at.cast(pa.timestamp("us")).cast(pa.int64())[0].as_py() == instant(wanted["time"])
-                assert row.get("tick", False) == wanted["tick"]
-            for name, given in case["measures"].items():
-                value_found = row[f"_{name}"] if "fn" in given else row[given["column"]]
-                assert agrees(value_found, wanted[name], given.get("fn")), (name, row, wanted)
+                assert at.cast(pa.timestamp("us")).cast(pa.int64())[0].as_py() == instant(expected["time"])
+                assert row.get("tick", False) == expected["tick"]
+            for name, spec in case["measures"].items():
+                value_found = row[f"_{name}"] if "fn" in spec else row[spec["column"]]
+                assert agrees(value_found, expected[name], spec.get("fn")), (name, row, expected)

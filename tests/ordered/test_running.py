@@ -69,20 +69,20 @@ def rows(seed, n=150, start="dst"):
 
 def sequence(table, window):
     """List each key's rows in order of time and arrival, ticks among them, as dicts; None for a tick's values."""
-    given = table.to_pylist()
-    end = max(row["ts"] for row in given)
-    found = {}
-    for key in sorted({row["key"] for row in given}, key=lambda k: (k is None, k)):
-        own = sorted((row for row in given if row["key"] == key), key=lambda row: row["ts"])
+    rows = table.to_pylist()
+    end = max(row["ts"] for row in rows)
+    ticks_by_key = {}
+    for key in sorted({row["key"] for row in rows}, key=lambda k: (k is None, k)):
+        own = sorted((row for row in rows if row["key"] == key), key=lambda row: row["ts"])
         ticks = [{"ts": at, "tick": True} for at in tick_times(window, own[0]["ts"], end)]
-        found[key] = sorted([*own, *ticks], key=lambda row: (row["ts"], "tick" in row))
-    return found
+        ticks_by_key[key] = sorted([*own, *ticks], key=lambda row: (row["ts"], "tick" in row))
+    return ticks_by_key
 
 
 def tick_times(window, low, high):
     """Walk the clock minute by minute: the ticks in [low, high]."""
     reads = [read for read in window.reads if isinstance(read, ordered.Tick)]
-    at, found = low.replace(second=0, microsecond=0), []
+    at, ticks = low.replace(second=0, microsecond=0), []
     while at <= high and reads:
         local, before = (t.astimezone(ZoneInfo(reads[0].timezone)) for t in (at, at - dt.timedelta(minutes=1)))
         begins = {
@@ -92,9 +92,9 @@ def tick_times(window, low, high):
             "monthly": (local.year, local.month) != (before.year, before.month),
         }
         if begins[reads[0].name] and at >= low:
-            found.append(at)
+            ticks.append(at)
         at += dt.timedelta(minutes=1)
-    return found
+    return ticks
 
 
 def summed(part):
@@ -122,40 +122,40 @@ def per_row(entries, resets, n):
 
 def one_by_one(entries, text):
     """Cut a key's rows as each kind of window says."""
-    held, weight, opened = [], 0, None
+    window, weight, opened = [], 0, None
     for i, row in enumerate(entries):
         if text.startswith("count"):
-            held.append(row)
-            if len(held) == 3:
-                yield row, held
-                held = []
+            window.append(row)
+            if len(window) == 3:
+                yield row, window
+                window = []
         elif text.startswith("weighted"):
-            held.append(row)
+            window.append(row)
             weight += row["w"]
             if weight >= 9:
-                yield row, held
-                held, weight = [], weight - 9
+                yield row, window
+                window, weight = [], weight - 9
         elif text.startswith("interval"):
-            if held and row["ts"] - held[0]["ts"] >= dt.timedelta(hours=3):
-                yield row, held
-                held = []
-            held.append(row)
+            if window and row["ts"] - window[0]["ts"] >= dt.timedelta(hours=3):
+                yield row, window
+                window = []
+            window.append(row)
         elif text.startswith("emit_when"):
-            if true(row, 6) and held:
-                yield row, held
-                held = []
-            held.append(row)
+            if true(row, 6) and window:
+                yield row, window
+                window = []
+            window.append(row)
         else:
-            late = held and (
+            late = window and (
                 row["ts"] - entries[i - 1]["ts"] > dt.timedelta(minutes=90)
                 or row["ts"] - opened >= dt.timedelta(hours=5)
             )
-            if held and (late or true(row, 7)):
-                yield row, held
-                held = []
-            if held or true(row, 2):
-                opened = row["ts"] if not held else opened
-                held.append(row)
+            if window and (late or true(row, 7)):
+                yield row, window
+                window = []
+            if window or true(row, 2):
+                opened = row["ts"] if not window else opened
+                window.append(row)
 
 
 def expected(table, text):
@@ -171,12 +171,12 @@ def expected(table, text):
         "sliding(2, weekly('Europe/Paris'))": (lambda row: "tick" in row, 2),
         "since('n > 6', hourly())": (lambda row: "tick" in row or true(row, 6), 1),
     }
-    text, _, least = re.fullmatch(r"(.*?)((?:, )?min_rows=(\d+))?\)", text).groups()
-    text, least = f"{text})", int(least or 0)
+    text, _, min_rows = re.fullmatch(r"(.*?)((?:, )?min_rows=(\d+))?\)", text).groups()
+    text, min_rows = f"{text})", int(min_rows or 0)
     for key, entries in sequence(table, window).items():
         outputs = per_row(entries, *resets[text]) if text in resets else one_by_one(entries, text)
         for row, part in outputs:
-            enough = sum("tick" not in each for each in part) >= least
+            enough = sum("tick" not in row for row in part) >= min_rows
             yield {"key": key, "ts": row["ts"], **{n: v if enough else None for n, v in summed(part).items()}}
 
 
@@ -186,9 +186,9 @@ def expected(table, text):
 def test_a_naive_evaluator_agrees(text, start):
     for seed, n in enumerate((1, 2, 40, 150)):
         table = rows(seed, n, start)
-        found = running(table, MEASURES, text, time="ts", keys=["key"])
+        actual = running(table, MEASURES, text, time="ts", keys=["key"])
         names = ["key", "ts", "total", "big", "rows", "newest"]
-        assert found.select(names).to_pylist() == list(expected(table, text))
+        assert actual.select(names).to_pylist() == list(expected(table, text))
 
 
 def bits(table):
@@ -202,16 +202,16 @@ def bits(table):
 @pytest.mark.long
 def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
     table = rows(7, 24).sort_by([("ts", "ascending"), ("arrival", "ascending")])
-    given = {"time": "ts", "keys": ["key"], "emit": emit}
+    options = {"time": "ts", "keys": ["key"], "emit": emit}
     measures = {name: MEASURES[name] for name in ("total", "big", "newest", "typical")}
-    whole = running(table, measures, text, **given)
+    unsplit = running(table, measures, text, **options)
     for size in (1, 7):
         batches = [table.slice(i, size).combine_chunks().to_batches()[0] for i in range(0, table.num_rows, size)]
-        parts = running(batches, measures, text, **given)
+        parts = running(batches, measures, text, **options)
         order = [("key", "ascending"), ("ts", "ascending")]
-        tick = [("tick", "ascending")] if "tick" in whole.column_names else []
-        row = [("arrival", "ascending")] if "arrival" in whole.column_names else []
-        assert bits(parts.sort_by([*order, *tick, *row])) == bits(whole.sort_by([*order, *tick, *row]))
+        tick = [("tick", "ascending")] if "tick" in unsplit.column_names else []
+        row = [("arrival", "ascending")] if "arrival" in unsplit.column_names else []
+        assert bits(parts.sort_by([*order, *tick, *row])) == bits(unsplit.sort_by([*order, *tick, *row]))
 
 
 @pytest.mark.slow
@@ -223,16 +223,16 @@ def test_every_function_runs_and_slides():
     table = pa.table({"ts": times, "value": values, "odd": values % 2 == 1, "other": [1, 2] * (n // 2)})
     for name in aggr.names():
         function = aggr.get(name)
-        others = tuple(None if role == "time" else "other" for role in function.inputs[1:])
+        other_columns = tuple(None if role == "time" else "other" for role in function.inputs[1:])
         column = "value" if function.takes.allows(pa.int64()) and name != "duration_in" else "odd"
-        made = function(steps=[1, 2]) if name == "funnel" else function()
-        measure = aggr.Measure(made, column, others=others)
+        function_of_test = function(steps=[1, 2]) if name == "funnel" else function()
+        measure = aggr.Measure(function_of_test, column, others=other_columns)
         for text, low in (("running()", lambda i: 0), ("sliding(7)", lambda i: max(i - 6, 0))):
-            found = running(table, {"r": measure}, text, time="ts").column("r")
+            result_column = running(table, {"r": measure}, text, time="ts").column("r")
             for i in (0, 5, 6, 7, 39):
                 rows_in = table.slice(low(i), i + 1 - low(i))
                 alone = running(rows_in, {"r": measure}, time="ts", emit="final").column("r")
-                assert digest(alone) == digest(found.slice(i, 1)), (name, text, i)
+                assert digest(alone) == digest(result_column.slice(i, 1)), (name, text, i)
 
 
 def test_a_row_without_its_value_and_a_table_without_rows():
@@ -255,10 +255,10 @@ def test_ties_go_by_arrival_or_by_what_is_named():
 
 def test_results_at_ticks_only():
     table = pa.table({"ts": [0, 60_000, 200_000], "n": [1, 2, 4]})
-    found = running(table, {"s": aggr.sum("n")}, time="ts", ticks=ordered.minutely(), emit="ticks")
-    assert found.column("s").to_pylist() == [1, 3, 3, 3]
-    assert [at.minute for at in found.column("ts").to_pylist()] == [0, 1, 2, 3]
-    assert found.column("tick").to_pylist() == [True] * 4
+    values = running(table, {"s": aggr.sum("n")}, time="ts", ticks=ordered.minutely(), emit="ticks")
+    assert values.column("s").to_pylist() == [1, 3, 3, 3]
+    assert [at.minute for at in values.column("ts").to_pylist()] == [0, 1, 2, 3]
+    assert values.column("tick").to_pylist() == [True] * 4
 
 
 def test_results_are_rows_of_another_query_to_any_depth():
@@ -273,25 +273,25 @@ def test_results_are_rows_of_another_query_to_any_depth():
 def test_sorted_rows_stay_where_they_are():
     table = rows(3).combine_chunks()
     by = [("key", "ascending"), ("ts", "ascending")]
-    for given, kept in ((table.sort_by(by).combine_chunks(), True), (table, False)):
-        found = running(given, {"r": aggr.count()}, time="ts", keys=["key"])
-        places = [of.column("x").chunk(0).buffers()[1].address for of in (given, found)]
-        assert (places[0] == places[1]) == kept
+    for table_in_order, is_unchanged in ((table.sort_by(by).combine_chunks(), True), (table, False)):
+        counts = running(table_in_order, {"r": aggr.count()}, time="ts", keys=["key"])
+        places = [table_of_rows.column("x").chunk(0).buffers()[1].address for table_of_rows in (table_in_order, counts)]
+        assert (places[0] == places[1]) == is_unchanged
 
 
 def test_a_batch_that_goes_back_is_refused_and_not_taken():
-    made = RunningAggregation({"s": aggr.sum("n")}, time="ts", keys=["k"])
-    made.add(pa.table({"k": ["a"], "ts": [5], "n": [1]}))
+    aggregation = RunningAggregation({"s": aggr.sum("n")}, time="ts", keys=["k"])
+    aggregation.add(pa.table({"k": ["a"], "ts": [5], "n": [1]}))
     with pytest.raises(ValueError, match="from batch to batch"):
-        made.add(pa.table({"k": ["b", "a"], "ts": [0, 4], "n": [1, 7]}))
-    assert made.add(pa.table({"k": ["a", "b"], "ts": [5, 0], "n": [2, 9]})).column("s").to_pylist() == [3, 9]
-    made.finish()
+        aggregation.add(pa.table({"k": ["b", "a"], "ts": [0, 4], "n": [1, 7]}))
+    assert aggregation.add(pa.table({"k": ["a", "b"], "ts": [5, 0], "n": [2, 9]})).column("s").to_pylist() == [3, 9]
+    aggregation.finish()
     with pytest.raises(ValueError, match="finished"):
-        made.add(pa.table({"k": ["a"], "ts": [6], "n": [1]}))
+        aggregation.add(pa.table({"k": ["a"], "ts": [6], "n": [1]}))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
         ({"window": "since('price > 5')"}, "price"),
         ({"window": "since('n >')"}, "n >"),
@@ -317,11 +317,11 @@ def test_a_batch_that_goes_back_is_refused_and_not_taken():
         ({"measures": {"tick": aggr.sum("n")}, "ticks": "hourly()"}, "taken twice"),
     ],
 )
-def test_what_is_refused(given, message):
+def test_what_is_refused(change, message):
     table = pa.table({"ts": [0], "n": [1], "x": [0.5]})
-    wanted = {"measures": {"s": aggr.sum("n"), "t": aggr.sum("n")}, "time": "ts"} | given
+    arguments = {"measures": {"s": aggr.sum("n"), "t": aggr.sum("n")}, "time": "ts"} | change
     with pytest.raises((ValueError, TypeError), match=message):
-        running(table, wanted.pop("measures"), wanted.pop("window", None), **wanted)
+        running(table, arguments.pop("measures"), arguments.pop("window", None), **arguments)
 
 
 def test_a_tilt_frame_takes_no_ordered_windows():
@@ -331,9 +331,9 @@ def test_a_tilt_frame_takes_no_ordered_windows():
 
 
 def test_an_aggregation_is_saved_and_goes_on():
-    made = RunningAggregation({"s": aggr.sum("n")}, "sliding(2)", time="ts")
-    made.add(pa.table({"ts": [0, 1], "n": [1, 2]}))
-    again = pickle.loads(pickle.dumps(made))
+    aggregation = RunningAggregation({"s": aggr.sum("n")}, "sliding(2)", time="ts")
+    aggregation.add(pa.table({"ts": [0, 1], "n": [1, 2]}))
+    again = pickle.loads(pickle.dumps(aggregation))
     assert again.add(pa.table({"ts": [2], "n": [4]})).column("s").to_pylist() == [6]
 
 
@@ -347,11 +347,11 @@ def test_a_chain_in_batches_gives_the_same_bits():
     table = rows(5, 50).sort_by([("ts", "ascending"), ("arrival", "ascending")])
     frame = OrderedFrame(["interval('2h')", "count(3)"], "ts", MEASURES, ["key"])
     order = [("level", "ascending"), ("key", "ascending"), ("ts", "ascending")]
-    whole = ordered_rollup(table, frame)
-    assert whole.filter(pa.compute.equal(whole.column("level"), "count(3)")).num_rows
+    unsplit = ordered_rollup(table, frame)
+    assert unsplit.filter(pa.compute.equal(unsplit.column("level"), "count(3)")).num_rows
     for size in (1, 7):
         batches = [table.slice(i, size).combine_chunks().to_batches()[0] for i in range(0, table.num_rows, size)]
-        assert bits(ordered_rollup(batches, frame).sort_by(order)) == bits(whole.sort_by(order))
+        assert bits(ordered_rollup(batches, frame).sort_by(order)) == bits(unsplit.sort_by(order))
 
 
 def test_a_hundred_times_the_rows_in_a_window_cost_no_more_merges(monkeypatch):
@@ -378,8 +378,8 @@ def test_a_chain_waits_for_as_many_outputs():
     levels = {"twos": "count(2)", "moving": "sliding(2, min_rows=2)"}
     frame = OrderedFrame(levels, time="ts", measures={"n": aggr.sum("n")})
     table = pa.table({"ts": range(6), "n": [5, 2, 13, 4, 7, 1]})
-    found = finish_ordered(ordered_rollup(table, frame), frame).to_pydict()
-    assert found["n"] == [7, 17, 8, None, 24, 25]
+    values = finish_ordered(ordered_rollup(table, frame), frame).to_pydict()
+    assert values["n"] == [7, 17, 8, None, 24, 25]
 
 
 def test_windows_that_never_have_so_many_rows_are_refused():

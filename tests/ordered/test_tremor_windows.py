@@ -34,16 +34,16 @@ class Texts(PerGroup):
         return self.combine(state, [value])
 
     def combine(self, a, b):
-        return sorted([*a, *b], key=lambda each: each["place"])
+        return sorted([*a, *b], key=lambda event: event["place"])
 
     def result(self, state):
-        return [each["value"] for each in state]
+        return [event["value"] for event in state]
 
 
-def level_of(given):
-    if "count" in given:
-        return count(given["count"])
-    return Interval(given["interval_ns"])  # a nanosecond of theirs is a microsecond here
+def level_of(spec):
+    if "count" in spec:
+        return count(spec["count"])
+    return Interval(spec["interval_ns"])  # a nanosecond of theirs is a microsecond here
 
 
 def events_of(case):
@@ -59,11 +59,11 @@ def events_of(case):
 def emitted(table, frame):
     """Roll up one row at a time, so that what an event emits is known: the finest level first."""
     batches = [table.slice(row, 1).combine_chunks().to_batches()[0] for row in range(table.num_rows)]
-    found = finish_ordered(ordered_rollup(batches, frame), frame)
-    whole = finish_ordered(ordered_rollup(table, frame), frame)
-    by = [("level", "ascending"), *((name, "ascending") for name in found.column_names if name in ("ts", "g"))]
-    assert found.sort_by(by) == whole.sort_by(by)
-    return found.to_pylist()
+    results = finish_ordered(ordered_rollup(batches, frame), frame)
+    unsplit = finish_ordered(ordered_rollup(table, frame), frame)
+    by = [("level", "ascending"), *((name, "ascending") for name in results.column_names if name in ("ts", "g"))]
+    assert results.sort_by(by) == unsplit.sort_by(by)
+    return results.to_pylist()
 
 
 @conformance("tremor_windows.json", lambda case: case["name"] == "tremor-window_by_two")
@@ -71,49 +71,49 @@ def test_collecting_by_two(case):
     table = events_of(case)
     levels = [level_of(level) for level in case["windows"]["levels"]]
     frame = OrderedFrame(levels, "ts", {"guids": Measure(Texts(), "guid", others=("row",))})
-    found = [[{"guid": guid} for guid in row["guids"]] for row in emitted(table, frame)]
-    assert found == case["expected"]
+    groups = [[{"guid": guid} for guid in row["guids"]] for row in emitted(table, frame)]
+    assert groups == case["expected"]
 
 
 @conformance("tremor_windows.json", lambda case: case["name"] == "tremor-window_mixed_1")
 def test_a_mixed_chain(case):
     levels = {f"level {n}": level_of(level) for n, level in enumerate(case["windows"]["levels"])}
     frame = OrderedFrame(levels, "ts", {"count": aggr.count(), "sum": aggr.sum("num")}, keys=["g"])
-    found = [{"count": r["count"], "group": r["g"], "sum": r["sum"]} for r in emitted(events_of(case), frame)]
-    assert found == case["expected"]
+    actual = [{"count": r["count"], "group": r["g"], "sum": r["sum"]} for r in emitted(events_of(case), frame)]
+    assert actual == case["expected"]
 
 
 @pytest.mark.slow
 @conformance("tremor_windows.json", lambda case: case["name"] == "tremor-group_by_size")
 def test_windows_by_group(case):
     frame = OrderedFrame([level_of(level) for level in case["windows"]["levels"]], "ts", {"c": aggr.sum("c")}, ["g"])
-    found = [{"g": [row["g"], f"[{row['g']}]"], "c": float(row["c"])} for row in emitted(events_of(case), frame)]
-    assert found == case["expected"]
+    actual = [{"g": [row["g"], f"[{row['g']}]"], "c": float(row["c"])} for row in emitted(events_of(case), frame)]
+    assert actual == case["expected"]
 
 
 @conformance("tremor_windows.json", lambda case: "steps" in case)
 def test_steps_of_a_tilt_frame(case):
-    levels = {given["name"]: interval(f"{given['interval_s']}s") for given in case["spec"]["frames"]}
+    levels = {spec["name"]: interval(f"{spec['interval_s']}s") for spec in case["spec"]["frames"]}
     frame = OrderedFrame(levels, "ts", {"n": aggr.count()})
     seconds = [step["at_s"] for step in case["steps"]]
     table = pa.table({"ts": pa.array(seconds).cast(pa.timestamp("s"))})
-    found = emitted(table, frame)
+    emitted_rows = emitted(table, frame)
     for step in case["steps"]:
-        at = [row["n"] for row in found if row["ts"].timestamp() == step["at_s"]]
+        at = [row["n"] for row in emitted_rows if row["ts"].timestamp() == step["at_s"]]
         assert at == step["emits"]
 
 
 def test_three_of_two_are_every_third_emission():
     frame = OrderedFrame(["count(2)", "count(3)"], "ts", {"n": aggr.sum("n")})
-    found = finish_ordered(ordered_rollup(pa.table({"ts": range(14), "n": range(14)}), frame), frame).to_pylist()
-    assert [row["n"] for row in found if row["level"] == "count(3)"] == [sum(range(6)), sum(range(6, 12))]
+    rows = finish_ordered(ordered_rollup(pa.table({"ts": range(14), "n": range(14)}), frame), frame).to_pylist()
+    assert [row["n"] for row in rows if row["level"] == "count(3)"] == [sum(range(6)), sum(range(6, 12))]
 
 
 def test_a_moving_total_of_intervals():
     frame = OrderedFrame(["interval('10ms')", "sliding(2)"], "ts", {"n": aggr.count()})
     table = pa.table({"ts": [0, 1, 10, 11, 12, 20, 30, 40]})
-    found = finish_ordered(ordered_rollup(table, frame), frame).to_pylist()
-    assert [row["n"] for row in found] == [2, 3, 1, 1, 2, 5, 4, 2]
+    rows = finish_ordered(ordered_rollup(table, frame), frame).to_pylist()
+    assert [row["n"] for row in rows] == [2, 3, 1, 1, 2, 5, 4, 2]
 
 
 @pytest.mark.parametrize(

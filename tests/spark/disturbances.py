@@ -30,7 +30,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import aggr
 from aggr.arrow.bit_equality import digest
-from tests.engines import ORDER, kept, session
+from tests.engines import ORDER, digests_of_store, session
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.store.backends.delta.backend import DeltaBackend
 
@@ -168,7 +168,7 @@ def rolled_up(spark: Any, file: str, place: str | None) -> dict[str, str]:
         states = su.rollup(scan, FRAME).toArrow().sort_by(ORDER)
         return {name: digest(states.column(name)) for name in states.column_names}
     su.rollup_into(scan, FrameStore(place, FRAME), "w", 1)
-    return kept(FrameStore(place))
+    return digests_of_store(FrameStore(place))
 
 
 @contextmanager

@@ -62,11 +62,11 @@ def check_stores(folder: Path) -> None:
     """Compare stores that jobs fill with one that local code fills."""
     file, table = folder / "fewer.parquet", engines.rows(6000)
     pq.write_table(table, file, row_group_size=1500)
-    local = FrameStore(folder / "local", engines.KEPT)
-    local.append(rollup(table, engines.KEPT), "w", 1)
+    local = FrameStore(folder / "local", engines.STORE_FRAME)
+    local.append(rollup(table, engines.STORE_FRAME), "w", 1)
     ((_, answer),) = run_engine(str(file), "store", str(folder))
     assert answer["new"] == [True, True, True, False]
-    assert answer["stores"] == dict.fromkeys(["rows", "files", "states"], engines.kept(local))
+    assert answer["stores"] == dict.fromkeys(["rows", "files", "states"], engines.digests_of_store(local))
 
 
 def check_refusals() -> None:

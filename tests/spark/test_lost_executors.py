@@ -20,7 +20,7 @@ import pytest
 
 from aggr.arrow.bit_equality import digest
 from tests import engines
-from tests.engines import ORDER, kept
+from tests.engines import ORDER, digests_of_store
 from tests.spark.disturbances import FRAME, IN_A_TASK, POINTS
 from tiltframe import FrameStore, rollup
 
@@ -47,7 +47,10 @@ def local_digests(file, tmp_path_factory):
     states = rollup(pq.read_table(file), FRAME).sort_by(ORDER)
     store = FrameStore(tmp_path_factory.mktemp("local"), FRAME)
     store.append(states, "w", 1)
-    return {"states": {name: digest(states.column(name)) for name in states.column_names}, "store": kept(store)}
+    return {
+        "states": {name: digest(states.column(name)) for name in states.column_names},
+        "store": digests_of_store(store),
+    }
 
 
 def disturbed(master, file, folder, *runs):
@@ -131,7 +134,7 @@ def test_tasks_that_run_twice_count_once(file, local_digests, tmp_path):
         assert [t for t in tasks if t["Stage ID"] == stage and t["Task Info"]["Speculative"]], run
     store = FrameStore(tmp_path / "log" / f"store-{len(TWICE) - 1}")
     assert store.backend.vacuum(0) > 0  # what the other attempt had written
-    assert kept(store) == local_digests["store"]
+    assert digests_of_store(store) == local_digests["store"]
 
 
 def drive(file, place, *point):
@@ -165,9 +168,9 @@ def test_drivers_killed_at_each_point_of_a_commit_lose_nothing(points, file, loc
         drive(file, tmp_path / "s", point)
         last_commit = FrameStore(tmp_path / "s", FRAME).last_commit("w")
         assert last_commit == (1 if point in AFTER_IT else None), point
-        assert last_commit is None or kept(FrameStore(tmp_path / "s")) == local_digests["store"], point
+        assert last_commit is None or digests_of_store(FrameStore(tmp_path / "s")) == local_digests["store"], point
     drive(file, tmp_path / "s")
     store = FrameStore(tmp_path / "s")
-    assert kept(store) == local_digests["store"]
+    assert digests_of_store(store) == local_digests["store"]
     assert store.backend.vacuum(0) > 0 or IN_A_TASK not in points  # what the killed one's tasks had written
-    assert kept(store) == local_digests["store"]
+    assert digests_of_store(store) == local_digests["store"]

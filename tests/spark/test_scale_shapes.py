@@ -7,7 +7,7 @@ import pytest
 
 import spark_udaf as su
 from benchmarks.scale_shapes import SHAPES
-from tests.engines import kept
+from tests.engines import digests_of_store
 from tiltframe import FrameStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -24,7 +24,7 @@ def test_every_shape_gives_the_same_bits(name, spark, tmp_path):
     stores = [FrameStore(tmp_path / kind, shape.frame) for kind in ("spark", "local")]
     su.rollup_into(su.scan_parquet(spark, str(tmp_path / "rows"), rows_per_task=3000), stores[0], "w", 1)
     stores[1].append_rows(rows, "w", 1)
-    assert kept(stores[0]) == kept(stores[1])
+    assert digests_of_store(stores[0]) == digests_of_store(stores[1])
     assert counts_of(rows, "host")[0] == pytest.approx(ROWS * max(shape.of_first, 1 / shape.keys), rel=0.1, abs=20)
 
 

@@ -22,7 +22,7 @@ from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.store.data_source import TiltframeReader, TiltframeSource
 from spark_udaf.store.options import from_options, to_options
 from tests import engines
-from tests.engines import KEPT, kept
+from tests.engines import STORE_FRAME, digests_of_store
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store import CommitConflict, Expired
 
@@ -37,15 +37,15 @@ def rows():
 @pytest.fixture(scope="module")
 def local(rows, tmp_path_factory):
     """The store as local code fills it, in two commits."""
-    store = FrameStore(tmp_path_factory.mktemp("local"), KEPT)
-    store.append(rollup(rows.slice(0, 4000), KEPT), "w", 1)
-    store.append(rollup(rows.slice(4000), KEPT), "w", 2)
+    store = FrameStore(tmp_path_factory.mktemp("local"), STORE_FRAME)
+    store.append(rollup(rows.slice(0, 4000), STORE_FRAME), "w", 1)
+    store.append(rollup(rows.slice(4000), STORE_FRAME), "w", 2)
     return store
 
 
 @pytest.fixture(scope="module")
 def local_digests(local):
-    return kept(local)
+    return digests_of_store(local)
 
 
 @pytest.mark.spark
@@ -129,43 +129,43 @@ def test_jobs_replace_and_retract_as_local_code_does(spark, tmp_path):
 @pytest.mark.long
 def test_jobs_write_what_local_code_would(spark, rows, local_digests, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)
-    store = FrameStore(tmp_path / "s", KEPT)
+    store = FrameStore(tmp_path / "s", STORE_FRAME)
     assert su.rollup_into(df.limit(0), store, "nothing", 7)
     assert store.last_commit("nothing") == 7
     assert su.rollup_into(df, store, "w", 1, {"file": 1})
-    assert kept(store) == local_digests
+    assert digests_of_store(store) == local_digests
     assert store.recorded(["file"]) == {"file": 1}
-    finer = FrameStore(tmp_path / "finer", KEPT)
-    pq.write_table(rollup(rows, KEPT), tmp_path / "states.parquet")
+    finer = FrameStore(tmp_path / "finer", STORE_FRAME)
+    pq.write_table(rollup(rows, STORE_FRAME), tmp_path / "states.parquet")
     scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
     assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
-    assert kept(finer) == local_digests
+    assert digests_of_store(finer) == local_digests
     with pytest.raises(StoreError, match="someone else has added or replaced the same"):
-        store.append(rollup(rows, KEPT), "v", 1, {"file": 1})
-    assert kept(store) == local_digests
+        store.append(rollup(rows, STORE_FRAME), "v", 1, {"file": 1})
+    assert digests_of_store(store) == local_digests
 
 
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, local_digests, tmp_path):
-    store = FrameStore(tmp_path / "s", KEPT)
-    states = rollup(rows, KEPT)
+    store = FrameStore(tmp_path / "s", STORE_FRAME)
+    states = rollup(rows, STORE_FRAME)
     transaction = pickle.loads(pickle.dumps(store.begin("w", 5, states.schema)))
     assert transaction.commit([transaction.write(states)])
     df = spark.createDataFrame(rows)
     files = set((tmp_path / "s").rglob("*.parquet"))
     assert su.rollup_into(df.repartition(3), store, "w", 5) is False
-    assert su.append(su.rollup(df, KEPT), store, "w", 5) is False
+    assert su.append(su.rollup(df, STORE_FRAME), store, "w", 5) is False
     with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
         su.rollup_into(df.limit(5000), store, "w", 5)
     with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
-        su.append(su.rollup(df.limit(5000), KEPT), store, "w", 5)
+        su.append(su.rollup(df.limit(5000), STORE_FRAME), store, "w", 5)
     with pytest.raises(CommitConflict, match="none of the last 64 is a commit 4 of these states"):
         su.rollup_into(df, store, "w", 4)
     assert set((tmp_path / "s").rglob("*.parquet")) == files
     assert store.append(states, "w", 5) is False
-    assert kept(store) == local_digests
-    assert store.manifest.schema.names == ["window_start", "host", "shelf", *KEPT.measures]
+    assert digests_of_store(store) == local_digests
+    assert store.manifest.schema.names == ["window_start", "host", "shelf", *STORE_FRAME.measures]
 
 
 @pytest.mark.spark
@@ -173,9 +173,11 @@ def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, 
 def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows, tmp_path):
     """A DataFrame's columns say what frame states are of, also after select, filter, union and Parquet."""
     df = spark.createDataFrame(rows.slice(0, 300))
-    store = FrameStore(tmp_path / "s", KEPT)
-    changed = {**KEPT.measures, "rows": aggr.count(where="i > 5")}
-    other = TiltFrame([level.name for level in KEPT.levels], "ts", changed, KEPT.keys, KEPT.timezone)
+    store = FrameStore(tmp_path / "s", STORE_FRAME)
+    changed = {**STORE_FRAME.measures, "rows": aggr.count(where="i > 5")}
+    other = TiltFrame(
+        [level.name for level in STORE_FRAME.levels], "ts", changed, STORE_FRAME.keys, STORE_FRAME.timezone
+    )
     states = su.rollup(df, other)
     states.write.parquet(str(tmp_path / "parquet"))
     pq.write_table(rollup(rows.slice(0, 300), other), tmp_path / "local.parquet")
@@ -191,8 +193,8 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
         ):
             su.append(travelled, store, "w", 1)
     with pytest.raises(ValueError, match=r"not states of this frame: 'rows' is count\(\) in the frame"):
-        su.finish(states, KEPT)
-    own_states = su.rollup(df, KEPT)
+        su.finish(states, STORE_FRAME)
+    own_states = su.rollup(df, STORE_FRAME)
     for damaged, message in (
         (own_states.withColumn("level", F.lit("2h")), "the frame has no level '2h'"),
         (
@@ -205,7 +207,7 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
             su.append(damaged, store, "w", 1)
     assert store.last_commit("w") is None
     assert su.append(own_states.unionByName(own_states), store, "w", 1)
-    assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), KEPT)] * 2), "w", 1) is False
+    assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), STORE_FRAME)] * 2), "w", 1) is False
 
 
 @pytest.mark.spark
@@ -222,7 +224,7 @@ def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
 @pytest.mark.spark
 def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_path):
     df = spark.createDataFrame(rows.slice(0, 5))
-    states = su.rollup(df, KEPT)
+    states = su.rollup(df, STORE_FRAME)
     with pytest.raises(TypeError, match=r"give a store, say tiltframe\.FrameStore"):
         su.append(states, str(tmp_path), "w", 1)
     with pytest.raises(ValueError, match="does not begin with 'tiltframe:'"):
@@ -232,7 +234,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
     with pytest.raises(ValueError, match="not states of this frame"):
         su.append(df, local, "v", 1)
     with pytest.raises(TypeError, match="give a Spark DataFrame"):
-        su.append(rollup(rows, KEPT), local, "v", 1)
+        su.append(rollup(rows, STORE_FRAME), local, "v", 1)
     with pytest.raises(ValueError, match="no column 'price'"):
         su.rollup_into(df.drop("price"), local, "v", 1)
     with pytest.raises(StoreError, match=r"keeps states of decimal.* in 'money', and this is states of double"):
@@ -244,8 +246,8 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
 @pytest.mark.long
 def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     df = spark.createDataFrame(rows.slice(0, 50))
-    store = FrameStore(tmp_path / "s", KEPT)
-    store.ensure_created(rollup(rows, KEPT).schema)
+    store = FrameStore(tmp_path / "s", STORE_FRAME)
+    store.ensure_created(rollup(rows, STORE_FRAME).schema)
     (tmp_path / "s" / "tiltframe" / "level=1h").touch()
     with pytest.raises(StoreError, match=r"the store .* cannot be read or written: .*level=1h") as caught:
         su.rollup_into(df, store, "w", 1)
@@ -323,17 +325,17 @@ def test_slices_are_whole_buckets_of_about_so_many_rows(local):
 @pytest.mark.long
 def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
     """Spark plans a view once."""
-    store = FrameStore(tmp_path / "s", KEPT)
-    store.ensure_created(KEPT.states_schema(rows.schema))
+    store = FrameStore(tmp_path / "s", STORE_FRAME)
+    store.ensure_created(STORE_FRAME.states_schema(rows.schema))
     empty, partitions = reader(store, "1h"), reader(store, "1h").partitions()
     assert list(empty.read(partitions[0])) == []
-    store.append(rollup(rows, KEPT), "w", 1)
+    store.append(rollup(rows, STORE_FRAME), "w", 1)
     assert same(pa.Table.from_batches(empty.read(partitions[0])), store.query("1h"))
     planned, hopping = reader(store, "1h"), reader(store, "hopping(2h, 30m)")
     before = [(table_reader, table_reader.partitions()) for table_reader in (planned, hopping)]
     for days in (-400, 400):
         times = pc.add(rows["ts"], pa.scalar(days * 86_400_000_000, pa.duration("us")))
-        store.append(rollup(rows.set_column(0, "ts", times), KEPT), "w", 500 + days)
+        store.append(rollup(rows.set_column(0, "ts", times), STORE_FRAME), "w", 500 + days)
     for table_reader, partitions in before:
         result = pa.Table.from_batches(
             [batch for p in partitions for batch in table_reader.read(p)], table_reader.schema
@@ -385,7 +387,7 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
     import pickle
 
     monkeypatch.chdir(tmp_path)
-    store = FrameStore("here", KEPT)
+    store = FrameStore("here", STORE_FRAME)
     assert pickle.loads(pickle.dumps(store)).uri == str(tmp_path / "here")
     assert pickle.loads(pickle.dumps(store.backend)).uri == str(tmp_path / "here")
     assert to_options("here", Query(), {"REGION": "eu"})["path"] == str(tmp_path / "here")
@@ -393,7 +395,7 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
 
 
 def test_new_measures_of_several_inputs_are_options(local):
-    measures = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
+    measures = {name: STORE_FRAME.measures[name] for name in ("peak", "mean", "first")}
     options = to_options(local.uri, Query("1h", measures=measures), None)
     assert from_options(options)[0].plan.measures == {name: (name, measure) for name, measure in measures.items()}
     with pytest.raises(
@@ -422,10 +424,10 @@ def test_a_store_is_a_table(spark, local):
 @pytest.mark.spark
 @pytest.mark.long
 def test_tasks_write_into_postgresql_and_read_it(spark, rows, local_digests, postgres):
-    store = FrameStore(postgres, KEPT, name="web")
-    df = spark.createDataFrame(rows.select(KEPT.columns_in(rows.column_names))).repartition(3)
+    store = FrameStore(postgres, STORE_FRAME, name="web")
+    df = spark.createDataFrame(rows.select(STORE_FRAME.columns_in(rows.column_names))).repartition(3)
     assert su.rollup_into(df, store, "w", 1)
     assert not su.rollup_into(df, store, "w", 1)
-    assert kept(FrameStore(postgres)) == local_digests
+    assert digests_of_store(FrameStore(postgres)) == local_digests
     read = su.read(spark, postgres, per="1d", keys=[]).toArrow().sort_by("window_start")
     assert same(read, in_utc(store.query("1d", keys=[])))

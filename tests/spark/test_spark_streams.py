@@ -26,7 +26,7 @@ import aggr
 import tiltframe.cli as cli
 from spark_udaf.streaming.progress import recorded_ids
 from tests import engines
-from tests.engines import KEPT, kept
+from tests.engines import STORE_FRAME, digests_of_store
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
 pytestmark = pytest.mark.spark
@@ -42,7 +42,7 @@ with engines.session("classic") as spark:
     print("started", flush=True)
     query.awaitTermination()
 """
-LEVELS = [level.name for level in KEPT.levels]
+LEVELS = [level.name for level in STORE_FRAME.levels]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Stream:
 
     @cached_property
     def store(self) -> FrameStore:
-        return FrameStore(self.folder / "store", KEPT)
+        return FrameStore(self.folder / "store", STORE_FRAME)
 
     @property
     def checkpoint(self) -> Path:
@@ -80,9 +80,9 @@ class Stream:
 
     def holds(self, rows: pa.Table) -> bool:
         """Say whether the store has the bits of a batch rollup of the same rows, under any numbers of commits."""
-        batch_store = FrameStore(self.folder / "whole", KEPT)
-        batch_store.append(rollup(rows, KEPT), "once", 0)
-        same = kept(FrameStore(self.store.uri)) == kept(batch_store)
+        batch_store = FrameStore(self.folder / "whole", STORE_FRAME)
+        batch_store.append(rollup(rows, STORE_FRAME), "once", 0)
+        same = digests_of_store(FrameStore(self.store.uri)) == digests_of_store(batch_store)
         shutil.rmtree(self.folder / "whole")
         return same
 
@@ -193,20 +193,20 @@ def test_batches_that_the_store_has_not_are_missed(stream, changed):
     """A checkpoint says that batches are done: in another store, or under another name, they are not there."""
     stream.run()
     stream.arrive("more", engines.rows(50, seed=2))
-    other = FrameStore(stream.folder / "other", KEPT) if changed == "store" else stream.store
-    before = None if changed == "store" else kept(stream.store)
+    other = FrameStore(stream.folder / "other", STORE_FRAME) if changed == "store" else stream.store
+    before = None if changed == "store" else digests_of_store(stream.store)
     name = "hosts" if changed == "store" else "guests"
     expected = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
     with pytest.raises(StreamingQueryException, match=expected):
         stream.run(other, name=name)
     assert recorded_ids(other, name) == []
-    assert before is None or kept(stream.store) == before
+    assert before is None or digests_of_store(stream.store) == before
 
 
 def test_rows_that_the_store_cannot_take_start_nothing(stream):
     frame_rows = engines.rows(10)
     wider = frame_rows.set_column(frame_rows.column_names.index("price"), "price", frame_rows["i"])
-    stream.store.append(rollup(wider, KEPT), "w", 1)
+    stream.store.append(rollup(wider, STORE_FRAME), "w", 1)
     with pytest.raises(StoreError, match="money"):
         stream.run()
     assert not stream.checkpoint.exists()

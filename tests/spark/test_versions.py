@@ -159,10 +159,10 @@ def test_rollup_of_four_levels_has_the_same_bits(spark, rows):
 def test_files_aggregate_and_merge(spark, rows):
     table, file = rows
     scan = su.scan_parquet(spark, file, rows_per_task=700)
-    fine = su.aggregate(scan, ["host", "shelf"], engines.OTHERS)
-    results = collect_arrow(su.finish(su.merge(fine, ["host"]), engines.OTHERS)).sort_by("host")
-    states = reduce_by(table, {"host": key_column(table["host"])}, plan(engines.OTHERS)).sort_by("host")
-    for name, measure in engines.OTHERS.items():
+    fine = su.aggregate(scan, ["host", "shelf"], engines.OTHER_MEASURES)
+    results = collect_arrow(su.finish(su.merge(fine, ["host"]), engines.OTHER_MEASURES)).sort_by("host")
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan(engines.OTHER_MEASURES)).sort_by("host")
+    for name, measure in engines.OTHER_MEASURES.items():
         assert list(map(repr, results[name].to_pylist())) == list(
             map(repr, measure.function.finish(states[name].combine_chunks()).to_pylist())
         )
@@ -276,12 +276,12 @@ def test_accessors_and_set_operations(spark, rows):
 @pytest.mark.slow
 def test_a_store_is_written_and_read(spark, rows, tmp_path):
     table, file = rows
-    store = FrameStore(tmp_path / "store", engines.KEPT)
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
     assert su.rollup_into(spark.read.parquet(file).repartition(3), store, "w", 1)
     assert not su.rollup_into(spark.read.parquet(file), store, "w", 1)
-    other = FrameStore(tmp_path / "local", engines.KEPT)
-    other.append(engines.rollup(table, engines.KEPT), "w", 1)
-    assert engines.kept(store) == engines.kept(other)
+    other = FrameStore(tmp_path / "local", engines.STORE_FRAME)
+    other.append(engines.rollup(table, engines.STORE_FRAME), "w", 1)
+    assert engines.digests_of_store(store) == engines.digests_of_store(other)
     df = su.read(spark, store.uri, per="1h", where="host = 'a'", rows_per_task=100)
     results = collect_arrow(df).sort_by(engines.ORDER)
     query = store.query("1h", where="host = 'a'").sort_by(engines.ORDER)
@@ -289,15 +289,15 @@ def test_a_store_is_written_and_read(spark, rows, tmp_path):
         c: engines.digest(query[c]) for c in query.column_names
     }
     states = su.read_states(spark, store.uri, per="1m")
-    third = FrameStore(tmp_path / "third", engines.KEPT)
+    third = FrameStore(tmp_path / "third", engines.STORE_FRAME)
     assert su.append(states, third, "w", 1)
-    assert engines.kept(third)["1d d"] == engines.kept(store)["1d d"]
+    assert engines.digests_of_store(third)["1d d"] == engines.digests_of_store(store)["1d d"]
 
 
 @pytest.mark.slow
 def test_the_data_source(spark, tmp_path, rows):
-    store = FrameStore(tmp_path / "store", engines.KEPT)
-    store.append(engines.rollup(rows[0], engines.KEPT), "w", 1)
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
+    store.append(engines.rollup(rows[0], engines.STORE_FRAME), "w", 1)
     su.register(spark)
     if features.has_data_source():
         hours = spark.read.format("tiltframe").option("per", "1h").load(store.uri)
@@ -323,12 +323,12 @@ def test_streams_into_a_store(spark, rows, tmp_path):
     (tmp_path / "in").mkdir()
     source = spark.readStream.schema(spark.read.parquet(file).schema).parquet(str(tmp_path / "in"))
     pq.write_table(table, tmp_path / "in" / "1.parquet")
-    store = FrameStore(tmp_path / "store", engines.KEPT)
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
     query = su.stream_into(source, store, name="q", checkpoint=str(tmp_path / "c"), trigger="available_now")
     query.awaitTermination(120)
-    other = FrameStore(tmp_path / "local", engines.KEPT)
-    other.append(engines.rollup(table, engines.KEPT), "w", 1)
-    assert engines.kept(store) == engines.kept(other)
+    other = FrameStore(tmp_path / "local", engines.STORE_FRAME)
+    other.append(engines.rollup(table, engines.STORE_FRAME), "w", 1)
+    assert engines.digests_of_store(store) == engines.digests_of_store(other)
 
 
 @pytest.mark.slow

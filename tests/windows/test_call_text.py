@@ -92,22 +92,24 @@ def policy(draw: random.Random):
 
 def test_windows_and_policies_read_back(draw):
     for _ in range(TRIALS):
-        made = time_window(draw)
-        assert read_window(made.name, made.timezone or "UTC") == made
+        window = time_window(draw)
+        assert read_window(window.name, window.timezone or "UTC") == window
         assert read_ordered_twice(ordered_window(draw))
         emit, late = policy(draw), draw.choice((Drop(length(draw)), Buffer(draw.randrange(9), "drop")))
         assert read_emit(str(emit)) == emit
         assert read_late(str(late)) == late
 
 
-def read_ordered_twice(made) -> bool:
-    return ordered.read_ordered(str(made)) == made == ordered.read_ordered(f"  {made} ")
+def read_ordered_twice(windows_of_text) -> bool:
+    return (
+        ordered.read_ordered(str(windows_of_text)) == windows_of_text == ordered.read_ordered(f"  {windows_of_text} ")
+    )
 
 
 def test_lists_of_windows_read_back(draw):
     for _ in range(TRIALS // 10):
-        made = [time_window(draw) for _ in range(draw.randrange(1, 5))]
-        assert [w.name for w in read_windows(", ".join(w.name for w in made))] == [w.name for w in made]
+        windows = [time_window(draw) for _ in range(draw.randrange(1, 5))]
+        assert [w.name for w in read_windows(", ".join(w.name for w in windows))] == [w.name for w in windows]
 
 
 def value(draw: random.Random, depth: int = 2):
@@ -119,11 +121,11 @@ def value(draw: random.Random, depth: int = 2):
 
 def test_values_read_back(draw):
     for _ in range(TRIALS * 5):
-        said = {name: value(draw) for name in draw.sample(("a", "having", "x_1"), draw.randrange(4))}
-        text = write_call("call", said)
+        values = {name: value(draw) for name in draw.sample(("a", "having", "x_1"), draw.randrange(4))}
+        text = write_call("call", values)
         call = read_call(text, name_alone=True)
         assert call is not None, text
-        assert {key: read_value(argument) for key, argument in call.arguments} == said, text
+        assert {key: read_value(argument) for key, argument in call.arguments} == values, text
         parts = [value(draw) for _ in range(draw.randrange(1, 4))]
         assert [read_value(part) for part in split(",".join(map(write_value, parts)))] == parts
 
@@ -163,7 +165,7 @@ def test_what_cannot_be_read_is_one_sentence(family, draw):
             read("".join(text))
         except (ValueError, KeyError) as error:
             refused += 1
-            said = str(error)
-            assert len(said) <= 300, said
-            assert "\n" not in said, said
+            message = str(error)
+            assert len(message) <= 300, message
+            assert "\n" not in message, message
     assert refused > TRIALS // 10

@@ -105,10 +105,10 @@ def check(hours: Hopping, panes: list[int], hops: list[int]) -> None:
     assert hours.starts_between(int(starts[0]), int(starts[-1]) + 1).tolist() == starts.tolist()
     # of every pane, all windows: fair for those after the first window has ended
     fair = [pane for pane in panes if windows[int(starts[0])][-1] <= pane <= starts[-1]]
-    indices, found, ends = hours.assign(np.array(fair))
-    assert (ends == hours.ends(found)).all()
+    indices, window_starts, window_ends = hours.assign(np.array(fair))
+    assert (window_ends == hours.ends(window_starts)).all()
     got = [[] for _ in fair]
-    for index, start in zip(indices.tolist(), found.tolist(), strict=True):
+    for index, start in zip(indices.tolist(), window_starts.tolist(), strict=True):
         got[index].append(start)
     assert got == [[start for start, members in windows.items() if start <= pane < members[-1]] for pane in fair]
     assert all(got)  # no pane is lost
@@ -182,17 +182,17 @@ def test_no_row_is_lost_where_the_clock_goes_back():
 @settings(max_examples=200, deadline=None)
 def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
     hours = hopping(*sizes, zone)
-    reach = int(2 * hours.size.length + 3 * DAY)
-    starts = hours.starts_between(time - reach, time + reach)
+    reach_micros = int(2 * hours.size.length + 3 * DAY)
+    starts = hours.starts_between(time - reach_micros, time + reach_micros)
     assert (np.diff(starts) > 0).all()
     assert (hours.hop.starts(starts) == starts).all()
     assert (hours.pane.starts(starts) == starts).all()
-    ends = hours.ends(starts)
-    assert (hours.pane.starts(ends) == ends).all()
-    indices, found, _ = hours.assign(np.array([time, time]))
-    expected = starts[(starts <= time) & (time < ends)].tolist()
+    window_ends = hours.ends(starts)
+    assert (hours.pane.starts(window_ends) == window_ends).all()
+    indices, window_starts, _ = hours.assign(np.array([time, time]))
+    expected = starts[(starts <= time) & (time < window_ends)].tolist()
     assert len(expected) > 0
-    assert found[indices == 0].tolist() == found[indices == 1].tolist() == expected
+    assert window_starts[indices == 0].tolist() == window_starts[indices == 1].tolist() == expected
     assert hours.first_start_from(time) == starts[starts >= time][0]
 
 
@@ -232,9 +232,9 @@ def test_between_lists_what_rows_fall_into_in_every_zone(size):
             assert {*starts[starts >= start].tolist()} <= {*got.tolist()}, zone
             assert (w.starts(got) == got).all(), zone
             # the ends of windows are the starts of others, the one before the range included
-            ends = w.ends(np.append(w.starts(np.array([start - 1])), got))
-            assert (ends[:-1] == got).all(), zone
-            assert ends[-1] >= end, zone
+            window_ends = w.ends(np.append(w.starts(np.array([start - 1])), got))
+            assert (window_ends[:-1] == got).all(), zone
+            assert window_ends[-1] >= end, zone
 
 
 @pytest.mark.slow
@@ -245,13 +245,13 @@ def test_hops_begin_with_panes_in_every_zone():
         for size, hop in [*SHORT, *LONG]:
             hours = hopping(size, hop, zone)
             starts = hours.hop.starts(times)
-            ends = hours.ends(starts)
+            window_ends = hours.ends(starts)
             assert (hours.pane.starts(starts) == starts).all(), (zone, size, hop)
-            assert (hours.pane.starts(ends) == ends).all(), (zone, size, hop)
-            indices, found, _ = hours.assign(times)
+            assert (hours.pane.starts(window_ends) == window_ends).all(), (zone, size, hop)
+            indices, window_starts, _ = hours.assign(times)
             assert set(indices) == set(range(len(times)))
-            assert (found <= times[indices]).all(), (zone, size, hop)
-            assert (times[indices] < hours.ends(found)).all(), (zone, size, hop)
+            assert (window_starts <= times[indices]).all(), (zone, size, hop)
+            assert (times[indices] < hours.ends(window_starts)).all(), (zone, size, hop)
 
 
 def test_a_hop_of_the_size_tumbles():

@@ -33,8 +33,8 @@ class BusinessDays(TimeWindow):
         days = times // DAY
         joined = np.isin(days, np.array(self.holidays, np.int64))
         starts = np.where(joined, days - 1, days)
-        ends = np.where(joined | np.isin(days + 1, np.array(self.holidays, np.int64)), starts + 2, days + 1)
-        return Intervals(np.arange(len(times)), starts * DAY, ends * DAY)
+        day_ends = np.where(joined | np.isin(days + 1, np.array(self.holidays, np.int64)), starts + 2, days + 1)
+        return Intervals(np.arange(len(times)), starts * DAY, day_ends * DAY)
 
 
 CROSSING = BusinessDays((SUNDAY + 1,))
@@ -107,9 +107,9 @@ def test_the_laws_look_at_other_years():
 
 
 def test_a_field_that_is_a_list_is_read_back():
-    some = BusinessDays((SUNDAY, SUNDAY + 9))
-    assert read_window(some.name) == some
-    levels = TiltFrame.from_dict(frame(some).describe()).levels
-    assert levels == (some,)
+    holidays_window = BusinessDays((SUNDAY, SUNDAY + 9))
+    assert read_window(holidays_window.name) == holidays_window
+    levels = TiltFrame.from_dict(frame(holidays_window).describe()).levels
+    assert levels == (holidays_window,)
     with pytest.raises(ValueError, match=r"is read as .*which differs from .*tuples"):
         windows.read.text_of(BusinessDays([SUNDAY]))

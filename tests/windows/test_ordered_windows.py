@@ -23,44 +23,44 @@ def naive_count(n):
 
 def naive_weight(n):
     def outputs(times, inputs):
-        found, opened, total = [], 0, 0
+        outputs_so_far, opened, total = [], 0, 0
         for i, weight in enumerate(inputs[Weight("w")]):
             total += int(weight)
             if total >= n:
-                found.append((opened, i + 1, i))
+                outputs_so_far.append((opened, i + 1, i))
                 opened, total = i + 1, total - n
-        return found
+        return outputs_so_far
 
     return outputs
 
 
 def naive_interval(length):
     def outputs(times, inputs):
-        found, opened = [], 0
+        outputs_so_far, opened = [], 0
         for i, time in enumerate(times):
             if time - times[opened] >= length:
-                found.append((opened, i, i))
+                outputs_so_far.append((opened, i, i))
                 opened = i
-        return found
+        return outputs_so_far
 
     return outputs
 
 
 def naive_emit_when(include):
     def outputs(times, inputs):
-        found, opened = [], 0
+        outputs_so_far, opened = [], 0
         for i, true in enumerate(inputs[Condition("c")]):
             if true and i + include > opened:
-                found.append((opened, i + include, i))
+                outputs_so_far.append((opened, i + include, i))
                 opened = i + include
-        return found
+        return outputs_so_far
 
     return outputs
 
 
 def naive_session(gap, longest=None, start=None, end=None, bounds="[]"):
     def outputs(times, inputs):
-        found, opened, i = [], None, 0
+        outputs_so_far, opened, i = [], None, 0
         while i < len(times):
             if opened is not None:
                 late = times[i] - times[i - 1] > gap or (longest is not None and times[i] - times[opened] >= longest)
@@ -69,7 +69,7 @@ def naive_session(gap, longest=None, start=None, end=None, bounds="[]"):
                     skip = start is not None and bounds[0] == "("
                     last = i + (over and bounds[1] == "]")
                     if last > opened + skip:
-                        found.append((opened + skip, last, i))
+                        outputs_so_far.append((opened + skip, last, i))
                     opened = None
                     if over and bounds[1] == "]":
                         i += 1
@@ -77,19 +77,19 @@ def naive_session(gap, longest=None, start=None, end=None, bounds="[]"):
             if opened is None and (start is None or inputs[Condition(start)][i]):
                 opened = i
             i += 1
-        return found
+        return outputs_so_far
 
     return outputs
 
 
 def naive_sliding(n, *reads):
     def outputs(times, inputs):
-        found, begins = [], [0]
+        outputs_so_far, begins = [], [0]
         for i in range(len(times)):
-            found.append((begins[max(len(begins) - n, 0)], i + 1, i))
+            outputs_so_far.append((begins[max(len(begins) - n, 0)], i + 1, i))
             if any(inputs[read][i] for read in reads):
                 begins.append(i + 1)
-        return found
+        return outputs_so_far
 
     return outputs
 
@@ -222,9 +222,9 @@ def test_what_is_refused(make, message):
 
 def test_ticks_follow_the_clock():
     day = np.datetime64("2024-03-30", "us").astype(np.int64)
-    found = ordered.daily("Europe/Paris").instants(int(day), int(day) + 3 * 86_400 * SECOND)
+    instants = ordered.daily("Europe/Paris").instants(int(day), int(day) + 3 * 86_400 * SECOND)
     expected = np.array(["2024-03-30T23:00", "2024-03-31T22:00", "2024-04-01T22:00"], "datetime64[us]")
-    assert found.astype("datetime64[us]").tolist() == expected.tolist()
+    assert instants.astype("datetime64[us]").tolist() == expected.tolist()
     years = ordered.yearly("UTC").instants(-(10**15), 0)
     assert years[-2:].astype("datetime64[us]").tolist() == np.array(["1969", "1970"], "datetime64[us]").tolist()
 

@@ -37,21 +37,21 @@ def rows(seed: int, n: int = 200) -> pa.Table:
 def test_windows_hold_the_rows_of_their_time(level, seed):
     measures = {"n": aggr.count(), "total": aggr.sum("x"), "most": aggr.max("x")}
     data, frame = rows(seed), TiltFrame([level], "ts", measures, ["k"])
-    wanted: dict[tuple, list] = {}
-    size, hop = (int(each.period.size) for each in (frame.levels[0].size, frame.levels[0].hop))
+    expected: dict[tuple, list] = {}
+    size, hop = (int(period.period.size) for period in (frame.levels[0].size, frame.levels[0].hop))
     for row in data.set_column(0, "ts", data["ts"].cast(pa.int64())).to_pylist():
         for start in range(row["ts"] // hop * hop, row["ts"] - size, -hop):
-            wanted.setdefault((start, row["k"]), []).append(row["x"])
-    found = finish(rollup(data, frame), frame)
-    found = found.set_column(1, "window_start", found["window_start"].cast(pa.int64())).to_pylist()
-    for row in found:
-        values = wanted.pop((row["window_start"], row["k"]))
-        known = [x for x in values if x is not None]
+            expected.setdefault((start, row["k"]), []).append(row["x"])
+    results = finish(rollup(data, frame), frame)
+    results = results.set_column(1, "window_start", results["window_start"].cast(pa.int64())).to_pylist()
+    for row in results:
+        values = expected.pop((row["window_start"], row["k"]))
+        numbers = [x for x in values if x is not None]
         assert row["n"] == len(values)
-        assert row["total"] == (sum(known) if known else None)
-        assert row["most"] == max(known, default=None)
-    assert not wanted
-    order = [(row["window_start"], row["k"] is None, row["k"] or "") for row in found]
+        assert row["total"] == (sum(numbers) if numbers else None)
+        assert row["most"] == max(numbers, default=None)
+    assert not expected
+    order = [(row["window_start"], row["k"] is None, row["k"] or "") for row in results]
     assert order == sorted(order)
 
 
@@ -82,8 +82,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_overlap():
-    found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert int(found.stdout) < 200  # MB; one state for each window of each pane took 700
+    process = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert int(process.stdout) < 200  # MB; one state for each window of each pane took 700
 
 
 def test_what_assign_lists_is_bounded():

@@ -73,12 +73,12 @@ def sales(seed: int, days: int = 400) -> pa.Table:
 
 
 def by_hand(rows: pa.Table) -> dict[tuple, tuple[int, int]]:
-    found: dict[tuple, tuple[int, int]] = {}
+    counts: dict[tuple, tuple[int, int]] = {}
     columns = rows["ts"].cast(pa.int64()), rows["shop"], rows["price"]
     for time, shop, price in zip(*(column.to_pylist() for column in columns), strict=True):
-        n, sold = found.get((month_of(time)[0], shop), (0, 0))
-        found[month_of(time)[0], shop] = (n + 1, sold + price)
-    return found
+        n, sold = counts.get((month_of(time)[0], shop), (0, 0))
+        counts[month_of(time)[0], shop] = (n + 1, sold + price)
+    return counts
 
 
 def of_results(results: pa.Table) -> dict[tuple, tuple[int, int]]:
@@ -117,19 +117,19 @@ def registered():
 def test_a_window_of_ones_own_is_a_level_of_a_store(tmp_path, registered):
     frame = TiltFrame(["1d", "retail_month", "all"], "ts", FRAME.measures, ["shop"])
     assert TiltFrame.from_dict(json.loads(json.dumps(frame.describe()))) == frame
-    kept = TiltFrame(frame.levels[:2], "ts", FRAME.measures, ["shop"])
-    store, rows = FrameStore(str(tmp_path / "s"), kept), sales(3)
+    kept_frame = TiltFrame(frame.levels[:2], "ts", FRAME.measures, ["shop"])
+    store, rows = FrameStore(str(tmp_path / "s"), kept_frame), sales(3)
     for number in range(4):
-        store.append(rollup(rows.slice(number * 50, 50), kept), "w", number)
+        store.append(rollup(rows.slice(number * 50, 50), kept_frame), "w", number)
     for _ in range(2):
         again = FrameStore(str(tmp_path / "s"))
-        assert again.frame == kept
+        assert again.frame == kept_frame
         assert of_results(again.query("retail_month")) == by_hand(rows)
         assert again.verify().problems == ()
         store.compact()
     end = month_of(FIRST + 100 * DAY)[0]
-    asked = again.query("retail_month", within=(FIRST // 1000, end // 1000), fill=True)
-    assert sorted(set(asked["window_start"].cast(pa.int64()).to_pylist())) == starts_by_hand(FIRST, end)
+    results = again.query("retail_month", within=(FIRST // 1000, end // 1000), fill=True)
+    assert sorted(set(results["window_start"].cast(pa.int64()).to_pylist())) == starts_by_hand(FIRST, end)
 
 
 def starts_by_hand(low: int, high: int) -> list[int]:
@@ -170,7 +170,9 @@ def one_file() -> type:
     """Take the class of the how-to, as it stands there."""
     names: dict[str, object] = {"__name__": __name__}
     examples = doctest.DocTestParser().get_examples((DOCS / "adding-a-backend.md").read_text())
-    for example in examples[: next(at for at, one in enumerate(examples) if "class OneFile" in one.source) + 1]:
+    for example in examples[
+        : next(at for at, example_of_page in enumerate(examples) if "class OneFile" in example_of_page.source) + 1
+    ]:
         exec(example.source, names)
     return names["OneFile"]
 
@@ -187,9 +189,9 @@ class SQLite(one_file()):
     def changed(self):
         with contextlib.closing(self._open()) as db:
             db.execute("BEGIN IMMEDIATE")
-            held = self._held(db)
-            yield held
-            db.execute("INSERT OR REPLACE INTO store VALUES (0, ?)", [pickle.dumps(held)])
+            state = self._held(db)
+            yield state
+            db.execute("INSERT OR REPLACE INTO store VALUES (0, ?)", [pickle.dumps(state)])
             db.execute("COMMIT")
 
     def _open(self):

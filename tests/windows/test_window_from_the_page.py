@@ -33,8 +33,8 @@ def installed(tmp_path_factory):
     project = tomllib.loads(blocks("toml")[0])["project"]
     folder = site / f"{project['name']}-{project['version']}.dist-info"
     folder.mkdir()
-    said = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
-    (folder / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in said.items()))
+    metadata = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
+    (folder / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in metadata.items()))
     ((group, points),) = project["entry-points"].items()
     (folder / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in points.items()))
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
@@ -57,26 +57,28 @@ def test_the_commands_of_the_page(installed, tmp_path):
         "ts,shop,price\n" + "".join(f"{time},a,{2**n}\n" for n, time in enumerate(TIMES))
     )
     lines = "".join(blocks("console")).splitlines()
-    rolled, asked = (shlex.split(line)[2:] for line in lines if line.startswith("$ tiltframe "))
+    rolled, query_arguments = (shlex.split(line)[2:] for line in lines if line.startswith("$ tiltframe "))
     run(rolled, tmp_path, installed)
-    asked = asked[: asked.index("--format")]
-    out = run([*asked, "--format", "json"], tmp_path, installed).stdout
+    query_arguments = query_arguments[: query_arguments.index("--format")]
+    out = run([*query_arguments, "--format", "json"], tmp_path, installed).stdout
     got = {row["window_start"][:10]: row["sold"] for row in map(json.loads, out.splitlines())}
-    wanted: dict[str, int] = {}
+    expected: dict[str, int] = {}
     for n, time in enumerate(TIMES):
         start = f"{time[:8]}{'01' if int(time[8:10]) < 16 else '16'}"
-        wanted[start] = wanted.get(start, 0) + 2**n
-    assert got == wanted
-    with_argument = run([*asked[:2], "--per", "half_month(day=16)", "--format", "json"], tmp_path, installed).stdout
+        expected[start] = expected.get(start, 0) + 2**n
+    assert got == expected
+    with_argument = run(
+        [*query_arguments[:2], "--per", "half_month(day=16)", "--format", "json"], tmp_path, installed
+    ).stdout
     assert with_argument == out  # one window, however it is written
-    without = run(asked, tmp_path, os.environ.copy(), code=2).stderr
+    without = run(query_arguments, tmp_path, os.environ.copy(), code=2).stderr
     assert "cannot read 'half_month' as a window" in without
-    for text, said in (
+    for text, message in (
         ("half_month(day=40)", "offset"),
         ("half_month(dya=16)", "no parameter 'dya'"),
         ("half_mnth", "did you mean"),
     ):
-        assert said in run([*asked[:2], "--per", text], tmp_path, installed, code=2).stderr
+        assert message in run([*query_arguments[:2], "--per", text], tmp_path, installed, code=2).stderr
 
 
 @pytest.mark.slow

@@ -48,30 +48,30 @@ def micros(moment: dt.datetime) -> int:
 def fixed(size: int, hop: int, offset: int):
     """List the windows of a time in UTC, by stepping back from it as long as they reach it."""
 
-    def of(time: int) -> list[tuple[int, int]]:
-        start, found = (time - offset) // hop * hop + offset, []
+    def windows_at(time: int) -> list[tuple[int, int]]:
+        start, windows = (time - offset) // hop * hop + offset, []
         while start + size > time:
-            found.append((start, start + size))
+            windows.append((start, start + size))
             start -= hop
-        return found
+        return windows
 
-    return of
+    return windows_at
 
 
 def days_from(hours: int, zone: str):
     """List the day, from an hour of the clock that no transition skips, by the calendar."""
 
-    def of(time: int) -> list[tuple[int, int]]:
+    def windows_at(time: int) -> list[tuple[int, int]]:
         local = (EPOCH + time * MICROSECOND).astimezone(ZoneInfo(zone))
         for back in (1, 0, -1):
             day = (local - dt.timedelta(days=back)).date()
-            ends = [dt.datetime(d.year, d.month, d.day, hours, tzinfo=ZoneInfo(zone)) for d in (day, day + ONE_DAY)]
-            start, end = (micros(at) for at in ends)
+            day_ends = [dt.datetime(d.year, d.month, d.day, hours, tzinfo=ZoneInfo(zone)) for d in (day, day + ONE_DAY)]
+            start, end = (micros(at) for at in day_ends)
             if start <= time < end:
                 return [(start, end)]
         raise AssertionError(time)
 
-    return of
+    return windows_at
 
 
 ONE_DAY = dt.timedelta(days=1)
@@ -119,8 +119,8 @@ def test_windows_with_offsets_are_made_of_finer_ones(fine, coarse, zone):
     small, large = read_window(fine, zone), read_window(coarse, zone)
     assert large.is_made_of(small)
     for seed in range(30):
-        _, starts, ends = large.assign(times_of(large, 40, seed))
-        for edge in (starts, ends):
+        _, starts, window_ends = large.assign(times_of(large, 40, seed))
+        for edge in (starts, window_ends):
             assert (small.starts(edge) == edge).all()
 
 
@@ -214,8 +214,8 @@ class LastFirst(AllTime):
     """A merge whose numbers depend on the order in which intervals come."""
 
     def merge(self, keys, starts, ends):
-        found, ids = np.unique(-keys, return_inverse=True)
-        return Merged(ids, np.full(len(found), starts[:1].sum()), np.full(len(found), ends[:1].sum()))
+        negative_keys, ids = np.unique(-keys, return_inverse=True)
+        return Merged(ids, np.full(len(negative_keys), starts[:1].sum()), np.full(len(negative_keys), ends[:1].sum()))
 
 
 BROKEN = {
@@ -252,18 +252,18 @@ def test_sessions_far_apart_of_many_keys():
     rng = np.random.default_rng(5)
     keys = rng.integers(0, 200, 5000)
     starts = rng.choice([-(10**17), 0, 2 * 10**17], 5000) + rng.integers(0, 10**9, 5000)
-    ends = starts + rng.integers(1, 10**8, 5000)
+    session_ends = starts + rng.integers(1, 10**8, 5000)
     kind = session("1s")
-    ids, begins, until = kind.merge(keys, starts, ends)
-    wanted = []
+    ids, begins, until = kind.merge(keys, starts, session_ends)
+    expected = []
     for key in range(200):
-        for start, end in sorted(zip(starts[keys == key].tolist(), ends[keys == key].tolist(), strict=True)):
-            if wanted and wanted[-1][0] == key and start <= wanted[-1][2]:
-                wanted[-1][2] = max(wanted[-1][2], end)
+        for start, end in sorted(zip(starts[keys == key].tolist(), session_ends[keys == key].tolist(), strict=True)):
+            if expected and expected[-1][0] == key and start <= expected[-1][2]:
+                expected[-1][2] = max(expected[-1][2], end)
             else:
-                wanted.append([key, start, end])
-    assert [begins.tolist(), until.tolist()] == [[w[i] for w in wanted] for i in (1, 2)]
-    assert ((begins[ids] <= starts) & (ends <= until[ids])).all()
+                expected.append([key, start, end])
+    assert [begins.tolist(), until.tolist()] == [[w[i] for w in expected] for i in (1, 2)]
+    assert ((begins[ids] <= starts) & (session_ends <= until[ids])).all()
 
 
 @pytest.mark.parametrize(

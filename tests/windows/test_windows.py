@@ -140,12 +140,12 @@ def test_windows_tile_the_line_in_every_zone(size):
             continue
         w = window(size, zone)
         starts = w.starts(times)
-        ends = w.ends(starts)
+        window_ends = w.ends(starts)
         assert (starts <= times).all(), zone
-        assert (times < ends).all(), zone
+        assert (times < window_ends).all(), zone
         assert (w.starts(starts) == starts).all(), zone
-        assert (w.starts(ends - 1) == starts).all(), zone
-        assert (w.starts(ends) == ends).all(), zone
+        assert (w.starts(window_ends - 1) == starts).all(), zone
+        assert (w.starts(window_ends) == window_ends).all(), zone
 
 
 CHAIN = ["10s", "1m", "10m", "30m", "1h", "2h", "6h", "12h", "1d", "1mo", "1q", "1y"]
