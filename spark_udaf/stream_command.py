@@ -27,7 +27,7 @@ from tiltframe.text.results import json_lines
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NEVER = {"dropped": None, "bad_rows": "fail"}  # what Spark is told by options of its source, and what it cannot do
+_UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}  # options without a meaning for a source of Spark
 _OF_EMITTED = {
     "emit": "after_close", "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip
@@ -45,19 +45,19 @@ def run(
     once: bool,
     arrival: bool,
     reading: ReadOptions,
-    **others: Any,
+    **command_options: Any,
 ) -> None:
     """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
 
-    The folder is what the source loads, its format is as Spark names it, and ``options`` are ``KEY=VALUE``; the rest is
-    of ``tiltframe stream``, where ``state`` is the folder of Spark's checkpoint.
+    ``folder`` is the input of the source, ``source`` is its format, with the names of Spark, and ``options`` are texts
+    ``KEY=VALUE``. The others are options of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
     """
     if source is None:
         raise ValueError("--spark reads a source of Structured Streaming; say which: --format kafka, json, rate, …")
     if uri is not None and state is None:
         raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
-    without = {**_NEVER, **(_OF_STORE if uri is None else _OF_EMITTED)}
-    unusable = [key for key, default in without.items() if others[key] != default]
+    without = {**_UNSUPPORTED, **(_OF_STORE if uri is None else _OF_EMITTED)}
+    unusable = [key for key, default in without.items() if command_options[key] != default]
     if unusable:
         option = unusable[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
@@ -71,51 +71,55 @@ def run(
     settings = dict(_setting(text) for text in options)
     if uri is not None and isinstance(frame, OrderedAggregator):
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
-    delay = micros(others["disorder"])
+    delay = micros(command_options["disorder"])
     if uri is None:
-        read_late(others["late"] or "drop")
-        if read_emit(emit := others["emit"]).by_arrival and once:
+        read_late(command_options["late"] or "drop")
+        if read_emit(emit := command_options["emit"]).by_arrival and once:
             raise ValueError(
                 f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out"
             )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
-        _shuffle(spark, others["shards"], state)
+        _shuffle(spark, command_options["shards"], state)
         arriving = _loaded(spark, source, settings, folder)
         if reading.where is not None:
             arriving = arriving.where(reading.where)
         if arrival:
             arriving = _arrived(arriving, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
-            policies = {"emit": others["emit"], "late": others["late"] or "drop", "max_keys": others["max_keys"]}
-            policies["ahead"] = "none" if arrival else others["ahead"]
-            query = _emitted(arriving, frame, delay, state, once, policies)
+            policies = {
+                "emit": command_options["emit"],
+                "late": command_options["late"] or "drop",
+                "max_keys": command_options["max_keys"],
+            }
+            policies["ahead"] = "none" if arrival else command_options["ahead"]
+            query = _emitted(arriving, frame, delay=delay, state=state, once=once, policies=policies)
         else:
             query = stream_into(
                 arriving,
-                FrameStore(uri, frame, name=others["name"], durable=others["durable"]),
-                name=others["stream_name"] or source,
+                FrameStore(uri, frame, name=command_options["name"], durable=command_options["durable"]),
+                name=command_options["stream_name"] or source,
                 checkpoint=cast("Path", state).resolve(),
                 trigger=ALL_THERE if once else None,
             )
         left = "open windows were not emitted: --state FOLDER keeps them"
         from_now(f"stopped; {left if state is None else 'it goes on from its checkpoint when it is run again'}")
-        # after Ctrl-C Spark ends with this process: the batch is run again, and counts once
+        # after Ctrl-C Spark ends with this process; the batch is repeated later, and counts once
         LateRows(query, has_disorder=delay > 0).await_end()
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
-    """Shuffle into the shards that are asked for, or as many as the checkpoint has, the session says, or cores are."""
+    """Set the number of shuffle partitions: that of the option, the checkpoint, the session, or the number of cores."""
     partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
-    wanted = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
-    if wanted is None and PARTITIONS not in spark.conf.getAll:
-        wanted = parallelism(spark)
-    if wanted is not None:
-        spark.conf.set(PARTITIONS, str(wanted))
+    count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
+    if count is None and PARTITIONS not in spark.conf.getAll:
+        count = parallelism(spark)
+    if count is not None:
+        spark.conf.set(PARTITIONS, str(count))
 
 
 def _emitted(
-    df: DataFrame, frame: TiltFrame | OrderedAggregator, delay: int, state: Path | None, once: bool, policies: Any
+    df: DataFrame, frame: TiltFrame | OrderedAggregator, *, delay: int, state: Path | None, once: bool, policies: Any
 ) -> StreamingQuery:
     time = _time(frame)
     kind = next((kind for name, kind in df.dtypes if name == time), None)
@@ -137,13 +141,13 @@ def _time(frame: TiltFrame | OrderedAggregator) -> str:
 
 
 def _print(batch: DataFrame, number: int) -> None:
-    """Print a batch; Spark runs the last one again after a failure."""
+    """Print a batch. Spark repeats the last one after a failure."""
     sys.stdout.write(json_lines(collect_arrow(batch)))
     sys.stdout.flush()
 
 
 def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
-    """Open a source; of files Spark infers the columns from those that are there."""
+    """Open a source. Spark infers the columns of files from the existing files."""
     inference = "spark.sql.streaming.schemaInference"
     before = str(spark.conf.get(inference))
     spark.conf.set(inference, "true")
@@ -155,7 +159,7 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
 
 
 def _arrived(df: DataFrame, time: str) -> DataFrame:
-    """Add the time at which rows come, that of their batch, which is the same when a batch is run again."""
+    """Add the arrival time of rows, which is the time of their batch, also if the batch is repeated."""
     if time in df.columns:
         raise ValueError(f"--arrival makes the column {time!r}, and rows have one; give --time another name")
     return df.withColumn(time, F.current_timestamp())

@@ -1,6 +1,6 @@
-"""What the tasks of a stream of ordered windows do with rows, messages and results; nothing here needs a JVM.
+"""The processing of rows, messages and results in the tasks of a stream of ordered windows, without a JVM.
 
-Rows travel as they are. Those of equal times come in the order of their messages: by task, and in a task as they came.
+Rows are shuffled unchanged. Rows of equal times are in the order of their messages: by task, then by arrival.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import OrderedStream
 from tiltframe.streaming.saved import Saved
 
-_TASK = 1 << 32  # messages of a task
+_TASK = 1 << 32  # the maximum number of messages of a task
 
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """What all shards of a stream of ordered windows do alike; it pickles."""
+    """The job of every shard of a stream of ordered windows; it pickles."""
 
-    given: pa.Schema  # of the rows of the stream
-    kind: type[OrderedAggregator]  # which takes the rows in order
+    input_schema: pa.Schema  # of the rows of the stream
+    kind: type[OrderedAggregator]
     query: OrderedQuery
-    shards: int  # how many there are
+    shards: int  # the number of shards
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the stream that are read."""
-        return self.query.columns_in(self.given.names)
+        """The columns of the stream to read."""
+        return self.query.columns_in(self.input_schema.names)
 
     @cached_property
     def inside(self) -> OrderedQuery:
-        """What is asked of rows in a shard, whose keys are computed by then."""
+        """The query of a shard, in which keys are columns."""
         return self.query.ordered_by(computed(self.query.order))
 
     @property
-    def _made(self) -> dict[str, str]:
-        """The columns of keys that are computed, and by what."""
+    def _computed_keys(self) -> dict[str, str]:
+        """The columns of computed keys, and their expressions."""
         pairs = zip(self.inside.keyed_by.values(), self.query.keyed_by.values(), strict=True)
         return {name: text for name, text in pairs if name != text}
 
     @cached_property
     def rows(self) -> pa.Schema:
-        """The schema of rows as they travel."""
-        schema = pa.schema([self.given.field(name) for name in self.columns])
-        return pa.schema([*schema, *key_fields(self._made, schema)])
+        """The schema of shuffled rows."""
+        schema = pa.schema([self.input_schema.field(name) for name in self.columns])
+        return pa.schema([*schema, *key_fields(self._computed_keys, schema)])
 
     @cached_property
     def emitted(self) -> pa.Schema:
-        nothing = pa.schema([self.given.field(name) for name in self.columns]).empty_table()
+        nothing = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
         return self.kind.of(self.query).finish(nothing).schema
 
     def result(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of what is emitted, as states or as results."""
+        """Return the schema of emitted states or results."""
         schema = self.emitted if states else self.kind.of(self.query).results(self.emitted.empty_table()).schema
         return flat_schema(schema) if flat else schema
 
@@ -76,7 +76,7 @@ class OrderedJob(Job):
         for batch in batches:
             table, _, keys = keyed(pa.Table.from_batches([batch]), self.query.keyed_by, self.columns)
             for name in self.query.keyed_by:
-                if (column := self.inside.keyed_by[name]) in self._made:
+                if (column := self.inside.keyed_by[name]) in self._computed_keys:
                     table = table.append_column(column, normalize(keys[name]))
             located = keys_as_in_states(keys)
             for message in shard_messages(as_schema(table, self.rows), located, self.numbers, Content.ROWS):
@@ -84,17 +84,17 @@ class OrderedJob(Job):
                 yield pa.RecordBatch.from_arrays([*message.columns, pa.array([number])], schema=IN)
 
     def begun(self) -> OrderedStream:
-        """Begin without rows, but know all types."""
+        """Return a new shard with all types."""
         stream = OrderedStream(self.kind.of(self.inside))
         stream.add_rows(self.rows.empty_table())
         return stream
 
     def loaded(self, state: Saved) -> OrderedStream:
-        """Go on from a state; raises ``ValueError`` for one of other windows."""
+        """Continue from a saved state; raises ``ValueError`` if its windows differ."""
         return OrderedStream.from_ipc(state, self.kind.of(self.inside))
 
     def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
-        """Add what has come in a batch; late rows are counted."""
+        """Add the messages of a batch, and count late rows."""
         ordered = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
         batches = [read_message(message.message, self.rows) for message in ordered]
         if batches:
@@ -102,11 +102,11 @@ class OrderedJob(Job):
         return None
 
     def advance(self, stream: OrderedStream, watermark: int | None, now: int | None) -> pa.Table:
-        """Tell the watermark; there are no timeouts that the clock would be needed for."""
+        """Advance the watermark, and return results. The clock is not used, because there are no timeouts."""
         return stream.advance(watermark)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
-        """Read a message of what is emitted, whose schema is known."""
+        """Read a message of emitted rows."""
         table = pa.Table.from_batches([read_message(message, self.emitted)])
         table = table if states else self.kind.of(self.query).results(table)
         return as_schema(flattened(table) if flat else table, result)

@@ -1,8 +1,8 @@
-"""Progress of streams: how far one is in its store, by its checkpoint and writer, or what windows it holds open.
+"""Progress of streams: the last batch in a store, by checkpoint and writer, or the metrics of open windows.
 
-A writer is named by its stream and by the query's own id, which Spark draws for each new checkpoint and keeps in it.
-Batches are numbered from 0 for each checkpoint, so those of another checkpoint are another writer's. With its first
-batch the ids of all queries of a stream are recorded in the store.
+The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
+are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch records the ids of all
+queries of the stream in the store.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# What each query writes into, by its id: a StreamingQuery has no place for it, and Spark makes a new one when asked.
+# The store and stream of each query id. They cannot be attributes, because Spark creates new StreamingQuery objects.
 _started: dict[str, tuple[FrameStore, str]] = {}
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Read the id that Spark has written into a checkpoint before the first batch.
+    """Return the id that Spark writes into a checkpoint before the first batch.
 
-    Spark reads its own file: wherever it can keep a checkpoint, it can read one, on classic Spark and on Spark Connect.
+    Spark reads the file, because it can access the checkpoint on classic Spark and on Spark Connect.
     """
     lines = [row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()]
     return str(json.loads("".join(lines))["id"])
 
 
 def kept_partitions(checkpoint: Path) -> int | None:
-    """Read into how many partitions the state in a folder is shuffled, as Spark notes with each batch; None before."""
+    """Return the number of shuffle partitions of a checkpoint, or None before its first batch."""
     batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
     if not batches:
         return None
@@ -46,7 +46,7 @@ def kept_partitions(checkpoint: Path) -> int | None:
 
 
 def writer_of(stream: str, query_id: str) -> str:
-    """Name the writer of a query: ``requests 6b0e…``, the stream and the query's id."""
+    """Return the name of the writer of a query: the stream and the query's id, such as ``requests 6b0e…``."""
     return f"{stream} {query_id}"
 
 
@@ -57,22 +57,22 @@ def recorded_ids(store: FrameStore, stream: str) -> list[str]:
 
 
 def record_of(stream: str) -> str:
-    """Name what is recorded of a stream."""
+    """Return the name of the record of a stream."""
     return f"{stream} queries"
 
 
 @dataclass(frozen=True)
 class IntoProgress:
-    """How far a stream into a store is.
+    """The progress of a stream into a store.
 
     Parameters
     ----------
     writer : str
-        Under which its batches are in the store.
+        The writer of its batches in the store.
     batch : int, optional
         The number of the last batch in the store; None before the first.
     waiting_parts : level -> int
-        Parts that compaction has still to merge, whoever wrote them. Results take longer to read the more there are.
+        The number of parts of all writers that are not compacted. Queries are slower if there are many.
     """
 
     writer: str
@@ -80,48 +80,47 @@ class IntoProgress:
     waiting_parts: Mapping[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the numbers as plain data, for JSON."""
+        """Return the figures as plain data, for JSON."""
         return asdict(self)
 
 
 def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
-    """Keep what a query writes into, for `progress`."""
+    """Remember the store and the stream of a query, for `progress`."""
     _started[query.id] = (store, stream)
 
 
 def _is_ours(numbers: Any) -> bool:
-    """Say whether a metric of Spark's progress has the numbers of a stream of open windows."""
+    """Return whether a metric of Spark's progress is that of a stream of open windows."""
     return numbers is not None and {"late_rows", "emitted_rows"} <= numbers.asDict().keys()
 
 
 def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | Progress:
-    """Say how far a stream is; it may run, or have ended.
+    """Return the progress of a stream that runs or has ended.
 
     Parameters
     ----------
     query : StreamingQuery
-        As `stream_into` returned it in this process, or any over what `stream` gave; before its first batch all
-        numbers are 0. ``query.lastProgress`` has Spark's own numbers.
+        A query that `stream_into` returned in this process, or a query over the result of `stream`. Before the first
+        batch all figures are 0. ``query.lastProgress`` has Spark's own figures.
     name : str, optional
-        Which of several streams in the query, as it was given to `stream`.
+        The name of one of several streams in the query, see `stream`.
 
     Returns
     -------
     IntoProgress or `tiltframe.streaming.Progress`
-        Of a stream into a store ``writer``, ``batch``, ``waiting_parts``. Of open windows ``rows``, ``late_rows``,
-        ``open_windows``, ``watermark`` and the other numbers, of all shards together, as of the last batch that Spark
-        still tells of.
+        For a stream into a store: ``writer``, ``batch``, ``waiting_parts``. For open windows: ``rows``, ``late_rows``,
+        ``open_windows``, ``watermark`` and others, over all shards, of the last batch in Spark's recent progress.
 
     Raises
     ------
     ValueError
-        For anything else.
+        For other queries and names.
     StoreError
         If the store cannot be read.
 
     Examples
     --------
-    docs/streams.md has two that run::
+    docs/streams.md has tested examples::
 
         su.progress(query).waiting_parts
         su.progress(query).late_rows
@@ -132,7 +131,7 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
         return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())
     batches = list(getattr(query, "recentProgress", ()))
     metrics = [batch["observedMetrics"] or {} for batch in batches]
-    names = sorted({each for of_batch in metrics for each, numbers in of_batch.items() if _is_ours(numbers)})
+    names = sorted({metric for of_batch in metrics for metric, numbers in of_batch.items() if _is_ours(numbers)})
     if name is None and len(names) > 1:
         raise ValueError(f"the query has several streams, {listed(names)}; name one of them: progress(query, name=…)")
     if name is not None and names and name not in names:
@@ -142,10 +141,10 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     for numbers in reversed(observed):
         if numbers is not None and numbers["rows"] is not None:
             return read_counted(numbers.asDict())
-    others = [
+    unobserved = [
         batch for batch, numbers in zip(batches, observed, strict=True) if numbers is None and batch["numInputRows"]
     ]
-    if hasattr(query, "recentProgress") and not others:
+    if hasattr(query, "recentProgress") and not unobserved:
         return Progress()
     raise ValueError(
         f"progress takes a query that su.stream_into started in this process, or one over su.stream; got {shown(query)}"

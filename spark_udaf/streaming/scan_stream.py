@@ -1,7 +1,7 @@
-"""scan_parquet_stream: a folder that Parquet files arrive in, whose rows the tasks read themselves.
+"""scan_parquet_stream: Parquet files that arrive in a folder, and whose rows the tasks read.
 
-Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none counts twice.
-Only paths pass through the JVM; what it needs to know of the rows, the latest event time, comes back with the states.
+Spark lists the folder, selects the files of a batch, and records them in its checkpoint, so that each counts once.
+Only paths pass through the JVM. The latest event time, which Spark needs for the watermark, comes with the states.
 """
 
 from __future__ import annotations
@@ -43,40 +43,42 @@ from spark_udaf.plan.session import check_is_spark, check_session, shuffle_parti
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
 
-Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
-Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
-_FILE = "path string, modificationTime timestamp, length bigint, content binary"  # of Spark's source binaryFile
+Reduce: TypeAlias = Callable[[Batches, int], Batches]  # batches and number of a task -> messages
+Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # existing columns -> columns to read
+_FILE = (
+    "path string, modificationTime timestamp, length bigint, content binary"  # the schema of Spark's source binaryFile
+)
 _PATH, _LENGTH, _SHARE = "path", "length", "share"
 _LATEST = pa.field("latest", INSTANT)
 
 
 @dataclass(frozen=True)
 class Arriving:
-    """The files that arrive in a folder, and what is read of them; it pickles."""
+    """The files that arrive in a folder, and the columns and rows to read; it pickles."""
 
-    folder: str  # a path or URI, as Spark reads it
-    place: str  # where that is in ``filesystem``
+    folder: str  # a path or URI for Spark
+    place: str  # its path in ``filesystem``
     filesystem: fs.FileSystem
-    schema: pa.Schema  # of the rows, columns of partitioned folders included
-    filters: pc.Expression | None  # which rows; None for all
-    partitioning: Partitioning  # how the names of folders become columns
+    schema: pa.Schema  # of the rows, including columns of partitioned folders
+    filters: pc.Expression | None  # condition on rows; None for all rows
+    partitioning: Partitioning  # the conversion of folder names to columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
-        """Open files that Spark has found."""
+        """Open files that Spark listed."""
         files = sorted(map(self.place_of, paths))
-        return dataset_of(files, self.filesystem, self.partitioning, self.schema, self.place)
+        return dataset_of(files, self.filesystem, self.partitioning, schema=self.schema, base=self.place)
 
     def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
-        """Scan files that Spark has found, as one batch."""
+        """Scan files that Spark listed, as one batch."""
         return ParquetScan(spark, self.dataset(paths), self.filters, None)
 
     def place_of(self, path: str) -> str:
-        """Find where a file is that Spark has found in the folder."""
+        """Return the path in ``filesystem`` of a file that Spark listed."""
         inside = _inside(path).removeprefix(_inside(self.folder).rstrip("/"))
         return self.place.rstrip("/") + inside
 
     def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
-        """Choose what one of several tasks reads of files, whose lengths in bytes are given by path."""
+        """Return the pieces that one of several tasks reads; ``lengths`` are the bytes of files by path."""
         lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
         file_lengths = [lengths_by_place[f.path] for f in fragments]
@@ -90,7 +92,7 @@ class Arriving:
 
 @dataclass(frozen=True)
 class ParquetStream:
-    """Parquet files that arrive in a folder, to be read in Spark's Python workers; `scan_parquet_stream` makes it."""
+    """Parquet files that arrive in a folder, to be read in Spark's Python workers; see `scan_parquet_stream`."""
 
     spark: SparkSession
     arriving: Arriving = field(repr=False)
@@ -100,20 +102,20 @@ class ParquetStream:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, columns of partitioned folders included."""
+        """The schema of the rows, including columns of partitioned folders."""
         return self.arriving.schema
 
-    def given(self, read: Read) -> pa.Schema:
-        """Tell the schema of the rows; all of its columns can be read."""
+    def input_schema(self, read: Read) -> pa.Schema:
+        """Return the schema of the rows; all columns can be read."""
         return self.schema
 
     @property
-    def marked(self) -> bool:
+    def has_watermark(self) -> bool:
         """Whether there is a watermark."""
         return self.delay_us is not None
 
     def paths(self) -> DataFrame:
-        """Stream the paths of the files, and their lengths in bytes; of what is in them Spark reads nothing."""
+        """Return a stream of the paths of files and their lengths in bytes. Spark does not read their contents."""
         reader = self.spark.readStream.format("binaryFile").schema(_FILE).options(**self.options)
         return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
 
@@ -137,13 +139,20 @@ class ParquetStream:
         shares = {number: share for share, number in enumerate(numbers)}
 
         def read(batches: Batches) -> Batches:
-            found = [row for batch in batches for row in batch.to_pylist()]
-            if found:
-                lengths = {row[_PATH]: row[_LENGTH] for row in found}
-                share = shares[found[0][_SHARE]]
+            files = [row for batch in batches for row in batch.to_pylist()]
+            if files:
+                lengths = {row[_PATH]: row[_LENGTH] for row in files}
+                share = shares[files[0][_SHARE]]
                 pieces = arriving.share(lengths, share, tasks)
                 inside = without_folders(keys, (piece.folders for piece in pieces))
-                rows = Selection(arriving.schema, columns, inside, arriving.filters, arriving.filesystem).rows(pieces)
+                selection = Selection(
+                    schema=arriving.schema,
+                    columns=columns,
+                    keys=inside,
+                    filters=arriving.filters,
+                    filesystem=arriving.filesystem,
+                )
+                rows = selection.rows(pieces)
                 latest: int | None = None
 
                 def seen() -> Batches:
@@ -155,11 +164,11 @@ class ParquetStream:
                         yield batch
 
                 for batch in reduce(seen(), share):
-                    beside = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
-                    yield batch.append_column(_LATEST, beside)
+                    repeated = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
+                    yield batch.append_column(_LATEST, repeated)
 
-        each = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers)))).repartition(tasks, _SHARE)
-        read_here = each.mapInArrow(read, spark_schema(schema.append(_LATEST)))
+        shares_of_files = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers))))
+        read_here = shares_of_files.repartition(tasks, _SHARE).mapInArrow(read, spark_schema(schema.append(_LATEST)))
         if self.delay_us is not None:
             read_here = read_here.withWatermark(_LATEST.name, f"{self.delay_us} microseconds")
         return read_here.select(*schema.names)
@@ -172,10 +181,10 @@ class ParquetStream:
 def share_of(
     lengths: Sequence[int], sizes: Callable[[int], Sequence[int]], share: int, shares: int
 ) -> list[tuple[int, list[int] | None]]:
-    """Choose what one of several tasks reads of files, whose lengths are in bytes, so that all read about as much.
+    """Return the files and row groups that one of several tasks reads, so that all tasks read about the same bytes.
 
-    Give places of files, and their row groups, each in one share; None for all of a file. ``sizes`` of row groups are
-    asked only of files that several tasks share.
+    The result contains indices of files with row groups, or None for a complete file. Each row group is in one share.
+    ``sizes`` of row groups are only read for files that several tasks share.
 
     >>> groups = lambda at: [10, 10, 10]
     >>> [share_of([5, 30], groups, share, 2) for share in range(2)]
@@ -193,8 +202,11 @@ def share_of(
         if share_at(begin) == share_at(max(end - 1, begin)):
             chosen += [(at, None)] * (share_at(begin) == share)
             continue
-        ends = list(accumulate(sizes(at)))
-        middles = (begin + length * (2 * e - s) // (2 * ends[-1]) for e, s in zip(ends, sizes(at), strict=True))
+        totals = list(accumulate(sizes(at)))
+        middles = (
+            begin + length * (2 * total - size) // (2 * totals[-1])
+            for total, size in zip(totals, sizes(at), strict=True)
+        )
         groups = [group for group, middle in enumerate(middles) if share_at(middle) == share]
         chosen += [(at, groups)] * bool(groups)
     return chosen
@@ -212,54 +224,54 @@ def scan_parquet_stream(
     options: Mapping[str, str] | None = None,
     tasks: int | None = None,
 ) -> ParquetStream:
-    """Scan Parquet files as they arrive in a folder, inside the Python workers: the fast way into streams.
+    """Scan Parquet files that arrive in a folder in the Python workers, as fast input of streams.
 
     Parameters
     ----------
     spark : SparkSession
         Classic or Connect.
     folder : path or URI
-        Spark, the driver and every worker must reach it; ``s3://`` is Spark's ``s3a://``. Files must be whole when they
-        appear in it.
+        A folder that is accessible to Spark, the driver and every worker; ``s3://`` is Spark's ``s3a://``. Files must
+        be complete when they appear in it.
     watermark : duration, optional
-        How far the watermark stays behind the latest event time that was read, such as ``10s``; what
-        ``df.withWatermark`` says of a DataFrame. None gives no watermark.
+        The delay of the watermark behind the latest event time, such as ``10s``, like ``df.withWatermark``. Without
+        it, there is no watermark.
     schema : pyarrow schema, optional
-        Of the rows, columns of partitioned folders included; that of the files which are there unless given. Columns
-        that a file lacks are null.
+        The schema of the rows, including columns of partitioned folders. The default is that of the existing files.
+        Columns that a file lacks are null.
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
-        Only these rows.
+        The rows to read.
     filesystem : pyarrow filesystem, optional
-        For stores that need settings of their own.
+        For stores that need settings.
     partitioning : "hive", a pyarrow partitioning, or None
-        How the names of folders become columns.
+        The conversion of folder names to columns.
     options : names and values
-        Of Spark's source of files, such as ``{"maxFilesPerTrigger": "8"}``.
+        Options of Spark's file source, such as ``{"maxFilesPerTrigger": "8"}``.
     tasks : int, optional
-        How many tasks read a batch, each an equal share of its row groups; as many as Spark shuffles into
-        (``spark.sql.shuffle.partitions``) unless given. The number of cores is best.
+        The number of tasks of a batch, each with an equal share of its row groups. The default is
+        ``spark.sql.shuffle.partitions``; the number of cores is best.
 
     Returns
     -------
     ParquetStream
-        To be given to `stream` or `stream_into` instead of a streaming DataFrame. What comes of it is the same, bit
-        for bit.
+        An argument of `stream` or `stream_into` instead of a streaming DataFrame. The results are the same, bit for
+        bit.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such folder.
+        If the folder does not exist.
     ValueError, TypeError
-        If an argument cannot be read, or there is no file yet to take the schema from.
+        If an argument cannot be read, or the folder is empty and ``schema`` is missing.
 
     Guarantee
     ---------
-    Each file that Spark finds is read in one batch; a batch that is run again reads the same files. Spark's checkpoint
-    has which these are. ``numInputRows`` of its progress counts files, once for each task.
+    Each file is read in one batch, and a repeated batch reads the same files, which Spark's checkpoint contains.
+    ``numInputRows`` of its progress counts files, once for each task.
 
     Examples
     --------
-    docs/streams.md has one that runs::
+    docs/streams.md has a tested example::
 
         requests = su.scan_parquet_stream(spark, "s3://logs/requests/", watermark="10s")
         emitted = su.stream(requests, frame)
@@ -269,8 +281,8 @@ def scan_parquet_stream(
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
-    given = {} if options is None else options
-    settings = dict(checked_mapping(given, "options", "settings of Spark's source of files"))
+    source_options = {} if options is None else options
+    settings = dict(checked_mapping(source_options, "options", "settings of Spark's source of files"))
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
     (path,) = paths_of([folder])
     named, place, filesystem = _located(path, filesystem)
@@ -278,17 +290,25 @@ def scan_parquet_stream(
     if schema is None:
         schema = _schema_of(place, filesystem, partitioning)
     checked_type(schema, pa.Schema, "schema")
-    arriving = Arriving(named, place, filesystem, schema, condition, partitioning)
+    arriving = Arriving(
+        folder=named,
+        place=place,
+        filesystem=filesystem,
+        schema=schema,
+        filters=condition,
+        partitioning=partitioning,
+    )
     try:
-        none = arriving.dataset([])
-        scanner(none, schema, schema.names, condition)  # a filter must name columns that there are
+        empty = arriving.dataset([])
+        scanner(empty, schema, schema.names, condition)  # raises if a filter names a missing column
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {path}: {str(error).splitlines()[0]}") from None
-    return ParquetStream(spark, arriving, delay, {k: str(v) for k, v in settings.items()}, number)
+    texts = {name: str(value) for name, value in settings.items()}
+    return ParquetStream(spark=spark, arriving=arriving, delay_us=delay, options=texts, tasks=number)
 
 
 def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
-    """Find a folder: as Spark names it, as a filesystem does, and the filesystem."""
+    """Return the path of a folder for Spark, its path in a filesystem, and the filesystem."""
     if re.search(r"[*?{\[]", path):
         raise ValueError(f"give one folder, and options={{'pathGlobFilter': …}} to choose files of it; got {path!r}")
     if filesystem is None:
@@ -308,11 +328,11 @@ def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning
     try:
         return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
     except FileNotFoundError as error:
-        raise ValueError(f"{error} yet: give the schema= of those that will come") from None
+        raise ValueError(f"{error} yet: give the schema= of future files") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {place}: {str(error).splitlines()[0]}") from None
 
 
 def _inside(path: str) -> str:
-    """Leave out where a filesystem is: ``file:///a b`` and ``file:/a b`` are the path ``/a b`` of it."""
+    """Return the path of a URI without the filesystem: ``/a b`` for ``file:///a b`` and ``file:/a b``."""
     return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)

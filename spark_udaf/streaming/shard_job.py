@@ -1,4 +1,4 @@
-"""What the tasks of a stream do with rows, states and messages; nothing here needs a JVM.
+"""The processing of rows, states and messages in the tasks of a stream, without a JVM.
 
 rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_emitted ─▶ messages of emitted states ─ read ─▶ rows
 """
@@ -32,12 +32,12 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-NUMBER = "number"  # of a message: the newest window that it tells of, or its place among others
-IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # what comes to a shard
-OUT = "message"  # what a shard gives, next to its numbers
+NUMBER = "number"  # a column of messages: the newest window of a batch, or the order of messages
+IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
+OUT = "message"  # the column of messages from a shard, next to its metrics
 
 _MESSAGE_BYTES = 1 << 24  # of emitted states
-OBSERVED = "tiltframe"  # the name of a stream's numbers in Spark's own progress
+OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 
 _SUMS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows", "keys", "state_bytes")
@@ -47,29 +47,29 @@ ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names
 
 
 class Job:
-    """What jobs of streams share: how shards are woken, and how they give what is emitted."""
+    """The common part of jobs of streams: waking shards, and packing emitted rows."""
 
     shards: int
     computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
 
     def __post_init__(self) -> None:
-        """Compute all schemas now, on the driver: they are pickled with the job."""
+        """Compute all schemas on the driver, because they are pickled with the job."""
         for name in self.computed:
             getattr(self, name)
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """By what number each shard goes; 0 is one of them, however many there are."""
+        """The number of each shard in the shuffle; 0 is always one of them."""
         return shard_numbers(self.shards, self.shards)
 
     @property
     def levels(self) -> list[str]:
-        """The names of the levels, if there are some."""
+        """The names of the levels; empty for ordered windows."""
         return []
 
     @property
     def emitted(self) -> pa.Schema:
-        """The schema of what is emitted, before results are read."""
+        """The schema of emitted states."""
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
@@ -80,7 +80,7 @@ class Job:
         raise NotImplementedError
 
     def received(self, shard: object, rows: Iterable[Row]) -> list[Row]:
-        """Take the messages of a batch out of what has come; raises ``NotConserved`` if some are missing."""
+        """Return the messages of a batch without receipts; raises ``NotConserved`` if messages are missing."""
         rows = list(rows)
         Received(None, None).check(
             [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
@@ -88,13 +88,13 @@ class Job:
         return [row for row in rows if row.content != Content.RECEIPT]
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
-        """Make a message for each shard, without rows."""
+        """Return an empty message for each shard."""
         nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
-        each = pa.array([number] * len(self.numbers), pa.int64())
-        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, each], schema=IN)
+        repeated = pa.array([number] * len(self.numbers), pa.int64())
+        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, repeated], schema=IN)
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
-        """Pack what is emitted, and the shard's numbers."""
+        """Yield the metrics of the shard, then the emitted rows as messages."""
         yield Row(**counted(windows.progress))
         tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
         if not tables:
@@ -107,48 +107,49 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """What all shards of a stream do alike, for `tiltframe.streaming.OpenWindows` of these arguments; it pickles."""
+    """The job of every shard of a stream, for `tiltframe.streaming.OpenWindows` with these arguments; it pickles."""
 
-    given: pa.Schema  # of the rows of the stream
+    input_schema: pa.Schema  # of the rows of the stream
     frame: TiltFrame
     emit: EmitPolicy
     late: LatePolicy
     max_keys: int | None
     beyond: str
-    dropped: bool  # whether the states of what is dropped as late are emitted, too
-    shards: int  # how many there are
+    dropped: bool  # whether dropped late rows are emitted as well
+    shards: int  # the number of shards
     computed: ClassVar[tuple[str, ...]] = (*Job.computed, "partial")
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame that rows are reduced by."""
+        """The frame that reduces rows."""
         return self._no_windows().partial_frame
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the stream that are read."""
-        return self.partial_frame.columns_in(self.given.names)
+        """The columns of the stream to read."""
+        return self.partial_frame.columns_in(self.input_schema.names)
 
     @cached_property
     def rows(self) -> pa.Schema:
-        """The schema of rows that travel in the place of states."""
-        return rows_schema(self.given, self.columns)
+        """The schema of rows that are shuffled instead of states."""
+        return rows_schema(self.input_schema, self.columns)
 
     @cached_property
     def partial(self) -> pa.Schema:
-        """The schema of the states that come to a shard."""
-        return pa.schema([f for f in self.partial_frame.states_schema(self.given) if f.name != LEVEL])
+        """The schema of the states that are sent to a shard."""
+        return pa.schema([f for f in self.partial_frame.states_schema(self.input_schema) if f.name != LEVEL])
 
     @cached_property
     def emitted(self) -> pa.Schema:
         more = self._no_windows().emitted_columns
-        return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more.items())])
+        fields = [pa.field(name, dtype) for name, dtype in more.items()]
+        return pa.schema([*self.frame.states_schema(self.input_schema), *fields])
 
     def result(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of what is emitted, as states or as results."""
+        """Return the schema of emitted states or results."""
         if states:
             return self.emitted
-        states_schema = self.frame.states_schema(self.given)
+        states_schema = self.frame.states_schema(self.input_schema)
         schema = pa.schema([*self.frame.results_schema(states_schema), *list(self.emitted)[len(states_schema) :]])
         return flat_schema(schema) if flat else schema
 
@@ -169,22 +170,22 @@ class ShardJob(Job):
             yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
-        """Open no window, but know all types: levels follow the watermark before their first row."""
+        """Return a new shard with all types: levels follow the watermark even before their first row."""
         return self._typed(self._no_windows())
 
     def loaded(self, state: Saved) -> OpenWindows:
-        """Go on from a state; raises ``ValueError`` for one of another frame."""
+        """Continue from a saved state; raises ``ValueError`` if its frame differs."""
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         return self._typed(OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds))
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
-        """Tell windows the types of all states, those of added measures too."""
+        """Add an empty table, which sets the types of all states, including those of added measures."""
         if not windows.typed:
             windows.add(self.partial.empty_table())
         return windows
 
     def take(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
-        """Add what has come in a batch; return what was dropped as late, if that is asked for."""
+        """Add the messages of a batch; return dropped late rows if the job emits them."""
         states: list[pa.RecordBatch] = []
         rows: list[pa.RecordBatch] = []
         newest: int | None = None
@@ -204,7 +205,7 @@ class ShardJob(Job):
         return self._as_emitted(dropped) if self.dropped and dropped.num_rows else None
 
     def advance(self, windows: OpenWindows, watermark: int | None, now: int | None) -> pa.Table:
-        """Tell the time, and get what is emitted."""
+        """Advance the time, and return emitted windows."""
         return windows.advance(watermark, now)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
@@ -216,12 +217,12 @@ class ShardJob(Job):
         return as_schema(table, result)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
-        """Give states that were dropped the columns of those that are emitted."""
+        """Add the columns of emitted states to dropped states."""
         finest, same = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted:
             if field.name not in table.column_names:
-                values = [same.get(field.name)] * dropped.num_rows  # what a policy adds is not known
+                values = [same.get(field.name)] * dropped.num_rows  # columns of policies are null
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 
@@ -229,7 +230,7 @@ class ShardJob(Job):
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
 
     def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
-        """Give states or rows their types, and the columns that tell their shards."""
+        """Return states or rows with their schema, and their shard columns."""
         if reduced:
             table = as_schema(table, self.partial)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
@@ -237,7 +238,7 @@ class ShardJob(Job):
         return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
-        """Find the start of the newest window of the finest level that states or rows are in."""
+        """Return the start of the newest window of the finest level with states or rows."""
         if reduced:
             return int(instants_of(table).max())
         return int(
@@ -248,19 +249,19 @@ class ShardJob(Job):
 
 
 def names_of(levels: Sequence[str]) -> list[str]:
-    """Name the numbers of a stream; all but the watermark are summed over the shards."""
+    """Return the names of the metrics of a stream; all except the watermark are summed over the shards."""
     return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
 
 
 def counted(progress: Progress) -> dict[str, int | None]:
-    """Give the numbers of a shard by name."""
+    """Return the metrics of a shard by name."""
     numbers = {name: getattr(progress, name) for name in _SUMS} | {WATERMARK: progress.watermark_us}
     by_level = {f"{kind} {level}": n for kind in _BY_LEVEL for level, n in getattr(progress, kind).items()}
     return numbers | by_level
 
 
 def read_counted(numbers: Mapping[str, int | None]) -> Progress:
-    """Read a stream's numbers, put together from those of its shards."""
+    """Convert the combined metrics of the shards of a stream to `Progress`."""
     counts: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
     for kind in _BY_LEVEL:
         begin = f"{kind} "

@@ -1,8 +1,8 @@
-"""Shards of open windows: what Spark calls, batch by batch, for each shard of a stream's keys.
+"""Shards of open windows: the stateful processor that Spark calls in each batch for each shard of keys.
 
-A shard hosts one `tiltframe.streaming.OpenWindows`, and is told the time in every batch: of rows, by a message that
-each batch has for each shard; without rows, by a timer that is due in the next batch whose time is later. So all shards
-know the same watermark, and what is late does not depend on how many there are.
+A shard contains one `tiltframe.streaming.OpenWindows`, and advances its time in every batch. A batch with rows sends a
+message to each shard. In a batch without rows, a timer fires as soon as the time has changed. All shards therefore have
+the same watermark, and lateness does not depend on the number of shards.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
 
-_PIECE_BYTES = 1 << 22  # of one value of Spark's state
-_SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs more than so many bytes do
+_PIECE_BYTES = 1 << 22  # per value of Spark's state
+_SMALL_BYTES = 1 << 18  # smaller blocks are stored together in one value, because a call costs more than their bytes
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
-_KEPT = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
+_SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
 
 
 class ShardWindows(StatefulProcessor):
-    """The open windows, or the ordered ones, of the shards that a task has, one after the other."""
+    """The open or ordered windows of the shards of a task."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Keep what is to be done, and what timers are told by, in Spark's words; Spark sends it to the tasks."""
+        """Set the job, and the clock of timers by Spark's name. Spark sends both to the tasks."""
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state of a shard: the blocks that it is saved in, and what tells of them and of its timer.
+        """Open the state of a shard: a map of blocks, and a value with their description and the timer.
 
-        A block is kept in pieces, for a value of Spark's store is to be small: it is fetched where it is needed, and
-        put where it has changed. Small blocks are kept together, next to what tells of all.
+        A block is stored in pieces, because values of Spark's state store should be small. Blocks are read on demand,
+        and written if they have changed. Small blocks are stored together with the description.
         """
         tune_worker()
         self._handle = handle
         self._pieces = handle.getMapState("windows", _PLACE, _PIECE)
-        self._kept = handle.getValueState("kept", _KEPT)
+        self._shard_state = handle.getValueState("kept", _SHARD_STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        """Take the messages of a batch, and tell the time."""
+        """Process the messages of a batch, and advance the time."""
         windows, before, timer = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
@@ -62,22 +62,22 @@ class ShardWindows(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Tell the time in a batch that has no rows."""
+        """Advance the time in a batch without rows."""
         windows, before, _ = self._loaded()
         yield from self._advanced(windows, timerValues, before)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no resource is open."""
 
     def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
-        """Load a shard, the blocks that it was saved as, and its timer; raises ``ValueError`` for another stream's."""
-        value = self._kept.get()
+        """Return a shard, its saved blocks and its timer; raises ``ValueError`` for the state of another stream."""
+        value = self._shard_state.get()
         if value is None:
             return self._job.begun(), {}, None
         shards, timer, head, small = value
         state = of_head(bytes(head), self._block)
         state = Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
-        windows = self._job.loaded(state)  # says so, if keys have changed
+        windows = self._job.loaded(state)  # raises if keys have changed
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
@@ -86,18 +86,20 @@ class ShardWindows(StatefulProcessor):
         return windows, state.blocks, timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:
-        """Show a block that is fetched when it is first needed."""
+        """Return a block that is fetched on demand."""
 
         def fetch() -> bytes:
             pieces = (self._pieces.getValue((name, number)) for number in range(_pieces(size)))
-            return b"".join(piece[0] for piece in pieces if piece is not None)  # its checksum tells of a gap
+            return b"".join(piece[0] for piece in pieces if piece is not None)  # the checksum detects missing pieces
 
         return StoredTable(size, checksum, fetch)
 
     def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
-        """Keep the blocks that have changed in the place of what was there before; return the small ones together."""
+        """Write the changed blocks, remove old pieces, and return the joined small blocks."""
         small, were_small = _small(state.blocks), _small(before)
-        together = b"".join(block.data for name, block in state.blocks.items() if name in small)  # fetched, if need be
+        together = b"".join(
+            block.data for name, block in state.blocks.items() if name in small
+        )  # fetches missing blocks
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):
@@ -112,7 +114,7 @@ class ShardWindows(StatefulProcessor):
     def _advanced(
         self, windows: Any, at: TimerValues, before: Mapping[str, StoredTable], dropped: pa.Table | None = None
     ) -> Iterator[Row]:
-        """Tell the time, save the shard in the place of what it was, and give what is emitted."""
+        """Advance the time, save the shard, and yield its metrics and emitted rows."""
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
@@ -121,7 +123,7 @@ class ShardWindows(StatefulProcessor):
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
-        self._kept.update((self._job.shards, timer, state.head, small))
+        self._shard_state.update((self._job.shards, timer, state.head, small))
         yield from self._job.pack_emitted(windows, [emitted] if dropped is None else [dropped, emitted])
 
 
@@ -130,7 +132,7 @@ def _pieces(size: int) -> int:
 
 
 def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
-    """Choose the blocks that are kept together, of a piece's bytes at most; their sizes alone decide."""
+    """Return the blocks to store together, up to the bytes of a piece; the choice depends on sizes only."""
     chosen, total = set(), 0
     for name, block in blocks.items():
         if block.size < _SMALL_BYTES and total + block.size <= _PIECE_BYTES:
@@ -149,11 +151,11 @@ def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, 
     return tables
 
 
-def given_by_shards(levels: Sequence[str]) -> StructType:
-    """Return the schema of what shards give: messages, or numbers."""
+def output_schema(levels: Sequence[str]) -> StructType:
+    """Return the schema of the output of shards: messages, or metrics."""
     return StructType([StructField(OUT, BinaryType()), *(StructField(name, LongType()) for name in names_of(levels))])
 
 
 def _micros(millis: int) -> int | None:
-    """Read a time of Spark's: there is none before 1970, and 0 is a watermark that is not known."""
+    """Convert a time of Spark to microseconds; None for 0, the unknown watermark, and earlier times."""
     return millis * 1000 if millis > 0 else None

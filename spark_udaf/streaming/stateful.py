@@ -1,4 +1,4 @@
-"""Stateful processing of shards, by the function that this version of PySpark has for it."""
+"""Stateful processing of shards, by the function of the installed version of PySpark."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def check_has_state() -> None:
 
 
 def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:
-    """Return the messages and numbers that the shards of a stream give, batch by batch."""
-    from spark_udaf.streaming.shards import ShardWindows, given_by_shards
+    """Return the messages and metrics of the shards of a stream, batch by batch."""
+    from spark_udaf.streaming.shards import ShardWindows, output_schema
 
-    grouped, schema = messages.groupBy(SHARD), given_by_shards(job.levels)
+    grouped, schema = messages.groupBy(SHARD), output_schema(job.levels)
     if has_row_state():
         return grouped.transformWithState(ShardWindows(job, timers), schema, "Append", timers)
     from spark_udaf.streaming.pandas_shards import PandasShardWindows

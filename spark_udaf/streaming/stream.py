@@ -1,4 +1,4 @@
-"""stream: the windows of a stream, emitted as they close, change, or grow old, as a streaming DataFrame.
+"""stream: emit the windows of a stream when they close, change or time out, as a streaming DataFrame.
 
 partition ── reduce ──▶ partial states ── shuffle by shard of keys ──▶ open windows ──▶ emitted rows
 """
@@ -39,9 +39,9 @@ from tiltframe.streaming.ahead import NONE, check_ahead, read_ahead
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_GIVEN_ROWS = 2000  # emitted rows sent to the JVM at once
-_numbers = itertools.count(1)  # of the streams of this process
-_WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
+_ROWS_PER_BATCH = 2000  # emitted rows passed to the JVM at once
+_numbers = itertools.count(1)  # numbers of the streams of this process
+_WATERMARK = "spark.watermarkDelayMs"  # key of the metadata of a column
 
 
 def stream(
@@ -60,76 +60,76 @@ def stream(
     name: str | None = None,
     ahead: str = "1h",
 ) -> DataFrame:
-    """Keep the windows of a stream open, and emit them as a policy says: a streaming DataFrame for any sink.
+    """Keep the windows of a stream open, and emit them by a policy, as a streaming DataFrame for any sink.
 
     Parameters
     ----------
     df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
-        Of any source, with the frame's time, keys and the columns of its measures. Its watermark, by
+        A stream of any source, with the frame's time, keys and the columns of its measures. Its watermark, set by
         ``df.withWatermark``, closes windows.
     frame : TiltFrame, OrderedFrame or RunningAggregation
-        Ordered windows, of a chain or as `tiltframe.running` has them: rows wait until the watermark has passed them,
-        and each result comes then, once; what comes behind it is late, and dropped.
+        For ordered windows, of a chain or as in `tiltframe.running`, rows wait until the watermark has passed them, and
+        each result is emitted once. Rows behind the watermark are late, and dropped.
     emit : EmitPolicy or str
-        When windows are emitted, and what of them: of `tiltframe.streaming`, or text such as
-        ``periodic(1m, having='n > 300')``.
+        The policy of emission, from `tiltframe.streaming`, or its text, such as ``periodic(1m, having='n > 300')``.
     late : LatePolicy or str
-        How long closed windows are kept, and what becomes of events that come later.
+        The policy of late events, which determines how long closed windows are retained.
     dropped : bool
-        Emit also what was dropped as late, in the batch that it came in: a row with the reason ``dropped`` for each key
-        and window of the finest level (for hopping windows: the part of it that no other window begins in), of the
-        dropped rows alone, in no window. ``reason = 'dropped'`` tells them apart, for a sink of their own.
+        Emit dropped late rows as well, in the batch of their arrival: one row with the reason ``dropped`` for each key
+        and window of the finest level (for hopping windows: the part in which no other window begins). Its measures
+        include only the dropped rows. Filter by ``reason = 'dropped'`` to write them to another sink.
     states : bool
-        Give a struct for each state, as `rollup` does, in place of results.
+        Return a struct for each state, like `rollup`, instead of results.
     flat : bool
-        Give results as plain columns in place of records: ``latency_count``, ``latency_p50``.
+        Return plain columns instead of records: ``latency_count``, ``latency_p50``.
     shards : int, optional
-        Into how many parts the keys are split, each a task's work at a time; as many as Spark shuffles into
-        (``spark.sql.shuffle.partitions``) unless given. Part of the checkpoint; 1 where the frame has no keys.
+        The number of parts of the keys, which are processed in parallel. The default is
+        ``spark.sql.shuffle.partitions``, or 1 if the frame has no keys. It is part of the checkpoint.
     max_keys : int, optional
-        How many distinct keys one shard may hold at once.
+        The maximum number of distinct keys of one shard.
     beyond : str
-        What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+        The treatment of rows of more keys: ``error``, or ``drop``, which counts them.
     on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
-        each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
+        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. Each batch counts
+        skipped rows in its progress, ``observedMetrics["null_times"]["rows"]``.
     name : str, optional
-        Of the stream's numbers in the query's progress, ``observedMetrics[name]``, for queries with several streams.
-        Unless given, the first stream of a process has ``tiltframe``, the next one ``tiltframe 2``, and so on, so that
-        streams can be chained and united. The numbers of null times are named ``null_times NAME`` if it is given.
+        The name of the stream's metrics in the query's progress, ``observedMetrics[name]``, for queries with several
+        streams. By default, the first stream of a process has the name ``tiltframe``, the next one ``tiltframe 2``, and
+        so on, so that streams can be chained and united. With a name, the metric of null times is ``null_times NAME``.
     ahead : str
-        How far a row may be ahead of the workers' clock, such as ``1h``; ``none`` for any time. A row beyond it fails
-        the batch, for the watermark would make all rows after it late. Leave such rows out before ``withWatermark``.
+        The maximum time that a row may be ahead of the workers' clock, such as ``1h``; ``none`` for any time. A row
+        beyond it fails the batch, because the watermark would make all later rows late. Filter such rows before
+        ``withWatermark``.
 
     Returns
     -------
     streaming DataFrame
-        ``level``, ``window_start``, ``window_end`` (both null of a window over all time), keys, a column for each
-        measure, ``span`` (of keys that expire), ``reason``, ``revision``, ``partial``, ``change`` (in a changelog), as
-        `tiltframe.streaming.OpenWindows.advance` explains them. Write it in the output mode ``append``. `progress` has
-        the numbers of the query that does.
+        ``level``, ``window_start``, ``window_end`` (both null for a window over all time), keys, a column for each
+        measure, ``span`` (of expiring keys), ``reason``, ``revision``, ``partial``, ``change`` (in a changelog); see
+        `tiltframe.streaming.OpenWindows.advance`. Write it in the output mode ``append``. `progress` returns the
+        figures of the writing query.
 
     Raises
     ------
     ValueError, TypeError
-        If arguments cannot be read, rows do not fit the frame, or the policy emits by a watermark that ``df`` has not.
-        Nothing has started. A checkpoint of another frame or of other shards fails the query's first batch, and the
-        difference is named; measures may be added, and begin there.
+        If arguments cannot be read, rows do not fit the frame, or the policy needs a watermark that ``df`` lacks.
+        Nothing has started then. A checkpoint of another frame or number of shards fails the first batch of the query
+        with the difference. Measures may be added; they begin at the restart.
 
     Guarantee
     ---------
-    The last that is emitted of a window in the mode ``accumulating`` is, bit for bit, what `rollup` makes of its rows,
-    those left out that were late for it, whatever the batches, partitions and shards, and the restarts between them.
+    In the mode ``accumulating``, the last emission of a window equals, bit for bit, the `rollup` of its rows without
+    late rows, for any batches, partitions, shards and restarts.
 
     Notes
     -----
-    Spark keeps the state in RocksDB: this is set for the session, which only then can run it. Where a policy counts by
-    the clock (periods, timeouts), Spark runs a batch at every trigger, with rows or without: give the query a trigger
-    such as ``processingTime="1 second"``. ``availableNow`` would not end.
+    Spark must store the state in RocksDB; this is configured for the session. If a policy uses the clock (periods,
+    timeouts), Spark runs a batch at every trigger, with or without rows. Give the query a trigger such as
+    ``processingTime="1 second"``. ``availableNow`` would not end.
 
     Examples
     --------
-    docs/streams.md has one that runs::
+    docs/streams.md has a tested example::
 
         emitted = su.stream(requests.withWatermark("ts", "10 seconds"), frame, emit="on_update(batch=2s)")
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
@@ -146,17 +146,29 @@ def stream(
         checked_truth(value, name)
     spark = source.spark
     _prepare(spark)
-    wanted = shuffle_partitions(spark) if shards is None else shards
-    parts = checked_whole(wanted, "shards", 1, 10_000) if query.keyed_by else 1  # without keys, all windows are of one
+    requested = shuffle_partitions(spark) if shards is None else shards
+    # without keys, all windows are in one shard
+    parts = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
     if isinstance(spec, OrderedAggregator):
-        _check_ordered(source.marked, query.time, emit, late, dropped, max_keys)
-        input_schema, timers = source.given(query.columns_in), EVENT
+        has_policies = (emit, late, dropped, max_keys) != ("after_close", "drop", False, None)
+        _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
+        input_schema, timers = source.input_schema(query.columns_in), EVENT
         query.check(input_schema)
         job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, parts)
     else:
         windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
-        input_schema, timers = source.given(windows.partial_frame.columns_in), _timers(source.marked, windows)
-        job = ShardJob(input_schema, spec, windows.emit, windows.late, max_keys, beyond, dropped, parts)
+        input_schema = source.input_schema(windows.partial_frame.columns_in)
+        timers = _timers(source.has_watermark, windows)
+        job = ShardJob(
+            input_schema=input_schema,
+            frame=spec,
+            emit=windows.emit,
+            late=windows.late,
+            max_keys=max_keys,
+            beyond=beyond,
+            dropped=dropped,
+            shards=parts,
+        )
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
@@ -168,18 +180,18 @@ def stream(
 
 
 def _next_name() -> str:
-    """Return a name that no other stream of this process has: Spark refuses two of one name in a query."""
+    """Return a new name in this process, because Spark refuses equal names in a query."""
     number = next(_numbers)
     return OBSERVED if number == 1 else f"{OBSERVED} {number}"
 
 
-def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped: bool, max_keys: int | None) -> None:
-    if (emit, late, dropped, max_keys) != ("after_close", "drop", False, None):
+def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> None:
+    if has_policies:
         raise ValueError(
-            "ordered windows give each result once, when the watermark has passed it, and drop what comes later; "
+            "ordered windows give each result once, when the watermark has passed it, and drop later rows; "
             "leave out emit, late, dropped and max_keys"
         )
-    if not marked:
+    if not has_watermark:
         raise ValueError(
             f"ordered windows wait for the watermark, and this stream has none: give df.withWatermark({time!r}, "
             "'10 seconds'), and keep that column, or watermark='10s' to su.scan_parquet_stream"
@@ -208,34 +220,34 @@ def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) ->
 
 
 def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
-    """Read the messages of shards into rows."""
+    """Convert the messages of shards to rows."""
 
     def read(batches: Batches) -> Batches:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
                 rows = job.read(message.as_buffer(), schema, states, flat)
-                yield from unsliced_batches(rows, _GIVEN_ROWS)
+                yield from unsliced_batches(rows, _ROWS_PER_BATCH)
 
     return messages.mapInArrow(read, spark_schema(schema))
 
 
-def _timers(marked: bool, windows: OpenWindows) -> str:
-    """Choose what Spark's timers are told by; raises ``ValueError`` where nothing would ever be emitted."""
+def _timers(has_watermark: bool, windows: OpenWindows) -> str:
+    """Return the clock of Spark's timers; raises ``ValueError`` if nothing would ever be emitted."""
     emit = windows.emit
     if emit.by_arrival:
         return ARRIVAL
-    if not marked and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
+    if not has_watermark and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(
             f"{emit} emits by the watermark, and this stream has none: give "
             f"df.withWatermark({windows.frame.time!r}, '10 seconds'), and keep that column, or watermark='10s' to "
             "su.scan_parquet_stream"
         )
-    return EVENT if marked else NO_TIME
+    return EVENT if has_watermark else NO_TIME
 
 
 def _prepare(spark: SparkSession) -> None:
-    """Set what `transformWithState` needs, and what keeps a checkpoint small; the latter unless it is set."""
+    """Configure the state store of `transformWithState`, and small checkpoints unless the session sets them."""
     prepare(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark.conf.set(_PROVIDER, _ROCKS)
@@ -259,12 +271,12 @@ class StreamRows:
         return self.df.sparkSession
 
     @property
-    def marked(self) -> bool:
+    def has_watermark(self) -> bool:
         """Whether a column has a watermark."""
         return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
 
-    def given(self, read: Read) -> pa.Schema:
-        """Tell the schema of the rows; columns that are not read may be of any type."""
+    def input_schema(self, read: Read) -> pa.Schema:
+        """Return the schema of the rows; columns that are not read may have any type."""
         return arrow_schema(self.df, read(self.df.columns))
 
     def map(
@@ -277,7 +289,7 @@ class StreamRows:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Send only the named columns over to Python."""
+        """Pass only the named columns to Python."""
 
         def reduce_here(batches: Batches) -> Batches:
             context = TaskContext.get()
@@ -290,9 +302,9 @@ StreamSource: TypeAlias = StreamRows | ParquetStream
 
 
 def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:
-    """Take a streaming DataFrame, or files as they arrive, as a source.
+    """Return a streaming DataFrame or a stream of files as a source.
 
-    Raises ``TypeError`` for anything else; ``instead`` says what takes an ordinary DataFrame.
+    Raises ``TypeError`` for other values; ``instead`` names the function for an ordinary DataFrame.
     """
     if isinstance(rows, ParquetStream):
         return rows
@@ -302,7 +314,7 @@ def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource
             f"got {shown(rows)}"
         )
     if not rows.isStreaming:
-        raise TypeError(f"this DataFrame is no stream; {instead}")
+        raise TypeError(f"this DataFrame is not a stream; {instead}")
     check_is_spark(
         rows.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
     )

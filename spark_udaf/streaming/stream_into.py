@@ -1,7 +1,7 @@
-"""A stream into a store: each micro-batch is one commit, and counts once, whatever is run again.
+"""A stream into a store: each micro-batch is one commit, which counts once even if it is repeated.
 
-Spark numbers batches in its checkpoint and runs the last one again after a failure. A store takes a number of a writer
-once, so the two together count every row once. Late rows need nothing: reading merges them into their windows.
+Spark numbers batches in its checkpoint and repeats the last one after a failure. A store accepts each number of a
+writer once, so every row counts once. Late rows need no treatment, because readers merge them into their windows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ALL_THERE = "available_now"
-COMPACT_EVERY = 50  # batches; some hundred parts a level then wait at most, where a batch has a few tasks
+COMPACT_EVERY = 50  # batches; with a few tasks per batch, at most some hundred parts per level are not compacted
 
 
 def stream_into(
@@ -47,64 +47,65 @@ def stream_into(
     Parameters
     ----------
     df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
-        Of any source that can be read again after a failure, with the time, keys and columns of the store's frame.
+        A stream that can be read again after a failure, with the time, keys and columns of the store's frame.
     store : FrameStore
-        Driver and tasks must reach it. It may be new; others may write into it at the same time.
+        A store that is accessible to the driver and the tasks. It may be new, and may have other writers.
     name : str
-        Of the stream, and of the query in Spark. Batches are in the store under the writer ``NAME ID``, with the id
-        that Spark gave the checkpoint's query.
+        The name of the stream, and of the query in Spark. The writer of its batches is ``NAME ID``, with the id of the
+        checkpoint's query.
     checkpoint : path or URI
-        A folder of this stream's own that Spark reaches; the stream goes on from it.
+        A separate folder for this stream that is accessible to Spark. The stream continues from it.
     trigger : duration or "available_now", optional
-        How often a batch is begun, such as ``10s``; ``available_now`` takes all that is there, and ends. By default a
-        batch begins when the one before is done.
+        The interval of batches, such as ``10s``. ``available_now`` processes the available data, and ends. By default,
+        a batch begins when the previous one is done.
     compact_every : int, optional
-        The store is compacted after so many batches, open windows too; None leaves that to `FrameStore.compact`.
-    on_null_time : as of `stream`
+        The number of batches after which the store is compacted, including open windows. With None, call
+        `FrameStore.compact` separately.
+    on_null_time : as in `stream`
 
     Returns
     -------
     StreamingQuery
-        That has started. `progress` says how far it is in the store.
+        The running query. `progress` returns its progress.
 
     Warns
     -----
     UserWarning
-        If the store has rows of this stream, and they are of another checkpoint: rows that are read again count again,
-        under a writer of their own. The former writer is named.
+        If the store has rows of this stream from another checkpoint: rows that are read again count again, under
+        another writer. The message names the former writer.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        If arguments cannot be read, rows do not fit the store's frame, or give states of other types than those in
-        the store. Nothing has started.
+        If arguments cannot be read, rows do not fit the store's frame, or the types of their states differ from the
+        store. Nothing has started then.
 
     Guarantee
     ---------
-    The states of the store are, bit for bit, those of a rollup of all rows that came, however they were cut into
-    batches, and however often the query failed and was started again. A row that comes late is merged into its window.
-    If the checkpoint counts batches as done that the store does not hold, the query fails, and says so.
+    The states of the store equal, bit for bit, those of a rollup of all rows, for any batches, failures and restarts. A
+    late row is merged into its window. If completed batches of the checkpoint are missing from the store, the query
+    fails with a message.
 
     Examples
     --------
-    docs/streams.md has one that runs::
+    docs/streams.md has a tested example::
 
         query = su.stream_into(requests, store, name="requests", checkpoint="s3://bucket/checkpoints/requests")
     """
     check_store(store)
     check_writer(checked_name(name, "name, which the stream and its writer are called by,"), 0)
-    given = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    folder = checked_name(given, "checkpoint, the folder in which Spark keeps how far the stream is,")
+    path = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    folder = checked_name(path, "checkpoint, the folder in which Spark keeps how far the stream is,")
     starts = _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
     source = stream_source(df, "su.rollup_into writes its rows into a store")
     prepare(source.spark)
-    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
+    store.check_states(store.frame.states_schema(source.input_schema(store.frame.columns_in)))
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
-    into = _Batches(store, name, folder, compact_every, arriving)
+    into = _Batches(store=store, stream=name, checkpoint=folder, compact_every=compact_every, arriving=arriving)
     writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
     query = writer.trigger(**starts).start()
     remember(query, store, name)
@@ -115,30 +116,30 @@ def stream_into(
 
 @dataclass(frozen=True)
 class _Batches:
-    """What is done with each micro-batch; it pickles, for Spark Connect runs it in a process of its own."""
+    """The function that commits each micro-batch; it pickles, because Spark Connect runs it in another process."""
 
     store: FrameStore
     stream: str
     checkpoint: str
     compact_every: int | None
-    arriving: Arriving | None  # where batches are paths of files that the tasks read themselves
+    arriving: Arriving | None  # set if batches are paths of files that the tasks read
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
         rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
         self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
-        mine = query_id(spark, self.checkpoint)
-        writer = writer_of(self.stream, mine)
+        own_id = query_id(spark, self.checkpoint)
+        writer = writer_of(self.stream, own_id)
         last = self.store.last_commit(writer)
         if (-1 if last is None else last) < number - 1:
-            raise StoreError(_missing(self, writer, number, last))
-        ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), mine]} if last is None else None
-        rollup_into(rows, self.store, writer, number, ids)
+            raise StoreError(_missing_batches(self, writer, number, last))
+        ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last is None else None
+        rollup_into(rows, self.store, writer=writer, commit=number, recorded=ids)
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            compact_or_warn(self.store)  # open windows too: they have most of the parts
+            compact_or_warn(self.store)  # including open windows, which have most of the parts
 
 
-def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:
+def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:
     batches = f"no batch after {last} of them" if last is not None else "none of them"
     return (
         f"the checkpoint {into.checkpoint} says that the batches before {number} are done, and the store "
@@ -155,12 +156,12 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
     try:
         length = read_duration(trigger, "trigger")  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{error}; or {ALL_THERE!r} for what is there now") from None
+        raise ValueError(f"{error}; or {ALL_THERE!r} for the available data") from None
     return {"processingTime": f"{length} microseconds"}
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
-    """Say that a query begins a stream again; where warnings are errors, it does not go on."""
+    """Warn that a query begins a stream again; stop the query if warnings are errors."""
     try:
         warnings.warn(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "

@@ -1,4 +1,4 @@
-"""Accessors and set operations: Columns of states, without a shuffle, and what Spark registers of them for SQL."""
+"""Accessors and set operations: Columns that are computed from states without a shuffle, also for SQL."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def quantile(states: Column | str, q: float) -> Column:
     Raises
     ------
     ValueError
-        If q lies outside [0, 1]. States of a function that has no quantiles fail the job, by name.
+        If q is outside [0, 1]. States of a function without quantiles fail the job, by name.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         states.select(su.states.quantile("latency_ms", 0.99))
     """
-    (asked,) = check_quantiles([q])
-    return _read("double", states, accessors.quantile, asked)
+    (checked_q,) = check_quantiles([q])
+    return _read("double", states, accessors.quantile, checked_q)
 
 
 def rank(states: Column | str, value: float) -> Column:
-    """Read the share of values that are at most a given one: the cumulative distribution.
+    """Read the share of values up to a given value: the cumulative distribution.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ def rank(states: Column | str, value: float) -> Column:
     Returns
     -------
     Column of double
-        In [0, 1]; null if a state is null or empty. Of dds exact for some value within α of the one given, of hdr to
-        its significant digits; NaN is never counted.
+        In [0, 1]; null if a state is null or empty. For dds exact for a value within α of ``value``, for hdr to its
+        significant digits. NaN is not counted.
 
     Raises
     ------
     ValueError
-        If ``value`` is no number. States of a function that has no ranks fail the job, by name.
+        If ``value`` is not a number. States of a function without ranks fail the job, by name.
     """
     return _read("double", states, accessors.rank, accessors.number(value))
 
@@ -87,7 +87,7 @@ def mean(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function that has no mean fail the job, by name.
+        Null if there are no values. States of a function without a mean fail the job, by name.
     """
     return _read("double", states, accessors.mean)
 
@@ -100,7 +100,7 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     states : Column or str
         States of var, stdev or hdr.
     ddof : int
-        Taken off the count in the divisor: 1 for a sample, 0 for the population.
+        Subtracted from the count in the divisor: 1 for a sample, 0 for the population.
 
     Returns
     -------
@@ -110,13 +110,13 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     Raises
     ------
     ValueError
-        If ``ddof`` is no whole number from 0. States of a function that has none fail the job, by name.
+        If ``ddof`` is not an integer from 0. States of a function without a deviation fail the job, by name.
     """
     return _read("double", states, accessors.stdev, Stdev(ddof).ddof)
 
 
 def count(states: Column | str) -> Column:
-    """Read how many values each state has seen.
+    """Read the number of values of each state.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ def count(states: Column | str) -> Column:
     Returns
     -------
     Column of bigint
-        Null if a state is null. NaN is among the values only where it makes the result NaN. States of a function
-        that does not count fail the job, by name.
+        Null if a state is null. NaN is counted only if it makes the result NaN. States of a function without a count
+        fail the job, by name.
     """
     return _read("bigint", states, accessors.count)
 
@@ -143,7 +143,7 @@ def min(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function that keeps no least value fail the job, by name.
+        Null if there are no values. States of a function without a least value fail the job, by name.
     """
     return _read("double", states, accessors.min)
 
@@ -159,20 +159,20 @@ def max(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function that keeps no greatest value fail the job, by name.
+        Null if there are no values. States of a function without a greatest value fail the job, by name.
     """
     return _read("double", states, accessors.max)
 
 
 def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
-    """Read the estimate of each state, and what the true number lies between.
+    """Read the estimate of each state, and the bounds of the true number.
 
     Parameters
     ----------
     states : Column or str
         States of approx_count_distinct.
     sigmas : float above 0
-        How many standard errors each way.
+        The number of standard errors in each direction.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
     Raises
     ------
     ValueError
-        If ``sigmas`` is no number above 0. States of a function that estimates no number fail the job, by name.
+        If ``sigmas`` is not a number above 0. States of a function without estimates fail the job, by name.
     """
     return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.standard_errors(sigmas))
 
@@ -222,7 +222,7 @@ def intersection(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null if either is null. `bounds` tells the error, which grows as less is in common.
+        Null if either is null. `bounds` returns the error, which is larger if few values are in common.
     """
     return _operate("intersection", left, right)
 

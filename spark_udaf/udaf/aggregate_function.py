@@ -1,9 +1,9 @@
-"""Functions as aggregate functions of Spark's own, for `groupBy().agg()`, windows and SQL.
+"""Functions as aggregate functions of Spark, for `groupBy().agg()`, windows and SQL.
 
-In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands of
-groups (`list_udf`). Over windows and in SQL Spark calls Python once a group, with its rows (`grouped_udaf`), which
-costs some hundred microseconds each. For groups that do not fit into a list, Spark calls Python once a group, with an
-iterator over its rows (`iterating_udaf`). Only `su.group_by` combines before the shuffle.
+In `agg()`, Spark collects the values of each group into a list, and one Python call aggregates the lists of thousands
+of groups (`list_udf`). Over windows and in SQL, Spark calls Python once per group with its rows (`grouped_udaf`), which
+costs some hundred microseconds each. For groups that do not fit into a list, Spark calls Python once per group, with an
+iterator over its rows (`iterating_udaf`). Only `su.group_by` reduces rows before the shuffle.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _TIME = pa.timestamp("us", "UTC")
 _MERGED_AT_ONCE = 64  # states of one group
-# one type of each kind of input, to find out whether results depend on it
+# one type of each kind of input, to determine whether results depend on the type
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
 def column(column_or_name: Column | str) -> Column:
-    """Take a Column, or a name as Spark reads one: a dot in it asks for a field unless there are backticks around."""
+    """Return a Column, or the Column of a name, which Spark parses: a dot selects a field unless it is in backticks."""
     if isinstance(column_or_name, str) and column_or_name.strip():
         return F.col(column_or_name)
     if isinstance(column_or_name, Column):
@@ -52,29 +52,29 @@ def column(column_or_name: Column | str) -> Column:
 
 @dataclass(frozen=True)
 class UdafSpec:
-    """How a UDAF reads its column."""
+    """The function of a UDAF, and the type as which it reads its column."""
 
     function: Function
     label: str  # the call as the user wrote it, for messages
-    dtype: pa.DataType | None  # what values are read as; None: as they come, for all give one type of result
-    states: bool = False  # give the state instead of the result
-    weighted: bool = False  # whether another column says how many rows each row stands for
-    assumed: bool = False  # whether nothing but the need for a type chose dtype: numbers are read as they come
+    dtype: pa.DataType | None  # the type of values; None if the result type does not depend on it
+    states: bool = False  # return the state instead of the result
+    weighted: bool = False  # whether another column contains the weights of rows
+    assumed: bool = False  # whether dtype is a default, so that numbers are read in their own type
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the columns it gets: the function's inputs, and weights where there are any."""
+        """The names of its columns: the function's inputs, and the weights if there are any."""
         return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
 
     @property
     def result(self) -> pa.DataType:
-        """The Arrow type of what comes out."""
+        """The Arrow type of the result."""
         dtype = self.dtype or input_kinds(self.function)[0]
         state = self.function.state_type(_input(self.function, dtype))
         return state if self.states else self.function.result_type(state)
 
     def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
-        """Aggregate the columns of one group, or of groups: the values, or a struct of all by `names`."""
+        """Aggregate the values, or a struct of the columns in `names`, of one group or of several groups."""
         with error_label(self.label):
             return self._read_states(self._reduced_columns(columns, groups))
 
@@ -82,7 +82,7 @@ class UdafSpec:
         if not self.weighted:
             return self._reduced(columns, None, groups)
         if groups is None:
-            columns = columns.drop_null()  # the rows that a condition leaves out
+            columns = columns.drop_null()  # rows for which the condition is not true
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self._reduced(values, columns.field(WEIGHT), groups)
@@ -98,7 +98,7 @@ class UdafSpec:
         return self._exact(results) if self.assumed else results
 
     def of_batches(self, batches: Iterator[pa.Array]) -> pa.Array:
-        """Aggregate the rows of one group as they arrive, in memory that does not grow with them."""
+        """Aggregate the rows of one group batch by batch, in bounded memory."""
         states: list[pa.Array] = []
         with error_label(self.label):
             for columns in _joined(batches):
@@ -113,12 +113,12 @@ class UdafSpec:
         return self.function.merge(pa.concat_arrays(states), Groups.single(len(states)))
 
     def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
-        """Aggregate values, and perhaps their weights, of one group unless groups are given: one answer a group."""
+        """Aggregate values with optional weights to one result per group; by default, all values are one group."""
         with error_label(self.label):
             return self._read_states(self._reduced(values, weights, groups))
 
     def _exact(self, results: pa.Array) -> pa.Array:
-        """Give results the assumed type; a value that would change is an error."""
+        """Cast results to the assumed type; raises ``ValueError`` if a value would change."""
         try:
             return exact_cast(results, self.result)
         except ValueError as error:
@@ -129,7 +129,7 @@ class UdafSpec:
             ) from None
 
     def of_each(self, lists: pa.ListArray) -> pa.Array:
-        """Aggregate the values of each list; null is a list without values."""
+        """Aggregate the values of each list; a null list has no values."""
         return self.of_columns(*groups_of_lists(lists))
 
     def _read(self, values: pa.Array) -> pa.Array:
@@ -150,7 +150,7 @@ class UdafSpec:
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
     def _same_result(self, values: pa.Array) -> bool:
-        """Say whether numbers give a result of this type as they are, so that none has to be read as another's type."""
+        """Return whether numbers give a result of this type without a cast."""
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
         if self.assumed:
@@ -178,14 +178,14 @@ class UdafSpec:
 
 
 def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
-    """Return the elements of lists, and which list each is of; null is a list without elements."""
+    """Return the elements of lists, and their lists as groups; a null list has no elements."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists))
 
 
 @contextmanager
 def error_label(label: str) -> Iterator[None]:
-    """Name the call in an error of a worker, where nothing else tells which one it was."""
+    """Add the call to the message of an error in a worker, which otherwise does not name it."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -198,18 +198,18 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> UdafSpec:
-    """Choose the type that the column is read as: the given one, any, or double if the result depends on it.
+    """Return the spec with the type of the column: ``type``, or double if the result type depends on the column.
 
-    Raises ``TypeError`` for a type that the function does not take, or if the result has the type of the column, none
-    is given and the function does not take doubles; ``ValueError`` for a type that cannot be read.
+    Raises ``TypeError`` for a type that the function does not accept, or if the result has the type of the column,
+    ``type`` is missing and the function does not accept doubles; ``ValueError`` for a type that cannot be read.
     """
     if type is not None:
         dtype = arrow_type(type)
         function.check_input(_input(function, dtype))
-        return UdafSpec(function, label, dtype, states, weighted)
+        return UdafSpec(function, label, dtype, states=states, weighted=weighted)
     kinds = [] if has_fixed_result_type(function, states) else input_kinds(function)
     if not kinds:
-        return UdafSpec(function, label, None, states, weighted)
+        return UdafSpec(function, label, dtype=None, states=states, weighted=weighted)
     numbers = [dtype for dtype in kinds if is_number(dtype)]
     if pa.float64() not in numbers:
         raise TypeError(
@@ -225,17 +225,17 @@ def udaf_spec(
 
 @cache
 def has_fixed_result_type(function: Function, states: bool = False) -> bool:
-    """Say whether what comes out has one type, whatever the type of the column."""
+    """Return whether the type of the result does not depend on the type of the column."""
     if len(function.inputs) > 1:
         return False
     return len({UdafSpec(function, "", dtype, states).result for dtype in input_kinds(function)}) == 1
 
 
 def arrow_type(type: DataType | str) -> pa.DataType:
-    """Read a Spark type, or its name in SQL, as an Arrow type."""
+    """Return the Arrow type of a Spark type, or of its name in SQL."""
     try:
         return normalized_type(to_arrow_type(parse_type(type) if isinstance(type, str) else type))
-    except Exception:  # Spark has many for this, with pages of its own
+    except Exception:  # Spark raises several classes with long messages
         raise ValueError(
             f"cannot read {type!r} as a type; write one of Spark's, say 'bigint', 'string' or 'decimal(20,2)'"
         ) from None
@@ -243,7 +243,7 @@ def arrow_type(type: DataType | str) -> pa.DataType:
 
 @cache
 def input_kinds(function: Function) -> list[pa.DataType]:
-    """List the kinds of input that a function takes, one type each."""
+    """List the kinds of input that a function accepts, with one type for each kind."""
     kinds = []
     for dtype in _KINDS:
         try:
@@ -257,31 +257,31 @@ def input_kinds(function: Function) -> list[pa.DataType]:
 
 
 def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
-    """Return the type of a function's input, or inputs; further ones are read as event times, or as doubles."""
+    """Return the type of a function's inputs; further inputs are event times or doubles."""
     if len(function.inputs) == 1:
         return dtype
-    others = [_TIME if name == EVENT_TIME else pa.float64() for name in function.inputs[1:]]
-    return pa.struct(list(zip(function.inputs, [dtype, *others], strict=True)))
+    further_types = [_TIME if name == EVENT_TIME else pa.float64() for name in function.inputs[1:]]
+    return pa.struct(list(zip(function.inputs, [dtype, *further_types], strict=True)))
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Read event times as a frame does; null stays null."""
+    """Convert event times like a frame; null stays null."""
     times = pa.array(event_times(column.drop_null(), EVENT_TIME)).cast(_TIME)
     return with_nulls(times, column.is_valid())
 
 
 def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
-    """Make a function of a Column and a window: one call a group, with all of its rows."""
+    """Return a function of a Column and a window, with one call per group and all of its rows."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
 
-    aggregate.__name__ = reading.function.name  # what Spark names the column after
+    aggregate.__name__ = reading.function.name  # Spark names the column after it
     return window_function(aggregate, from_arrow_type(reading.result))
 
 
 def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Make an Arrow UDAF: one call a group, which gets its rows batch by batch."""
+    """Return an Arrow UDAF, with one call per group, which receives its rows batch by batch."""
 
     def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
         return reading.of_batches(batches)[0]
@@ -291,7 +291,7 @@ def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Make a function of Spark's own lists of each group's values: one call for thousands of groups."""
+    """Return a function of the lists of groups' values, with one call for thousands of groups."""
 
     def aggregate(lists: pa.Array) -> pa.Array:
         return reading.of_each(lists)
@@ -303,7 +303,7 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Join the small batches that Spark sends into arrays that are reduced at once; at least one, for its type."""
+    """Join the small batches of Spark into larger arrays; at least one array, for its type."""
     arrays: list[pa.Array] = []
     rows = 0
     for batch in batches:

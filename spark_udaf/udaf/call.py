@@ -1,4 +1,4 @@
-"""Calls of functions on Columns: what `spark_udaf.functions` gives for `agg()` and `over()`."""
+"""Calls of functions on Columns: the results of `spark_udaf.functions`, for `agg()` and `over()`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Call:
     """A function over Columns."""
 
     function: Function
-    columns: tuple[Column, ...]  # one for each input of the function; none where rows are counted
-    weight: Column | None  # how many rows each stands for
+    columns: tuple[Column, ...]  # one for each input of the function; empty if rows are counted
+    weight: Column | None  # the weights of rows
     where: Column | None
-    label: str  # the call as it was written, which is the result's name unless it is given another
+    label: str  # the text of the call, which is the default name of the result
 
     @property
-    def given(self) -> Column:
-        """What Python gets of a row; null if the condition is not true."""
+    def input_column(self) -> Column:
+        """The column that is passed to Python; null if the condition is not true."""
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
         if self.weight is not None:
             columns[WEIGHT] = self.weight
@@ -51,7 +51,7 @@ class Call:
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Make the aggregate function of a registered function's name; with a DataFrame its schema tells types."""
+    """Return the aggregate function of a registered function's name; types come from the schema of ``df``, if given."""
     measure_of = aggr.caller(name)
     words = column_keywords(aggr.get(name))
     timed = EVENT_TIME in aggr.get(name).inputs
@@ -74,17 +74,17 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             arguments = takes.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
-        others = {word: arguments[word] for word in words if arguments.get(word) is not None}
-        function = measure_of(**{**arguments, **dict.fromkeys(others, "other")}).function
+        further_columns = {word: arguments[word] for word in words if arguments.get(word) is not None}
+        function = measure_of(**{**arguments, **dict.fromkeys(further_columns, "other")}).function
         if function.further_columns:
             raise ValueError(f"{name} over Columns reads its key alone; write su.group_by(df, …).agg(m=aggr.{name}(…))")
-        if timed and "by" not in others:
+        if timed and "by" not in further_columns:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
-        given_by = {word: column_named(each) for word, each in others.items()}
-        weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if column is None else (column_named(column), *given_by.values())
+        columns_by_word = {word: column_named(value) for word, value in further_columns.items()}
+        weight = columns_by_word.pop(WEIGHT, None) if function.takes_weights else None
+        columns = () if column is None else (column_named(column), *columns_by_word.values())
         condition = None if where is None else _condition(where)
-        requested = Call(function, columns, weight, condition, label)
+        requested = Call(function, columns=columns, weight=weight, where=condition, label=label)
         return _column(requested, _reading(requested, type, df), groups)
 
     call.__name__ = call.__qualname__ = name
@@ -94,22 +94,22 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 
 def counts_rows(name: str, column: Column | str | None) -> bool:
-    """Say whether a call is ``count("*")``, which counts rows as in SQL."""
+    """Return whether a call is ``count("*")``, which counts rows as in SQL."""
     return name == aggr.Count.name and column is not None and text_of(column) == "*"
 
 
 def call_of(column: Any) -> tuple[Call, str] | None:
-    """Read from a Column which call made it, and its name; None if no call of ours did."""
+    """Return the call that created a Column, and its name; None for other Columns."""
     call: tuple[Call, str] | None = attached(column, "call") if isinstance(column, Column) else None
     return call
 
 
 def signature(name: str) -> inspect.Signature:
-    """Write the signature of an aggregate function: that of `aggr`, with Columns for names, and ``type``."""
+    """Return the signature of an aggregate function: that of `aggr`, with Columns for names, and ``type``."""
     columns = ("column", "where", *column_keywords(aggr.get(name)))
     parameters = [
-        each.replace(annotation=str(each.annotation).replace("str", "Column | str")) if each.name in columns else each
-        for each in inspect.signature(aggr.caller(name)).parameters.values()
+        _with_columns(parameter) if parameter.name in columns else parameter
+        for parameter in inspect.signature(aggr.caller(name)).parameters.values()
     ]
     own = {"type": "DataType | str | None", "groups": "str | None"}
     parameters += [
@@ -119,8 +119,12 @@ def signature(name: str) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation="Column")
 
 
+def _with_columns(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(annotation=str(parameter.annotation).replace("str", "Column | str"))
+
+
 def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
-    """Choose what the column is read as, by the schema where that is known and nothing else was said."""
+    """Return the spec of a call, with the type of the argument, or that of the schema if it is known."""
     if df is not None:
         for field in df.select(*call.columns).schema.fields:
             check_collation(field)
@@ -134,20 +138,20 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
 
 
 def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
-    """Make the Column; over a window it is another function of Spark's, for there are no lists there."""
+    """Return the Column. Over a window it uses another function, because Spark has no lists there."""
 
     def over(window: Any) -> Column:
-        return grouped_udaf(read)(call.given, window)
+        return grouped_udaf(read)(call.input_column, window)
 
     if isinstance(call.function, aggr.Count) and call.weight is None:
-        counted = F.count(call.given)  # Spark's own counts the same rows
+        counted = F.count(call.input_column)  # Spark's own function counts the same rows
         return _named(counted.alias(call.label), call, call.label, counted.over)
     make = iterating_udaf if groups == "large" else list_udf
-    return _named(make(read)(call.given).alias(call.label), call, call.label, over)
+    return _named(make(read)(call.input_column).alias(call.label), call, call.label, over)
 
 
 def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
-    """Note at a Column which call it is, so that `su.group_by` can plan the same by itself."""
+    """Attach a call to its Column, so that `su.group_by` can plan the call."""
     plain_alias = column.alias
 
     def alias(*names: str, **metadata: Any) -> Column:
@@ -172,34 +176,34 @@ def _describe(name: str) -> str:
     Parameters
     ----------
     column : Column or name
-        A name as Spark reads one: in backticks where it has a dot in it. Nulls are skipped. Only count takes none: it
-        counts rows.
+        A name that Spark parses: use backticks if it contains a dot. Nulls are skipped. Only count can be called
+        without a column; it then counts rows.
     parameters
-        As `aggr.{name}` takes them.
+        As in `aggr.{name}`.
     by : Column or name
-        For first and last, the event times; for arg_min and arg_max, what is least or greatest. Other functions of
-        several inputs take these by their names as well.
+        For first and last, the event times; for arg_min and arg_max, the column to minimize or maximize. Other
+        functions of several inputs accept these by their names as well.
     weight : Column or name
-        For count, sum, avg, dds and hdr, how many rows each row stands for: whole numbers from 0.
+        For count, sum, avg, dds and hdr, the number of rows that each row represents: integers from 0.
     where : Column or SQL condition
-        Only rows for which it is true.
+        Only rows for which the condition is true are aggregated.
     type : Spark type or its name, say 'bigint'
-        The type that the column is read as. If the result has the type of its column, it is double unless a type is
-        given here or the function is one of ``A.of(df)``. A result that a double cannot hold exactly is an error in the
-        job, as are columns of other types than numbers.
+        The type as which the column is read. If the result has the type of its column, the default is double, except
+        for functions of ``A.of(df)``. A result that a double cannot represent exactly, and a column that is not
+        numeric, are errors of the job.
     groups : "large" or None
-        ``"large"`` aggregates groups of any size, which do not fit into a list, by one Python call per group. Spark
-        allows one such call in an `agg()`, and no other aggregate with it.
+        ``"large"`` aggregates groups that do not fit into a list, by one Python call per group. Spark allows one such
+        call in an `agg()`, without other aggregates.
 
     Returns
     -------
     Column
-        {function.returns}. For `agg()`, next to Spark's own functions as well, and for `over()`.
+        {function.returns}. For `agg()`, also together with Spark's own functions, and for `over()`.
 
     Raises
     ------
     ValueError, TypeError
-        For a bad argument, at once. An error in a worker names the function and the column.
+        For an invalid argument, immediately. An error in a worker names the function and the column.
 
     Guarantee
     ---------

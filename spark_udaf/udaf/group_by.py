@@ -302,7 +302,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
     Raises
     ------
     TypeError
-        For what is no DataFrame, or no key.
+        If ``df`` is not a DataFrame, or an argument is not a key.
 
     Examples
     --------
@@ -327,8 +327,8 @@ class _Key:
         if not self.fields:
             return places[self.parts[0]].alias(self.name)
         missing, *parts = (places[part] for part in self.parts)
-        whole = F.struct(*(part.alias(name) for part, name in zip(parts, self.fields, strict=True)))
-        return F.when(~missing, whole).alias(self.name)
+        struct = F.struct(*(part.alias(name) for part, name in zip(parts, self.fields, strict=True)))
+        return F.when(~missing, struct).alias(self.name)
 
 
 class _Columns:
@@ -367,15 +367,21 @@ class _Columns:
     def measure(self, call: Call | Measure) -> Measure:
         """Evaluate what a call reads, and name it so in a measure."""
         if isinstance(call, Measure):
-            column, weight, *others = (
+            column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
             for name in self._read.intersection(_names_in_condition(call)):
                 self._evaluated[name] = quoted_column(name)
-            return replace(call, column=column, others=tuple(others), weight=weight)
+            return replace(call, column=column, others=tuple(further_columns), weight=weight)
         columns = [self._input(column) for column in call.columns]
         condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
-        return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]), weight)
+        return Measure(
+            call.function,
+            column=columns[0] if columns else None,
+            where=condition,
+            others=tuple(columns[1:]),
+            weight=weight,
+        )
 
     def check_inputs(self, keys: Sequence[Column]) -> None:
         """Have Spark refuse inputs that aggregate functions may not read: generators, windows, random numbers."""

@@ -128,12 +128,12 @@ def from_dds_proto(
     """
     _check_keys(keys)
     function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
-    beside = [F.lit(None).cast("double") if each is None else column(each) for each in (sums, mins, maxs)]
+    extra_columns = [F.lit(None).cast("double") if values is None else column(values) for values in (sums, mins, maxs)]
 
     def read(message_column: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
-        return ddsketch_proto.from_dds_proto(message_column, function, sums, mins, maxs, keys)
+        return ddsketch_proto.from_dds_proto(message_column, function, sums=sums, mins=mins, maxs=maxs, keys=keys)
 
-    return scalar_function(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
+    return scalar_function(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *extra_columns)
 
 
 def to_theta_sketch(states: Column | str) -> Column:
@@ -178,7 +178,7 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
     sketches : Column or str
         Of binary.
     k : int
-        How many hashes the states keep.
+        The number of hashes in the states.
 
     Returns
     -------

@@ -57,8 +57,8 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     names : str
         Functions such as ``"dds"`` and ``"hdr"``; all of them unless given, which takes some seconds.
     types : names of Spark types
-        Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double; for
-        each of these types there is one more, say ``aggr_min_string`` and ``aggr_sum_bigint``.
+        Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double. Each
+        type adds functions that read the column in that type, such as ``aggr_min_string`` and ``aggr_sum_bigint``.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]  # in the order of the call
     reads = [parameter for parameter in parameters if parameter not in function.state_parameters]
 
-    def whole(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+    def aggregated(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         applied, values, weights = _apply_parameters(plain, parameters, positional, named)
         return sql_column(applied.results(values, weights), result)[0]
 
@@ -188,7 +188,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         applied, values, weights = _apply_parameters(states, list(function.state_parameters), positional, named)
         return applied.results(values, weights)[0]
 
-    def whole_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+    def aggregated_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         applied, values, groups = _of_lists(plain, parameters, positional, named)
         return sql_column(applied.of_columns(values, groups), result)
 
@@ -207,20 +207,20 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 
     def merged(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         with error_label(f"{name}_merge"):
-            column, rest = _column(positional)
-            _constants([], rest, named)
+            column, parameters = _column(positional)
+            _constants([], parameters, named)
             if column.null_count == len(column):  # null is the identity, whatever its parameters
                 return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 
     def finished(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(f"{name}_finish"):
-            column, rest = _column(positional)
-            applied = replace(_own(function, column), **_constants(reads, rest, named))
+            column, parameters = _column(positional)
+            applied = replace(_own(function, column), **_constants(reads, parameters, named))
             return sql_column(applied.finish(column), result)
 
     family = {
-        name: SqlFunction(name, whole, result, is_aggregate=True, input_count=inputs),
+        name: SqlFunction(name, aggregated, result, is_aggregate=True, input_count=inputs),
         f"{name}_state": SqlFunction(
             f"{name}_state", reduced, state, is_aggregate=True, returns_states=True, input_count=inputs
         ),
@@ -228,7 +228,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         f"{name}_finish": SqlFunction(f"{name}_finish", finished, result, is_aggregate=False),
     }
     of_lists = [
-        SqlFunction(f"{name}{LIST}", whole_lists, result, is_aggregate=False, input_count=0),
+        SqlFunction(f"{name}{LIST}", aggregated_lists, result, is_aggregate=False, input_count=0),
         SqlFunction(
             f"{name}_state{LIST}", reduced_lists, state, is_aggregate=False, returns_states=True, input_count=0
         ),
@@ -237,8 +237,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     family |= {function_of_lists.name: function_of_lists for function_of_lists in of_lists}
     accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
     return family | {
-        whole_name: SqlFunction(whole_name, _accessor(accessor), result_type(accessor), is_aggregate=False)
-        for whole_name, accessor in accessors.items()
+        full_name: SqlFunction(full_name, _accessor(accessor), result_type(accessor), is_aggregate=False)
+        for full_name, accessor in accessors.items()
     }
 
 
@@ -285,8 +285,8 @@ def _accessor(name: str) -> Callable[..., pa.Array]:
 
     def accessor(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(name):
-            states, rest = _column(positional)
-            asks = _arguments([p.name for p in parameters], rest, named)
+            states, columns = _column(positional)
+            asks = _arguments([p.name for p in parameters], columns, named)
             if not asks and any(p.default is p.empty for p in parameters):
                 raise ValueError(f"it needs {parameters[0].name} after the states")
             if not asks:
@@ -296,7 +296,7 @@ def _accessor(name: str) -> Callable[..., pa.Array]:
                 raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
             results = pa.nulls(len(states), result_type(name))
-            for value in distinct_values:  # as a rule there is but one
+            for value in distinct_values:  # usually one value
                 rows = pc.fill_null(pc.equal(values, value), False)
                 its = with_nulls(read(states.filter(rows), _number(value.as_py())), rows)
                 results = pc.if_else(rows, its, results)
