@@ -30,11 +30,7 @@ from benchmarks.costs import show as print_table
 from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.narrowing import month_of_hours, share_of_a_key
-from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.query.execution import planned_ranges
-from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.query import Query
+from tiltframe import FrameStore, Query, TiltFrame, rollup
 
 DAY = 86_400_000  # milliseconds
 BEGIN = 1_714_521_600_000  # 2024-05-01
@@ -149,10 +145,10 @@ def check(ours: pa.Table, expected: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    snapshot = snapshot_of(store.backend)
-    part_ranges, _ = planned_ranges(plan_query(FRAME, Query("1h", WITHIN)), snapshot)
-    parts = snapshot.parts
-    return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
+    view = store.at()
+    (reading,) = view.ask(Query("1h", WITHIN)).readings
+    parts = view.snapshot.parts
+    return len({part.name for part, _ in reading.part_ranges}), len(parts), sum(part.rows for part in parts)
 
 
 @click.command()

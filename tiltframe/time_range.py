@@ -198,6 +198,11 @@ def read_age(older_than: str) -> float:
     return micros / 1e6
 
 
+def moment_or_now(moment: object, timezone: str) -> int:
+    """Read a moment in microseconds UTC; the clock's time for None. Raises ``ValueError`` as `read_moment` does."""
+    return int(time.time() * 1e6) if moment is None else read_moment(moment, timezone)
+
+
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     """Read one moment, microseconds UTC; a time ago is counted back from now, the clock's unless given."""
     given = moment

@@ -21,7 +21,7 @@ from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, rem
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
-from tiltframe.store.changes.commit import check_writer
+from tiltframe.store import check_writer
 from tiltframe.store.closed_windows import compact_or_warn
 
 if TYPE_CHECKING:

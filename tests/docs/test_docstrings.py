@@ -29,7 +29,6 @@ PUBLIC = [  # what users call and import
         "tiltframe.streaming.policies",
         "tiltframe.store",
         "tiltframe.store.testing",
-        "tiltframe.store.maintenance",
     ),
     "spark_udaf",
 ]

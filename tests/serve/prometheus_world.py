@@ -22,7 +22,6 @@ from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import routes
-from tiltframe.store.log.records import snapshot_of
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
 HOSTS = ("a", "b", "web-1", "w.2", "ü", None)
@@ -120,7 +119,7 @@ def serving(stores, **options):
     before, pool = options.pop("before", lambda app: app), WorkerPool(limits)
 
     def now():
-        return {name: (store, snapshot_of(store.backend)) for name, store in stores.items()}
+        return {name: store.at() for name, store in stores.items()}
 
     shared = pool, Answers(pool, limits, metrics), Budget(limits, metrics)
     app = before(Starlette(routes=routes(now, *shared, **options)))

@@ -9,8 +9,9 @@ import spark_udaf as su
 from spark_udaf.plan.errors import raise_task_error
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.names import RESERVED
+from tiltframe.ranges import EVER
 from tiltframe.store import Query
-from tiltframe.store.query.plan import plan_query
+from tiltframe.store.query.plan import plan_queries
 
 ODD = ["a.b", "x.y", "t.s", "q`z", "sp ace", "ünï", "Case", "case", "window_start", "``"]
 
@@ -174,9 +175,9 @@ def test_our_names_are_no_keys_and_no_measures(name):
         TiltFrame(["1h"], "ts", {name: aggr.count()})
     frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["k"])
     with pytest.raises(ValueError, match=sentence):
-        plan_query(frame, Query("1h", measures={name: aggr.count()}))
+        plan_queries(frame, Query(measures={name: aggr.count()}), within=EVER, sizes=["1h"], now=0)
     with pytest.raises(ValueError, match=r"^the name 'k' is taken twice among keys and measures; rename one"):
-        plan_query(frame, Query("1h", measures={"k": aggr.count()}))
+        plan_queries(frame, Query(measures={"k": aggr.count()}), within=EVER, sizes=["1h"], now=0)
 
 
 def test_our_names_are_no_measures_on_the_command_line(tmp_path):

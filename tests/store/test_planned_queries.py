@@ -10,8 +10,8 @@ import pytest
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 from tiltframe.store.backends import memory
-from tiltframe.store.query.execution import moment
 from tiltframe.store.testing import MemoryBackend
+from tiltframe.time_range import moment_or_now
 from windows import hopping
 
 pytestmark = pytest.mark.store
@@ -80,5 +80,5 @@ def test_states_that_are_read_are_checked(per):
 
 def test_now_is_the_clocks_unless_it_is_given(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 1_714_521_600.25)
-    assert moment(None, "UTC") == 1_714_521_600_250_000
-    assert moment("2024-05-01T00:00:01", "UTC") == 1_714_521_601_000_000
+    assert moment_or_now(None, "UTC") == 1_714_521_600_250_000
+    assert moment_or_now("2024-05-01T00:00:01", "UTC") == 1_714_521_601_000_000

@@ -325,7 +325,7 @@ def test_what_has_expired_is_said_in_the_answer_and_warned_of_once_at_the_door(t
         answer = store.ask(Query("1m"))
         assert [warning[:14] for warning in answer.expired] == [sentence[:14]]
         assert store.ask(Query("1h")).expired == ()
-        assert len(store.ask_states("1m").expired) == 1
+        assert len(store.at().states(Query("1m")).expired) == 1
     with pytest.warns(Expired) as caught:
         store.query("1m")
     assert [warning.filename for warning in caught] == [__file__]

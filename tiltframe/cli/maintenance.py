@@ -18,7 +18,6 @@ from tiltframe.store import DamagedStore, FrameStore
 from tiltframe.store.backends.open import backend_at
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.log.manifest import checked_retention
-from tiltframe.store.query.execution import moment
 from tiltframe.store.verify import VerifyReport
 from tiltframe.text.measures import measures_from
 from tiltframe.time_range import read_age
@@ -57,7 +56,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     """Merge the commits of closed windows, and remove files that nobody reads any more."""
     read_age(clean)
     store = FrameStore(uri, name=name)
-    until = moment(before, store.frame.timezone)
+    until = store.at(before).now
     from_now(STEPS)
     with progress_bar("merging parts", 0) as progress:
         done = store.compact(as_text(until), progress)
@@ -77,7 +76,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     read_age(clean)
     given = read_retention(retention)
     store = FrameStore(uri, name=name)
-    until = moment(now, store.frame.timezone)
+    until = store.at(now).now
     if given is not None:
         checked_retention(given, store.frame)
     elif not store.retention:

@@ -18,9 +18,7 @@ from aggr.arguments import because, shown
 from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
-from tiltframe.store import FrameStore, Query
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.query.changed_windows import Seen
+from tiltframe.store import FrameStore, Query, Seen
 from tiltframe.store.query.lookup import asked_keys, noting_unmapped
 from tiltframe.store.query.query import FILLS
 from tiltframe.text.measures import asked_measures
@@ -178,8 +176,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
     seen = Seen.from_json(since.read_text()) if since is not None and since.exists() else None
     if since is None or seen is None:
-        snapshot = snapshot_of(store.backend)
-        seen = Seen(snapshot.version, snapshot.parts)
+        seen = store.at().seen
         _keep(since, seen)
     from_now(NOTHING)
     while True:

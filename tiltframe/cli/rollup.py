@@ -31,7 +31,7 @@ from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.spilled_states import spilled
-from tiltframe.store import FrameStore
+from tiltframe.store import FrameStore, Query
 from tiltframe.store.changes.replacement import check_whole
 from tiltframe.store.log.manifest import checked_retention
 from tiltframe.store.types_from_store import settled
@@ -307,7 +307,8 @@ def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
     """Say whether a store holds the very states of the finest level in a range."""
     if store.schema is None:
         return not states.num_rows
-    held = store.ask_states(store.frame.levels[0], (as_text(span[0]), as_text(span[1]))).table()
+    query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))
+    held = store.at().states(query).table()
     return all(same_bits(states.column(name), held.column(name)) for name in [START, *store.schema.names[1:]])
 
 

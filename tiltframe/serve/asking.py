@@ -8,19 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import nearest, shown
-from aggr.arrow import compute as pc
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import as_text
 from tiltframe.serve.answers import Answers, Question, described
-from tiltframe.serve.cost import QUERY_BYTES, Budget, at_a_moment
+from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, pieces_of, warning_header
@@ -28,11 +25,7 @@ from tiltframe.serve.http import read_body
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
-from tiltframe.store import FrameStore, Query
-from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.log.records import expired_before, known_from
-from tiltframe.store.query.execution import ask as ask_as_of
-from tiltframe.store.query.execution import moment, plans_of, read
+from tiltframe.store import Query, StoreView
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 
@@ -126,18 +119,17 @@ class Asking:
 
         def ask() -> Question:
             name, query = from_address(words) if body is None else from_body(body)
-            store, snapshot = self.served.now(name)
-            query = at_a_moment(query, store.frame)
+            view = self.served.now(name)
 
             def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
-                self.budget.spend_on_query(name, store, snapshot, query)
-                answer = ask_as_of(store.backend, store.manifest, query, snapshot)
+                answer = view.ask(query)
+                self.budget.spend(name, answer.cost)
                 answer = replace(answer, slices=deadline.checked(answer.slices))
                 warnings = [*answer.expired, *answer.unknown]
-                head = {"store": name, "version": snapshot.version, "warnings": warnings}
+                head = {"store": name, "version": view.version, "warnings": warnings}
                 return warning_header(warnings), pieces_of(answer, form, packing, head)
 
-            return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
+            return Question(_words(name, view, query), form, compute)
 
         return await self.answers.to(request, ask)
 
@@ -146,9 +138,9 @@ class Asking:
 
         def ask() -> Question:
             seen = {name: self.served.now(name) for name in self.served}
-            versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
+            versions = json.dumps({name: view.version for name, view in seen.items()})
             return described(
-                f"stores {versions}", lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]}
+                f"stores {versions}", lambda: {"stores": [_outline(name, view) for name, view in seen.items()]}
             )
 
         return await self.answers.to(request, ask)
@@ -165,69 +157,65 @@ class Asking:
 
         def ask() -> Question:
             name = request.path_params["name"]
-            store, snapshot = self.served.now(name)
-            if key not in store.frame.keys:
-                raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            query = at_a_moment(Query(within=within, keys=[key]), store.frame)
+            view = self.served.now(name)
+            if key not in view.frame.keys:
+                raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, view.frame.keys)}")
+            query = Query(within=within, keys=[key])
 
             def describe() -> object:
-                self.budget.spend_on_query(name, store, snapshot, query)
-                values = _key_values(key, query, store, snapshot)
+                answer = view.windows(query)
+                self.budget.spend(name, answer.cost)
+                values = answer.table().column(key).combine_chunks().sort()
                 most = values.slice(0, _KEY_VALUES).to_pylist()
                 return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
 
-            return described(f"{name} {snapshot.version} key {query.to_json()}", describe)
+            return described(f"key {_words(name, view, query)}", describe)
 
         return await self.answers.to(request, ask)
 
-    async def _about(
-        self, request: Request, words: str, describe: Callable[[str, FrameStore, Snapshot], object]
-    ) -> Response:
+    async def _about(self, request: Request, words: str, describe: Callable[[str, StoreView], object]) -> Response:
         name = request.path_params["name"]
 
         def ask() -> Question:
-            store, snapshot = self.served.now(name)
-            return described(f"{name} {snapshot.version} {words}", lambda: describe(name, store, snapshot))
+            view = self.served.now(name)
+            return described(f"{name} {view.version} {words}", lambda: describe(name, view))
 
         return await self.answers.to(request, ask)
 
 
-def _key_values(key: str, query: Query, store: FrameStore, snapshot: Snapshot) -> pa.Array:
-    """List the values of a key as of a snapshot, ascending."""
-    (plan,) = plans_of(store.manifest, query, snapshot, moment(query.now, store.frame.timezone))
-    slices, _ = read(store.backend, store.manifest, replace(plan, measures={}), snapshot)
-    values = pa.concat_tables(slices).column(key).combine_chunks()
-    return values.take(pc.sort_indices(values))
+def _words(name: str, view: StoreView, query: Query) -> str:
+    """Write what an answer depends on: the store, its version, the query, and the clock if the query has no ``now``."""
+    now = view.now if query.now is None else ""
+    return f"{name} {view.version} {now} {query.to_json()}"
 
 
-def _outline(name: str, store: FrameStore) -> dict[str, Any]:
-    frame = store.frame
+def _outline(name: str, view: StoreView) -> dict[str, Any]:
+    frame = view.frame
     levels = [level.name for level in frame.levels]
     return {"name": name, "levels": levels, "keys": list(frame.keys), "measures": list(frame.measures)}
 
 
-def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, Any]:
+def _description(name: str, view: StoreView) -> dict[str, Any]:
     """Describe a store by its manifest and its parts; no states are read."""
-    frame, expired, known = store.frame, expired_before(snapshot), known_from(snapshot)
+    frame, known = view.frame, view.known_from
     levels = []
     for level in frame.levels:
-        parts = snapshot.of(level.name)
-        last = max((part.last_start for part in parts), default=None)
+        held = view.level(level.name)
         levels.append(
             {
                 "level": level.name,
                 "seconds": level.length / 1e6,
-                "first": as_text(min(part.first_start for part in parts)) if parts else None,
-                "end": as_text(int(level.ends(np.array([last], np.int64))[0])) if last is not None else None,
-                "rows": sum(part.rows for part in parts),
-                "held_from": as_text(expired[level.name]) if level.name in expired else None,
-                "kept_for": store.retention.get(level.name),
+                "first": None if held.first_start is None else as_text(held.first_start),
+                "end": None if held.end is None else as_text(held.end),
+                "rows": held.rows,
+                "held_from": as_text(held.held_from) if held.has_expired else None,
+                "kept_for": view.manifest.retention.get(level.name),
             }
         )
-    keys = store.manifest.schema
+    keys = view.manifest.schema
     return {
         "name": name,
-        "version": snapshot.version,
+        "version": view.version,
         "time": frame.time,
         "timezone": frame.timezone,
         "levels": levels,
@@ -237,16 +225,16 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
                 "name": measure,
                 "call": repr(each),
                 "buckets": "buckets" in each.function.accessors,
-                "columns": _columns(name, store, snapshot, measure),
-                "known_from": as_text(known[of]) if (of := frame.state_of(measure)) in known else None,
+                "columns": _columns(name, view, measure),
+                "known_from": as_text(known[measure]) if measure in known else None,
             }
             for measure, each in frame.measures.items()
         ],
     }
 
 
-def _columns(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> list[dict[str, Any]]:
-    schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
-    in_promql = columns_in_promql(name, store, snapshot, measure)
-    fields = [field for field in schema if field.name not in _LABELS]
+def _columns(name: str, view: StoreView, measure: str) -> list[dict[str, Any]]:
+    query = Query(per=view.frame.levels[-1].name, measures=[measure], keys=[], flat=True)
+    in_promql = columns_in_promql(name, view, measure)
+    fields = [field for field in view.ask(query).schema if field.name not in _LABELS]
     return [{"name": field.name, "type": str(field.type), **in_promql.get(field.name, {})} for field in fields]

@@ -27,8 +27,7 @@ from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_bound, read_duration, read_expression, read_moment
 from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
-from tiltframe.store import FrameStore, StoreError
-from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store import StoreError, StoreView
 from windows.timezone import Instants
 
 Form = Mapping[str, list[str]]
@@ -45,7 +44,7 @@ _EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 
 
 def routes(
-    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]], pool: WorkerPool, answers: Answers, budget: Budget
+    now: Callable[[], Mapping[str, StoreView]], pool: WorkerPool, answers: Answers, budget: Budget
 ) -> list[Route]:
     """Make the routes of the API; ``now`` looks at the stores as they are now, for each request.
 
@@ -73,7 +72,7 @@ def routes(
 
             def ask() -> Question:
                 metrics = metrics_of(now())
-                versions = {each.store_name: each.snapshot.version for named in metrics.values() for each in named}
+                versions = {each.store_name: each.view.version for named in metrics.values() for each in named}
                 words = json.dumps([name, form, versions], sort_keys=True)
                 return written(words, lambda deadline: text_of(form, metrics, deadline))
 

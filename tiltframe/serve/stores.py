@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from aggr.arguments import nearest, shown
 from tiltframe.serve.errors import Refused
-from tiltframe.store import FrameStore
+from tiltframe.store import FrameStore, StoreView
 from tiltframe.store.backends.open import scheme_of
-from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.log.records import snapshot_of
 
 _NAME = r"[A-Za-z0-9_.-]+"
 _DATABASES = ("postgres", "postgresql")
@@ -33,22 +34,28 @@ class ServedStore:
         self.name = named[1] if named else store.name if in_database else folder
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
-        self._opened = store, snapshot_of(store.backend).manifest
+        self.store = store
+        self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
         """Read it with what a stream holds, which saves its state in a file, from now on."""
-        store, described = self._opened
-        self._opened = store.with_open(saved), described
+        self.store = self.store.with_open(saved)
         self.now()
 
-    def now(self) -> tuple[FrameStore, Snapshot]:
-        """Look at the store as it is now: what is known of it is shared by all who ask."""
-        store, described = self._opened
-        snapshot = snapshot_of(store.backend)
-        if snapshot.manifest != described:
-            store = FrameStore(store.backend)
-            self._opened = store, snapshot.manifest
-        return store, snapshot
+    def now(self) -> StoreView:
+        """Look at the store as it is now, and open it again if its frame has evolved.
+
+        The time of the view is the last one of the finest window that is open: until then the same windows are over, so
+        that equal versions of the store give equal answers.
+        """
+        view = self.store.at()
+        if view.snapshot.manifest != self._described:
+            self.store = FrameStore(view.backend)
+            self._described = view.snapshot.manifest
+            view = StoreView(view.backend, self.store.manifest, view.snapshot, view.now)
+        finest = view.frame.levels[0]
+        end = finest.ends(finest.starts(np.array([view.now], np.int64)))[0]
+        return replace(view, now=int(end) - 1)
 
 
 class Stores(Mapping[str, FrameStore]):
@@ -77,18 +84,19 @@ class Stores(Mapping[str, FrameStore]):
                 raise ValueError(f"no store {shown(name)} is served; {nearest(name, self._stores)}")
             self._stores[name].read_with_open(file)
 
-    def now(self, name: str) -> tuple[FrameStore, Snapshot]:
+    def now(self, name: str) -> StoreView:
         """Look at a store as it is now; raises `Refused`."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
 
-    def all_now(self) -> dict[str, tuple[FrameStore, Snapshot]]:
+    def all_now(self) -> dict[str, StoreView]:
         """Look at all stores as they are now."""
         return {name: store.now() for name, store in self._stores.items()}
 
     def __getitem__(self, name: str) -> FrameStore:
-        return self.now(name)[0]
+        self.now(name)
+        return self._stores[name].store
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stores)

@@ -24,8 +24,7 @@ from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
-from tiltframe.store import FrameStore, StoreError
-from tiltframe.store.changes.commit import check_writer
+from tiltframe.store import FrameStore, StoreError, check_writer
 from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file

@@ -1,5 +1,6 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
+from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import (
     CommitConflict,
@@ -9,27 +10,41 @@ from tiltframe.store.log.errors import (
     StoreError,
     UnreachableStore,
 )
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.changed_windows import Changes, Seen
-from tiltframe.store.query.execution import Answer, Expired, NotKnown
+from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.lookup import Unmapped, lookup
+from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import Query
+from tiltframe.store.report import Report
+from tiltframe.store.verify import VerifyReport
+from tiltframe.store.view import HeldLevel, StoreView
 
 __all__ = [
     "Answer",
     "Changes",
     "CommitConflict",
+    "Cost",
     "DamagedStore",
     "Expired",
     "FrameStore",
+    "HeldLevel",
+    "Manifest",
     "MissingStore",
     "NotKnown",
     "OtherFrame",
     "PlannedQuery",
     "Query",
+    "Report",
     "Seen",
     "StoreError",
+    "StoreView",
     "Unmapped",
     "UnreachableStore",
+    "Vacuumed",
+    "VerifyReport",
+    "check_writer",
     "lookup",
 ]

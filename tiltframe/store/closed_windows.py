@@ -28,10 +28,10 @@ from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
 from tiltframe.ranges import EVER, as_text
-from tiltframe.store.changes.commit import check_writer
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
-from tiltframe.store.log.records import snapshot_of
+from tiltframe.store.log.writers import check_writer
+from tiltframe.store.query.query import Query
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
 from tiltframe.streaming.saved import extended, extension
 
@@ -254,9 +254,7 @@ def committed_before(store: FrameStore, stream: str | None = None) -> int | None
     if store.schema is None:
         return None
     finest = store.frame.levels[0]
-    parts = snapshot_of(store.backend).of(finest.name)
-    last = np.array([max((part.last_start for part in parts), default=0)])
-    return int(finest.ends(last)[0]) if parts else None
+    return store.at().level(finest.name).end
 
 
 def recovered(
@@ -312,7 +310,7 @@ def recovered(
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
-    tables = [store.ask_states(level, span).table() for level, span in spans.items()]
+    tables = [store.at().states(Query(level, span)).table() for level, span in spans.items()]
     states = pa.concat_tables([_no_states(store, store.frame), *tables])
     return OpenWindows.from_committed(states, committed, store.frame, emit, late, **bounds)
 

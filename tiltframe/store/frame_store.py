@@ -1,42 +1,67 @@
-"""The frame store: aggregates that last, and every way to ask for them."""
+"""The frame store: aggregates that last, and every way to ask for them.
+
+A store is opened here. It answers through a view of this moment (`tiltframe/store/view.py`), and its operations are the
+functions in `tiltframe/store/changes/`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
-from tiltframe.files.read_options import ReadOptions
+from aggr.arguments import checked_names, checked_truth, checked_type, shown
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import from_rows, labelled
-from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
-from tiltframe.store.backends.protocol import OWN, Backend
+from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
 from tiltframe.store.carried_functions import Carried, carried_functions, register_carried
-from tiltframe.store.changes.backfill import follow, plan_backfill
-from tiltframe.store.changes.commit import Commit, begin_commit, by_level, check_unchanged, check_writer, last_commits
-from tiltframe.store.changes.compaction import Progress
+from tiltframe.store.changes import append as appending
+from tiltframe.store.changes import backfill as backfilling
+from tiltframe.store.changes import compaction, copying, expiry, replacement, result_tables, retraction
+from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.evolution import evolve, retain
-from tiltframe.store.changes.retraction import Retraction, check_retractable, retract
-from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.changes.progress import Progress, check_progress
+from tiltframe.store.checked_states import checked
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.log.records import checked_records, expected_texts, values_of
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.maintenance import Maintenance
+from tiltframe.store.log.writers import check_writer, last_commits
+from tiltframe.store.query.execution import Answer
+from tiltframe.store.query.lookup import Unmapped, noting_unmapped
+from tiltframe.store.query.merging import mergeable
+from tiltframe.store.query.missing import warn_of_missing
+from tiltframe.store.query.query import Query, asking
+from tiltframe.store.report import Report, inspect
+from tiltframe.store.verify import VerifyReport, verify_store
+from tiltframe.store.view import StoreView
 from tiltframe.store.with_open import WithOpen
-from tiltframe.tabular import table_of
+from tiltframe.time_range import moment_or_now, read_age
+from windows import TimeWindow
 
 DEFAULT_NAME = "frame"
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class FrameStore(Maintenance):
+
+def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
+    """Make a method of a store that calls a method of its view of this moment."""
+
+    @wraps(method)
+    def of_store(store: FrameStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(store.at(), *args, **kwargs)
+
+    return of_store
+
+
+class FrameStore:
     """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
 
     Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is
@@ -180,6 +205,209 @@ class FrameStore(Maintenance):
         """The schema of the states: window_start, keys, states; None before the first commit."""
         return self._manifest.schema if self._manifest else None
 
+    def at(self, now: Any = None) -> StoreView:
+        """Look at the store as it is now.
+
+        Parameters
+        ----------
+        now : moment, optional
+            For queries that do not name theirs; the clock's time by default.
+
+        Returns
+        -------
+        StoreView
+            Every way to ask the store; all its answers are of the same states and the same time.
+
+        Raises
+        ------
+        ValueError
+            If ``now`` cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        return StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
+
+    @asking(Query)
+    def query(self, query: Query) -> pa.Table:
+        """Read results; a query never changes a state.
+
+        Parameters
+        ----------
+        per, within, where, measures, keys, fill, order_by, limit : optional
+            As `Query` takes them, where each is described.
+        now, flat, having, points, timezone, latest, edges : optional
+            As `Query` takes them.
+
+        Returns
+        -------
+        table
+            level, window_start, window_end, keys, a column per measure, or per field of its records, and ``partial``:
+            whether the window is not over yet, or reaches into what its level has expired. Starts and ends are in the
+            zone that is asked for, or the frame's.
+
+        Raises
+        ------
+        ValueError
+            For what cannot be asked, saying what can.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        `Expired` is warned of if a level that is read no longer holds all of the range, `NotKnown` if a measure was
+        added later, and `Unmapped` if a lookup has nothing for some keys.
+        """
+        return pa.concat_tables(self._noting(self._warned(self.ask(query)), query))
+
+    @asking(Query)
+    def query_slices(self, query: Query) -> Iterator[pa.Table]:
+        """Read results as `query` does, some windows at a time, in memory that does not grow with them.
+
+        Parameters
+        ----------
+        per, within, where, measures, keys, fill, order_by, limit : optional
+            As `Query` takes them. With ``fill`` or ``edges`` the states, with ``order_by`` the results are held.
+        now, flat, having, points, timezone, latest, edges : optional
+            As `Query` takes them.
+
+        Returns
+        -------
+        iterator of tables
+            At least one, perhaps without rows. They are of one moment, but for rows that are merged meanwhile.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `query` does, for what cannot be asked before anything is read.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> sum(table.num_rows for table in store.query_slices(per="1m"))
+        3
+        """
+        return self._noting(self._warned(self.ask(query)), query)
+
+    def query_schema(self, query: Query) -> pa.Schema:
+        """Tell the schema of the results of a query, reading none.
+
+        Parameters
+        ----------
+        query : Query
+
+        Returns
+        -------
+        pa.Schema
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `query` does.
+        """
+        return self.ask(query).schema
+
+    ask = _of_view(StoreView.ask)
+    plan = _of_view(StoreView.plan)
+    key_values = _of_view(StoreView.key_values)
+    changes = _of_view(StoreView.changes)
+
+    def version(self) -> int:
+        """Number what the store holds now: any commit, and any change of its frame, gives it a greater number.
+
+        Returns
+        -------
+        int
+            Equal ones stand for equal answers to queries that name their ``now``.
+        """
+        return self.at().version
+
+    def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
+        """Read the merged states of a level.
+
+        Parameters
+        ----------
+        per : str or TimeWindow
+            A level.
+        within : (start, end) or str, optional
+            Windows that start in this range, as for `query`.
+        where : str, optional
+            A condition in SQL on the keys.
+
+        Returns
+        -------
+        table
+            level, window_start, window_end, keys, a struct for each column of states, as `tiltframe.rollup` gives it:
+            one row for each window and key.
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such level, or the range or the condition cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        query = Query(self.frame.level(per), within, where)
+        return self._warned(self.at().states(query)).table()
+
+    def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
+        """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
+
+        Parameters
+        ----------
+        measure : str
+            Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
+        quantiles : numbers from 0 to 1, optional
+            In place of the measure's own.
+        asked : keyword arguments
+            ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``;
+            ``keys`` give a line each. Keys are merged over, and there are at most 500 points, unless something else is
+            asked.
+
+        Returns
+        -------
+        matplotlib axes
+            Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired,
+            are dotted; where there is no window, there is no line.
+
+        Raises
+        ------
+        ValueError
+            For a measure that is not there, or is of no numbers; for more lines than can be told apart.
+        MissingExtra
+            Without matplotlib.
+        """
+        from tiltframe.store.plot import plot  # which needs matplotlib
+
+        return plot(self, measure, quantiles, **asked)
+
+    @staticmethod
+    def _noting(answer: Answer, query: Query) -> Iterator[pa.Table]:
+        return noting_unmapped(answer.slices, query.lookups, lambda said: warnings.warn(said, Unmapped, stacklevel=5))
+
+    @staticmethod
+    def _warned(answer: Answer) -> Answer:
+        warn_of_missing(answer.expired, answer.unknown, stacklevel=4)
+        return answer
+
+    append = appending.append
+    append_rows = appending.append_rows
+    append_spilled = appending.append_spilled
+    begin = appending.begin
+    backfill = backfilling.backfill
+    replace = replacement.replace
+    begin_replacement = replacement.begin_replacement
+    rebuild = replacement.rebuild
+    retract = retraction.retract
+    begin_retraction = retraction.begin_retraction
+    compact = compaction.compact
+    expire = expiry.expire
+    export = result_tables.export
+    copy_to = copying.copy_to
+
     def has_commit(self, writer: str, commit: int) -> bool:
         """Say whether a commit is in the store.
 
@@ -279,348 +507,6 @@ class FrameStore(Maintenance):
         _ = self.manifest
         run(self._backend, attempt, unchanged)
 
-    def append(
-        self,
-        states: Any,
-        writer: str,
-        commit: int,
-        recorded: Mapping[str, Any] | None = None,
-        replacing: Mapping[str, Any] | None = None,
-    ) -> bool:
-        """Add states under a writer's commit number, at once or not at all.
-
-        Parameters
-        ----------
-        states : table
-            As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
-            pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
-        writer : str
-            Who writes.
-        commit : int
-            Grows from commit to commit of one writer. One that is there already, with the same states, changes
-            nothing, so a commit that is tried again counts once; with others it is an error.
-        recorded : name -> plain data, optional
-            What the store records with it, such as the files it was made from, in place of what was recorded under
-            the names before; `recorded` returns it.
-        replacing : name -> plain data, optional
-            What `recorded` has returned of the names in ``recorded``: if others are recorded by now, nothing is
-            written. Unless given, nothing may be recorded under them yet.
-
-        Returns
-        -------
-        bool
-            Whether the states were added.
-
-        Raises
-        ------
-        ValueError, OverflowError
-            If they are not states of this frame: of other levels, windows, time zone, measures or conditions, or
-            levels that do not fit together; if a result could not be read. Nothing is written.
-        OtherFrame
-            If they are of other types than those in the store, or its frame has evolved since it was opened.
-        CommitConflict
-            If the number is there with other states, or is below the last one of the writer and not known to be of
-            these, or someone else has recorded the same.
-        """
-        check_writer(writer, commit)
-        checked_records(recorded)
-        states = checked(table_of(states, "states"), self.frame)
-        check_readable(states, self.frame)
-        self._backend.check_values(states)
-        made = self._begin(states.schema, writer, commit, recorded, replacing)
-        return made.commit([made.write_checked(by_level(states, self.frame))])
-
-    def retract(
-        self,
-        states: Any,
-        writer: str,
-        commit: int,
-        recorded: Mapping[str, Any] | None = None,
-        replacing: Mapping[str, Any] | None = None,
-    ) -> bool:
-        """Take states out of the store again, at every level, at once or not at all: for erasure and corrections.
-
-        Parameters
-        ----------
-        states : table
-            As `append` takes it: those of the rows that go, ``rollup(rows, store.frame)``.
-        writer, commit : str, int
-            As for `append`: a number that is there already, with the same retraction, changes nothing.
-        recorded, replacing : name -> plain data, optional
-            As `append` takes them.
-
-        Returns
-        -------
-        bool
-            Whether the states were taken out now.
-
-        Raises
-        ------
-        TypeError
-            For measures whose states do not tell what is left: min, max, first, last, sets and lists, all named.
-        CannotSubtract
-            If the rows are not in the store, as far as can be known, or what is left is not known, as for
-            `aggr.subtract`; it names level, measure, window and keys. Nothing has changed. A ``ValueError``.
-        ValueError, StoreError
-            As `append`.
-
-        Guarantee
-        ---------
-        What is left is to the bit what a store holds that never had the rows; a window and key of which nothing is left
-        is gone. Windows that have expired stay so. Files of before are there until `vacuum`.
-
-        Examples
-        --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import TiltFrame, rollup
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}))
-        >>> rows = pa.table({"ts": [0, 1, 60_000], "x": [0.1, 1e300, 5.0]})
-        >>> store.append_rows(rows, writer="docs", commit=1)
-        True
-        >>> store.retract(rollup(rows.slice(1), store.frame), writer="docs", commit=2)
-        True
-        >>> store.query(per="1h").column("s").to_pylist()
-        [0.1]
-        """
-        check_writer(writer, commit)
-        checked_records(recorded)
-        _ = self.manifest
-        check_retractable(self.frame)
-        states = checked(table_of(states, "states"), self.frame)
-        return retract(self._begin(states.schema, writer, commit, recorded, replacing), states)
-
-    def begin_retraction(
-        self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
-    ) -> Retraction:
-        """Begin a retraction whose states many processes write.
-
-        Parameters
-        ----------
-        writer, commit, recorded : str, int and mapping
-            As `retract` takes them.
-        states : pa.Schema
-            As `tiltframe.TiltFrame.states_schema` returns it.
-
-        Returns
-        -------
-        Retraction
-            It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
-
-        Raises
-        ------
-        TypeError, ValueError, StoreError
-            As `retract` does.
-        """
-        check_writer(writer, commit)
-        _ = self.manifest
-        check_retractable(self.frame)
-        return Retraction(self.begin(writer, commit, states, recorded))
-
-    def append_rows(
-        self,
-        data: Any,
-        writer: str,
-        commit: int,
-        recorded: Mapping[str, Any] | None = None,
-        max_bytes: int = HELD_BYTES,
-        reading: ReadOptions | None = None,
-    ) -> bool:
-        """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
-
-        States beyond ``max_bytes`` wait in the folder for temporary files until all rows have been read; nothing is
-        written to the store before.
-
-        Parameters
-        ----------
-        data : table, DataFrame, stream, dataset or paths
-            As `tiltframe.rollup` takes it.
-        writer, commit, recorded : str, int and mapping
-            As `append` takes them.
-        max_bytes : int
-            Of states that are held at once; the process takes some times as much.
-        reading : ReadOptions, optional
-            As `tiltframe.rollup` takes it.
-
-        Returns
-        -------
-        bool
-            Whether the states were added.
-
-        Raises
-        ------
-        ValueError, TypeError, OverflowError
-            If the data does not fit the frame, or a result could not be read. Nothing is written.
-        StoreError
-            As `append` raises it. What was written is removed.
-
-        Examples
-        --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import TiltFrame
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
-        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
-        True
-        >>> store.query(per="1h").column("n").to_pylist()
-        [2, 1]
-        """
-        check_writer(writer, commit)
-        checked_records(recorded)
-        bound = checked_whole(max_bytes, "max_bytes", 1)
-        with ExitStack() as held:
-
-            def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-                return held.enter_context(spilled(batches, self.frame, bound))
-
-            slices = from_rows(data, self.frame, reading, spill)
-            return self.append_spilled(slices, writer, commit, recorded) is not None
-
-    def append_spilled(
-        self,
-        slices: Slices,
-        writer: str,
-        commit: int,
-        recorded: Mapping[str, Any] | None = None,
-        replacing: Mapping[str, Any] | None = None,
-    ) -> int | None:
-        """Add the states of a rollup that was spilled, as `append_rows` does.
-
-        Parameters
-        ----------
-        slices : Slices
-        writer, commit, recorded, replacing : str, int and mappings
-            As `append` takes them.
-
-        Returns
-        -------
-        int or None
-            How many states were added; None if the commit was there already.
-
-        Raises
-        ------
-        ValueError, OverflowError, StoreError
-            As `append` does.
-        """
-        n = 0
-        for _, states in slices.levels():
-            self._backend.check_values(states)
-            check_readable(states, self.frame)
-            n += states.num_rows
-        schema = labelled(slices.schema.empty_table(), self.frame, self.frame.levels[0]).schema
-        made = self._begin(schema, writer, commit, recorded, replacing)
-        return n if made.commit([made.write_checked(slices.levels())]) else None
-
-    def backfill(
-        self,
-        data: Any,
-        chunk: str = "1d",
-        *,
-        within: Any = None,
-        writer: str | None = None,
-        newest_first: bool = False,
-        reading: ReadOptions | None = None,
-        progress: Progress = lambda done, of: None,
-    ) -> int:
-        """Add the past, range by range of time, each in a commit of its own, while others write what comes.
-
-        Parameters
-        ----------
-        data : path, list of paths, or function
-            Files and folders, of which a range reads those that have times in it; or what returns the rows of a range,
-            as `append_rows` takes them, given its start and end as datetimes, end exclusive.
-        chunk : str
-            How long a range is, ``1d``, by the clock of the frame.
-        within : range, optional
-            Of the rows, as for `query`; all that files have unless given.
-        writer : str, optional
-            Whose commits these are; of files, their paths.
-        newest_first : bool
-            Begin with the last range.
-        reading : ReadOptions, optional
-            As `append_rows` takes it.
-        progress : callable of (ranges done, of how many), optional
-
-        Returns
-        -------
-        int
-            How many ranges were added now.
-
-        Raises
-        ------
-        ValueError
-            If the writer's ranges were others before: of another chunk, order or range, or of files that have changed.
-        StoreError
-            As `append_rows`.
-
-        Guarantee
-        ---------
-        Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
-
-        Examples
-        --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import TiltFrame
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
-        >>> def rows(start, end):
-        ...     return pa.table({"ts": [start, start]})
-        >>> past = {"within": "2024-05", "writer": "archive"}
-        >>> store.backfill(rows, "1w", **past), store.backfill(rows, "1w", **past)
-        (5, 0)
-        >>> store.query(per="all").column("n").to_pylist()
-        [10]
-        """
-        plan = plan_backfill(
-            self.frame, data, chunk, within, writer, checked_truth(newest_first, "newest_first"), reading
-        )
-        return follow(self, plan, {}, progress)
-
-    def begin(self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None) -> Commit:
-        """Begin a commit whose states many processes write.
-
-        Parameters
-        ----------
-        writer, commit, recorded : str, int and mapping
-            As `append` takes them.
-        states : pa.Schema
-            As `tiltframe.TiltFrame.states_schema` returns it.
-
-        Returns
-        -------
-        Commit
-            It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
-
-        Raises
-        ------
-        ValueError, StoreError
-            As `ensure_created` does.
-
-        Examples
-        --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import TiltFrame, rollup
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
-        >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
-        >>> made = store.begin("docs", 1, states.schema)
-        >>> receipts = [made.write(states)]
-        >>> store.has_commit("docs", 1)
-        False
-        >>> made.commit(receipts), store.has_commit("docs", 1)
-        (True, True)
-        """
-        check_writer(writer, commit)
-        return self._begin(self.check_states(states), writer, commit, recorded, self.recorded(list(recorded or ())))
-
-    def _begin(
-        self,
-        schema: pa.Schema,
-        writer: str,
-        commit: int,
-        recorded: Mapping[str, Any] | None,
-        replacing: Mapping[str, Any] | None,
-    ) -> Commit:
-        texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-        manifest = self._ensure_created(schema)
-        return begin_commit(self._backend, manifest, writer, check_writer(writer, commit), texts, unchanged)
-
     def ensure_created(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there, and check that it can take states of a schema; `append` does so first.
 
@@ -639,10 +525,25 @@ class FrameStore(Maintenance):
         ValueError, StoreError
             As `check_states` does.
         """
-        return self._ensure_created(self.check_states(states))
+        return self.created_for(self.check_states(states))
 
-    def _ensure_created(self, states: pa.Schema) -> Manifest:
-        """Make the store for states of a schema that has been checked against the frame."""
+    def created_for(self, states: pa.Schema) -> Manifest:
+        """Make the store, if it is not there, for states of a schema that `check_states` has returned.
+
+        Parameters
+        ----------
+        states : pa.Schema
+
+        Returns
+        -------
+        Manifest
+            As it is stored.
+
+        Raises
+        ------
+        StoreError
+            If they are of other types than those in the store, or it is of another frame.
+        """
         if self._manifest is None:
             made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
             self._backend = self._backend.store_named(made.name)
@@ -770,6 +671,75 @@ class FrameStore(Maintenance):
             checked_type(row_schema, pa.Schema, "row_schema")
         self._manifest = evolve(self._backend, self.manifest, frame, row_schema)
         self.frame = self._manifest.frame
+
+    def vacuum(self, older_than: str = "1d") -> Vacuumed:
+        """Remove files, or rows of a database, that were replaced, retracted, expired or never committed.
+
+        Parameters
+        ----------
+        older_than : str
+            A duration, such as ``1d``, longer than any query or commit takes. With ``0s`` all of them are removed, for
+            erasure: no other process may read or write meanwhile, since its files are removed too.
+
+        Returns
+        -------
+        Vacuumed
+            The number of files, or rows of a database, that were removed, an int. Its ``kept`` is the number of those
+            that are not old enough, and ``kept_until`` the time, in seconds since 1970, from which on the same call
+            removes all of them.
+
+        Raises
+        ------
+        ValueError
+            If the duration cannot be read.
+        StoreError
+            For a store that holds nothing.
+        """
+        seconds = read_age(older_than)
+        _ = self.manifest  # raises where the store holds nothing
+        return self._backend.vacuum(seconds)
+
+    def verify(self, progress: Progress = lambda done, of: None) -> VerifyReport:
+        """Verify the whole store: log, files, states, levels against each other; reads everything, changes nothing.
+
+        Parameters
+        ----------
+        progress : callable of (rows checked, rows to check), optional
+
+        Returns
+        -------
+        VerifyReport
+            ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+
+        Raises
+        ------
+        ValueError
+            If ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing.
+        """
+        check_progress(progress)
+        return verify_store(self._backend, self.manifest, progress)
+
+    def inspect(self) -> Report:
+        """Report what the store holds: for each level its range, rows, bytes, parts, gaps and retention."""
+        return inspect(self._backend, self.manifest)
+
+    def waiting_parts(self) -> dict[str, int]:
+        """Count the parts that compaction will merge once their windows are closed; none if the store is not made.
+
+        Returns
+        -------
+        dict of level name -> int
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be read.
+        """
+        snapshot = self._backend.snapshot()
+        parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
+        return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
 
     def _check_frame(self, frame: TiltFrame) -> None:
         assert self._manifest is not None

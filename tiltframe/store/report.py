@@ -11,11 +11,10 @@ import numpy as np
 from tiltframe.level_chain import instants_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changes.compaction import mergeable
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import expired_before, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.query.merging import pieces_of
+from tiltframe.store.query.merging import mergeable, pieces_of
 
 _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for programs only
 

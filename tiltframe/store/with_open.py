@@ -22,9 +22,9 @@ from tiltframe.frame import END, INSTANT, finest_frame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
-from tiltframe.store.changes.commit import Commit, fingerprint, last_commits
 from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 
@@ -56,20 +56,21 @@ class _SavedStream:
         self._data = data
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
-    def is_outgoing(self, snapshot: Snapshot, commit: Commit) -> bool | None:
+    def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
         """Say whether a store lacks what was on its way when the state was saved; None if it has more than that."""
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
             raise OtherFrame(
-                f"the store {commit.backend.display_uri} lacks what the saved state says was committed, as "
+                f"the store {store.display_uri} lacks what the saved state says was committed, as "
                 f"{shown(self.writer)}, {self._number - 1}; name the store that the stream goes into"
             )
         if last < self._number:
             return True
         if last > self._number or not self._outgoing.num_rows:
             return None
-        finest = _climbed([self._outgoing], commit.manifest)[0][1]
-        known = [fingerprint(self._number, digest) for digest in commit.digests(finest)]
+        finest = _climbed([self._outgoing], manifest)[0][1]
+        digests = digests_of(finest, manifest, of_earlier=True)
+        known = [fingerprint(self._number, digest) for digest in digests]
         return False if fingerprints.get(str(self._number)) in known else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
@@ -135,7 +136,7 @@ class WithOpen:
             if snapshot is None:
                 return None
             manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
-            outgoing = stream.is_outgoing(snapshot, Commit(self.store, manifest, stream.writer, 0, True))
+            outgoing = stream.is_outgoing(snapshot, self.store, manifest)
             if outgoing is not None:
                 with self._reading():
                     parts = stream.parts(outgoing, manifest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,7 @@ from tiltframe.serve.promql.metrics import (
 )
 from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
-from tiltframe.store import FrameStore, Query
-from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.query.execution import read
-from tiltframe.store.query.plan import plan_query
+from tiltframe.store import Query, StoreView
 
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
@@ -100,20 +97,17 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
     return sorted({labels[label] for labels in found if label in labels})
 
 
-def columns_in_promql(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> dict[str, dict[str, Any]]:
+def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
     """Say of the plain columns of a measure how PromQL reads them: ``aggregation by (keys) (function(metric[range]))``.
 
     A column that is a quantile has it, and is ``histogram_quantile`` of that. One that is no merge of states in PromQL
     has nothing of it.
     """
     metrics = {
-        each.path: each
-        for named in metrics_of({name: (store, snapshot)}).values()
-        for each in named
-        if each.measure == measure
+        each.path: each for named in metrics_of({name: view}).values() for each in named if each.measure == measure
     }
-    function = store.frame.measures[measure].function
-    result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
+    function = view.frame.measures[measure].function
+    result = function.result_type(view.manifest.schema.field(view.frame.state_of(measure)).type)
     columns: dict[str, dict[str, Any]] = {}
     for path, column, _ in leaves(measure, result):
         is_quantile = path[:1] == ["quantiles"]
@@ -158,24 +152,21 @@ def _labels(
 
     Of windows in which the metric has a value, or with ``of_rows`` in all that have rows.
     """
-    store = metrics[0].store
+    view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
     wanted = {*labels, *(matcher.label for matcher in matchers)}
     keys = [key for label, key in metrics[0].labels.items() if label in wanted]
     query = Query(
-        per=store.frame.levels[-1],
-        within=_range_text(store.frame, listing),
+        per=view.frame.levels[-1],
+        within=_range_text(view.frame, listing),
         where=narrowing(matchers, metrics[0]),
         measures=list(dict.fromkeys(metric.measure for metric in read_values)) or None,
         keys=keys,
     )
-    plan = plan_query(store.frame, query)
-    if not read_values:
-        plan = replace(plan, measures={})
-    listing.budget.spend(metrics[0].store_name, [plan], metrics[0].snapshot)
-    slices, _ = read(store.backend, store.manifest, plan, metrics[0].snapshot)
+    answer = view.states(query) if read_values else view.windows(query)
+    listing.budget.spend(metrics[0].store_name, answer.cost)
     found: dict[str, list[pa.Table]] = {metric.name: [] for metric in metrics}
-    for states in listing.deadline.checked(slices):
+    for states in listing.deadline.checked(answer.slices):
         texts = label_columns(states, metrics[0])
         matching = chosen(texts, matchers, states.num_rows)
         columns = pa.table({label: texts[label] for label in labels}) if labels else states.select([])

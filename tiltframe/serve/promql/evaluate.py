@@ -89,7 +89,7 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vect
     if selector is None:
         return Vector.empty(1), evaluation.moments
     last = int(evaluation.moments[0]) - selector.offset
-    finest = selector.metric.store.frame.levels[0]
+    finest = selector.metric.view.frame.levels[0]
     evaluation.check(int(span / finest.length))
     ends = finest.ends(finest.starts_between(last - span - int(finest.length), last + 1))
     ends = ends[(ends > last - span) & (ends <= last)]

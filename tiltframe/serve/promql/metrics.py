@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 import promql_parser
@@ -28,9 +28,7 @@ from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import made_here
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.errors import BadData
-from tiltframe.store import FrameStore
-from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.log.records import snapshot_of
+from tiltframe.store import Manifest, StoreView
 from tiltframe.text.results import iso_times, plain
 
 Labels = Mapping[str, str]
@@ -192,8 +190,7 @@ class Metric:
 
     name: str  # a legal name of PromQL
     store_name: str  # the value of the label ``store``
-    store: FrameStore
-    snapshot: Snapshot  # as of which the store is read
+    view: StoreView  # of the store, as it is read
     measure: str  # of the store's frame
     path: tuple[str, ...]  # of the fields that lead to its values in the measure's results
     kind: str  # which aggregation of values is a merge of states: sum, min, max, avg, last, or ``gauge``; ``histogram``
@@ -202,12 +199,12 @@ class Metric:
     @property
     def reader(self) -> Function:
         """The function that reads results of states."""
-        return self.store.frame.measures[self.measure].function
+        return self.view.frame.measures[self.measure].function
 
     @property
     def state(self) -> tuple[str, Function]:
         """The column of states, and the function that merges it."""
-        frame = self.store.frame
+        frame = self.view.frame
         name = frame.state_of(self.measure)
         return name, next(column.measure.function for column in frame.states if column.name == name)
 
@@ -230,7 +227,7 @@ class Metric:
     def described(self) -> dict[str, str]:
         """What ``/api/v1/metadata`` says of it."""
         kind = "counter" if self.is_counter else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
-        measure = self.store.frame.measures[self.measure]
+        measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
     def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
@@ -239,23 +236,26 @@ class Metric:
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
-def metrics_of(stores: Mapping[str, tuple[FrameStore, Snapshot]]) -> dict[str, list[Metric]]:
+def metrics_of(views: Mapping[str, StoreView]) -> dict[str, list[Metric]]:
     """Name the metrics of stores, each with those stores that have it.
 
     Raises ``ValueError`` if two measures, or two keys, of one store have the same legal name.
     """
     by_name: dict[str, list[Metric]] = {}
-    for store_name, (store, snapshot) in stores.items():
-        for metric in _of_store(store_name, store):
-            by_name.setdefault(metric.name, []).append(replace(metric, snapshot=snapshot))
+    for store_name, view in views.items():
+        for make in _of_store(store_name, view.manifest):
+            metric = make(view=view)
+            by_name.setdefault(metric.name, []).append(metric)
     return by_name
 
 
-@lru_cache(maxsize=64)  # a store that evolves is opened again
-def _of_store(store_name: str, store: FrameStore) -> tuple[Metric, ...]:
-    labels = _once([(key, label_of(key)) for key in store.frame.keys], store_name, "keys")
-    metrics = tuple(_metrics(store_name, store, labels))
-    _once([(".".join((metric.measure, *metric.path)), metric.name) for metric in metrics], store_name, "measures")
+@lru_cache(maxsize=64)  # the manifest of a store is the same object until the store is opened again
+def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
+    """Make the metrics of a store, which take the view of the moment at which they are read."""
+    labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
+    metrics = tuple(_metrics(store_name, manifest, labels))
+    named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
+    _once(named, store_name, "measures")
     return metrics
 
 
@@ -278,20 +278,20 @@ def label_of(key: str) -> str:
     return f"exported_{label}" if label in (STORE, QUANTILE, NAME) else label
 
 
-def _metrics(store_name: str, store: FrameStore, labels: Mapping[str, str]) -> Iterator[Metric]:
-    snapshot = snapshot_of(store.backend)  # each request has its own in place of it
-    for measure, function in ((name, each.function) for name, each in store.frame.measures.items()):
-        result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
+def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
+    metric = partial(Metric, store_name=store_name, labels=labels)
+    for measure, function in ((name, each.function) for name, each in manifest.frame.measures.items()):
+        result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)
         is_histogram = "quantile" in function.accessors
         if is_histogram:
-            yield Metric(legal(measure), store_name, store, snapshot, measure, (), HISTOGRAM, labels)
+            yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
                 continue  # a quantile, which is the summary's, or no number
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
-            yield Metric(legal(name + ending), store_name, store, snapshot, measure, tuple(path), kind, labels)
+            yield partial(metric, name=legal(name + ending), measure=measure, path=tuple(path), kind=kind)
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:

@@ -25,7 +25,6 @@ from tiltframe.serve.promql.cells import Vector
 from tiltframe.serve.promql.evaluate import numbers_of
 from tiltframe.serve.promql.metrics import NAME, STORE, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
-from tiltframe.store.log.records import held_from
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # of a request that is unpacked
@@ -133,9 +132,10 @@ def _series_of(metric: Metric, asked: _Asked, evaluation: Evaluation) -> list[by
 
 def _bounds(metric: Metric) -> tuple[int, int]:
     """Return the first and the last start of the windows of all levels: Prometheus may ask for all of time."""
-    parts = [part for level in metric.store.frame.levels for part in metric.snapshot.of(level.name)]
-    first = min((part.first_start for part in parts), default=0)
-    last = max((part.last_start for part in metric.snapshot.of(metric.store.frame.levels[0].name)), default=-1)
+    view = metric.view
+    held = [view.level(level.name) for level in view.frame.levels]
+    first = min((each.first_start for each in held if each.first_start is not None), default=0)
+    last = -1 if held[0].last_start is None else held[0].last_start
     return first, last
 
 
@@ -156,7 +156,7 @@ def _level(metric: Metric, asked: _Asked, *, is_total: bool, first: int) -> Time
     Steps, ranges and their first moment are whole windows, and a range has ten of them or more; without a range the
     samples are not yet stale when the next come. Raises `Unanswerable` if the windows of the range have expired.
     """
-    frame = metric.store.frame
+    frame = metric.view.frame
     longest = asked.span // 10 or LOOKBACK
     moments = [asked.start + (asked.span or LOOKBACK)]
     moments += [] if asked.step else [asked.end]
@@ -171,9 +171,9 @@ def _level(metric: Metric, asked: _Asked, *, is_total: bool, first: int) -> Time
     levels = [*filter(fits, reversed(frame.levels)), finest]
     start = max(asked.start, first)
     for level in levels:
-        if held_from(metric.snapshot, level.name) <= start:
+        if metric.view.level(level.name).held_from <= start:
             return level
-    held = as_text(held_from(metric.snapshot, finest.name))
+    held = as_text(metric.view.level(finest.name).held_from)
     raise Unanswerable(
         f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest.name} are held from {held} "
         "on; ask for a later range, or ask this server, which reads coarser windows"

@@ -30,8 +30,6 @@ from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
-from tiltframe.store.query.execution import states_of
-from tiltframe.store.query.plan import plan_query
 from windows import TimeWindow
 from windows.timezone import Instants
 
@@ -155,7 +153,7 @@ def _newest(
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
-    frame, step = selector.metric.store.frame, evaluation.step
+    frame, step = selector.metric.view.frame, evaluation.step
     if selector.span is None:
         level = newest_level(frame, step)
     else:
@@ -177,10 +175,8 @@ def _rows(
     matched = {matcher.label for matcher in selector.matchers}
     keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
     within, where = f"{as_text(start)},{as_text(ends[1])}", narrowing(selector.matchers, metric)
-    query = Query(level, within, where, [metric.measure], keys)
-    plan = plan_query(metric.store.frame, query)
-    evaluation.budget.spend(metric.store_name, [plan], metric.snapshot)
-    answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
+    answer = metric.view.states(Query(level, within, where, [metric.measure], keys))
+    evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
     by = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
@@ -205,7 +201,7 @@ def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
 
 def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
     """Write what matchers say of keys of texts as SQL; the rows that are read still have to match."""
-    schema = metric.store.manifest.schema
+    schema = metric.view.manifest.schema
     keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
     conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
     return " AND ".join(condition for condition in conditions if condition) or None

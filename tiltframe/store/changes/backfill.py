@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_type, shown
+from aggr.arguments import checked_truth, checked_type, shown
 from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
@@ -24,14 +24,15 @@ from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import frame_batches
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.spilled_states import spilled
-from tiltframe.store.changes.compaction import Progress
+from tiltframe.store.changes.append import append_spilled
+from tiltframe.store.changes.progress import Progress
+from tiltframe.store.opened import OpenedStore
 from tiltframe.time_range import read_time_range
 from windows import window
 
-Store: TypeAlias = Any  # a FrameStore, whose module imports this one
 Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
 Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
-Add: TypeAlias = "Callable[[Store, Range, str, int, Mapping[str, Any] | None], bool]"
+Add: TypeAlias = "Callable[[OpenedStore, Range, str, int, Mapping[str, Any] | None], bool]"
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class Backfill:
         )
 
 
-def ranges_left(store: Store, plan: Backfill) -> list[Range]:
+def ranges_left(store: OpenedStore, plan: Backfill) -> list[Range]:
     """List the ranges of a plan that are not in a store, in their order; raises as `follow`."""
     plan.check_same(store.recorded([plan.recorded_as]).get(plan.recorded_as))
     last = store.last_commit(plan.writer)
     return list(plan.ranges[0 if last is None else last + 1 :])
 
 
-def follow(store: Store, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
+def follow(store: OpenedStore, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
     """Add the ranges of a plan that are left, and what is recorded with the first of all; return how many were added.
 
     Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore.backfill` does.
@@ -134,12 +135,12 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 def _spilling(batches: Batches) -> Add:
     """Add the batches of a range, which are None if there are none, in memory that does not grow with them."""
 
-    def add(store: Store, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+    def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
         if rows is None:
             return False
         with spilled(rows, store.frame) as slices:
-            return store.append_spilled(slices, writer, number, recorded) is not None
+            return append_spilled(store, slices, writer, number, recorded) is not None
 
     return add
 
@@ -190,3 +191,66 @@ def _paths(data: Any) -> list[Path]:
         return [Path(path) for path in given]
     except TypeError:
         raise ValueError(f"a backfill is of files, or of a function of start and end; got {shown(data)}") from None
+
+
+def backfill(
+    store: OpenedStore,
+    data: Any,
+    chunk: str = "1d",
+    *,
+    within: Any = None,
+    writer: str | None = None,
+    newest_first: bool = False,
+    reading: ReadOptions | None = None,
+    progress: Progress = lambda done, of: None,
+) -> int:
+    """Add the past, range by range of time, each in a commit of its own, while others write what comes.
+
+    Parameters
+    ----------
+    data : path, list of paths, or function
+        Files and folders, of which a range reads those that have times in it; or what returns the rows of a range,
+        as `append_rows` takes them, given its start and end as datetimes, end exclusive.
+    chunk : str
+        How long a range is, ``1d``, by the clock of the frame.
+    within : range, optional
+        Of the rows, as for `query`; all that files have unless given.
+    writer : str, optional
+        Whose commits these are; of files, their paths.
+    newest_first : bool
+        Begin with the last range.
+    reading : ReadOptions, optional
+        As `append_rows` takes it.
+    progress : callable of (ranges done, of how many), optional
+
+    Returns
+    -------
+    int
+        How many ranges were added now.
+
+    Raises
+    ------
+    ValueError
+        If the writer's ranges were others before: of another chunk, order or range, or of files that have changed.
+    StoreError
+        As `append_rows`.
+
+    Guarantee
+    ---------
+    Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> def rows(start, end):
+    ...     return pa.table({"ts": [start, start]})
+    >>> past = {"within": "2024-05", "writer": "archive"}
+    >>> store.backfill(rows, "1w", **past), store.backfill(rows, "1w", **past)
+    (5, 0)
+    >>> store.query(per="all").column("n").to_pylist()
+    [10]
+    """
+    plan = plan_backfill(store.frame, data, chunk, within, writer, checked_truth(newest_first, "newest_first"), reading)
+    return follow(store, plan, {}, progress)

@@ -6,41 +6,29 @@ the same batch tried again, or an error. (As Delta Lake's application transactio
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_whole, is_name, shown
 from aggr.arrow import compute as pc
-from aggr.arrow.row_hash import row_hashes
-from tiltframe.frame import LEVEL, START, TiltFrame
-from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Snapshot, Transaction
+from tiltframe.frame import TiltFrame
+from tiltframe.names import LEVEL
+from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.writers import Digest, digests_of, fingerprint, last_commits, total
 from windows import TimeWindow
 
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
 
 _WRITTEN_BYTES = 1 << 25  # of a level's states, at least, where more are to come
-
-Digest: TypeAlias = tuple[int, int]  # of what a commit brings: 64 bits each
-
-
-def check_writer(writer: str, commit: int) -> int:
-    """Return a commit's number; raises ``ValueError`` unless these can name a commit."""
-    if not is_name(writer) or writer.startswith(OWN):
-        raise ValueError(f"a writer is named by text that does not begin with {OWN!r}; got {shown(writer)}")
-    return checked_whole(commit, "a commit number, which grows with every commit,")
 
 
 @dataclass(frozen=True)
@@ -98,7 +86,7 @@ class Commit:
         try:
             for level, states in levels:
                 if level == self.frame.levels[0]:
-                    digests.append(self.digests(states))
+                    digests.append(digests_of(states, self.manifest, of_earlier=self.there))
                 waiting.setdefault(level.name, []).append(states)
                 if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
                     parts += self._written(level, waiting.pop(level.name))
@@ -112,12 +100,6 @@ class Commit:
 
     def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
-
-    def digests(self, states: pa.Table) -> list[Digest]:
-        """Sum up states of the finest level as the frame has them, and as earlier frames without other columns had."""
-        named = [[column.name for column in self.frame.states], *(self.manifest.earlier if self.there else ())]
-        fitting = [names for names in named if set(names) <= set(states.column_names)]
-        return [states_digest(states, [START, *self.frame.keys, *names]) for names in fitting]
 
     def commit(self, receipts: Iterable[str]) -> bool:
         """Commit what has been written, by the receipts of all calls of `write`, each once; say whether it was new.
@@ -188,16 +170,6 @@ def begin_commit(
     return Commit(backend, manifest, writer, number, last >= number, recorded, replacing)
 
 
-def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
-    """Read a writer's last number, -1 if it has none, and the fingerprints of its last commits by their numbers."""
-    record = f"{OWN}writer {writer}"
-    text = snapshot.text(record)
-    if text is None:
-        return -1, {}
-    commits = json.loads(text)
-    return commits["last"], commits["states"]
-
-
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
     """Raise `CommitConflict` unless records have the texts that a caller has read, None for no record."""
     if any(transaction.read(name) != text for name, text in replacing.items()):
@@ -217,42 +189,3 @@ def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Seq
         f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or job "
         "that begins again a writer of its own"
     )
-
-
-def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
-    """Sum up merged states of the finest level: window_start, keys and states, by name.
-
-    One a window and key, they are canonical: the same rows give the same bits. So the sum of their hashes does not
-    depend on batches, partitions, their order, or which attempt of a task wrote them.
-    """
-    if not states.num_rows:
-        return 0, 0
-    first, second = row_hashes([states.column(name) for name in columns]).sum(axis=1, dtype=np.uint64).tolist()
-    return first, second
-
-
-def total(digests: Iterable[Sequence[int]]) -> Digest:
-    """Add up what several tasks have written for one commit.
-
-    >>> total([(1, 2), (2**64 - 1, 3)])
-    (0, 5)
-    """
-    first, second = 0, 0
-    for one, other in digests:
-        first, second = (first + one) % 2**64, (second + other) % 2**64
-    return first, second
-
-
-def negated(digest: Digest) -> Digest:
-    """Tell states that are taken out from those that are brought.
-
-    >>> total([negated((1, 2**63)), (1, 2**63)])
-    (0, 0)
-    """
-    first, second = digest
-    return -first % 2**64, -second % 2**64
-
-
-def fingerprint(number: int, digest: Sequence[int]) -> str:
-    """Tell a commit by sixteen digits."""
-    return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from functools import partial
-
-import numpy as np
+from typing import Any
 
 from tiltframe.ranges import EVER
-from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part
 from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.changes.progress import Progress, check_progress
+from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import Attempt
-from tiltframe.store.query import merging
-from tiltframe.store.query.merging import pieces_of, write_merged
+from tiltframe.store.opened import OpenedStore
+from tiltframe.store.query.merging import mergeable, pieces_of, write_merged
+from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
-Progress = Callable[[int, int], None]
 
-
-def compact(
+def compact_parts(
     backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, of: None
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of windows that end before a moment, one bucket of time after the other.
@@ -65,27 +65,40 @@ def _merge_group(
     return write_merged(backend, transaction, manifest, level=level, part_ranges=pieces_of(group, [EVER]))
 
 
-def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
-    """Group parts whose windows all end before a moment by the bucket they are in, if they can become fewer."""
-    if not parts:
-        return
-    closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
-    buckets = bucket_of(level).starts(np.array([part.first_start for part in parts], np.int64))
-    groups: dict[int, list[Part]] = {}
-    for part, is_closed, bucket in zip(parts, closed, buckets, strict=True):
-        if is_closed:
-            groups.setdefault(int(bucket), []).append(part)
-    for group in groups.values():
-        yield from (cluster for cluster in _clusters(group) if len(cluster) > 1)
+def compact(
+    store: OpenedStore, before: Any = None, progress: Progress = lambda done, of: None
+) -> dict[str, tuple[int, int]]:
+    """Merge the parts of closed windows.
 
+    Plain tables of results that are kept (`export`) are brought up to date.
 
-def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Put parts together that share windows, and neighbours that are small; large ones were split, and stay."""
-    cluster: list[Part] = []
-    for part in sorted(parts, key=lambda part: part.first_start):
-        apart = cluster and part.first_start > max(other.last_start for other in cluster)
-        if apart and sum(other.rows for other in [*cluster, part]) > merging.ROWS_AT_ONCE:
-            yield cluster
-            cluster = []
-        cluster.append(part)
-    yield cluster
+    Parameters
+    ----------
+    before : moment, optional
+        Windows that end after it are still open; the clock's time by default.
+    progress : callable of (parts merged, parts to merge), optional
+
+    Returns
+    -------
+    dict of level name -> (parts that were merged, parts that they became)
+
+    Raises
+    ------
+    ValueError
+        If ``before`` cannot be read, or ``progress`` cannot be called.
+    StoreError
+        For a store that holds nothing or is damaged.
+
+    Guarantee
+    ---------
+    Results stay the same, to the bit; others may read and write at the same time.
+    """
+    manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
+    check_progress(progress)
+    merged = compact_parts(store.backend, manifest, at, progress)
+    for level in exported_levels(store.backend, manifest):
+        try:
+            export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
+        except OverflowError as error:  # the parts are merged, and queries of other windows have results
+            warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
+    return merged

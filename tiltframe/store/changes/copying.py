@@ -9,20 +9,24 @@ So whoever opens the target sees nothing or a whole store as of one moment, and 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from aggr.arguments import checked_truth
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.open import absolute_uri
+from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot, Transaction
+from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
-from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.manifest import Manifest, check_name
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import commit_on, retry_on_conflict
+from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
@@ -41,9 +45,7 @@ class _Copied:
     added: bool = False
 
 
-def copy(
-    source: Backend, target: Backend, name: str, progress: Callable[[int, int], None] = lambda done, of: None
-) -> int:
+def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, of: None) -> int:
     """Copy a store, or bring a copy up to date; return how many states were written now.
 
     Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
@@ -143,3 +145,60 @@ def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWin
 
 def _text(origin: str, copied: Sequence[_Copied]) -> str:
     return json.dumps({"origin": origin, "copied": [asdict(each) for each in copied]})
+
+
+def copy_to(
+    store: OpenedStore,
+    uri: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durable: bool = False,
+    progress: Progress = lambda done, of: None,
+) -> int:
+    """Copy the store into another place, a folder, object store or database, or bring a copy up to date.
+
+    Parameters
+    ----------
+    uri, storage_options, durable : str or path, mapping and bool
+        Of the copy, as `tiltframe.FrameStore` takes them.
+    name : str, optional
+        Of the copy; that of the store unless given.
+    progress : callable of (states copied, states to copy), optional
+
+    Returns
+    -------
+    int
+        How many states were written: of a copy that is there, those that have changed since.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For a place that cannot be a store; where another store is there, or the copy has been written to since.
+
+    Guarantee
+    ---------
+    The copy is there at once, as of one moment, with the same bits, and with all that is recorded: a writer whose
+    commit is in it may try that again. Killed at any moment, it goes on when it is called again. Others may be at
+    work in the store meanwhile.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import FrameStore, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+    True
+    >>> place = tempfile.mkdtemp()
+    >>> store.copy_to(place), store.copy_to(place)
+    (3, 0)
+    >>> FrameStore(place).query("1h").column("n").to_pylist()
+    [2]
+    """
+    check_progress(progress)
+    name = check_name(store.manifest.name if name is None else name)
+    options = check_options(storage_options)
+    target = backend_at(checked_uri(uri), name, options, checked_truth(durable, "durable")).store_named(name)
+    if (target.display_uri, name) == (store.backend.display_uri, store.manifest.name):
+        raise ValueError(f"the store {target.display_uri} would be copied onto itself; give another place or name")
+    return copy_store(store.backend, target, name, progress)

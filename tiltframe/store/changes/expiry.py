@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import EXPIRED, Backend
@@ -10,10 +11,12 @@ from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.log.manifest import Manifest, horizon_of
 from tiltframe.store.log.records import expired_before, held_from
 from tiltframe.store.log.run import Attempt
+from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_without
+from tiltframe.time_range import moment_or_now
 
 
-def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
+def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
     """Remove the windows of each level that are older than its retention, of all levels at once.
 
     Returns by level the time before which it holds no windows, and how many rows were removed.
@@ -37,3 +40,26 @@ def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[in
         return removed
 
     return run_on_frame(backend, manifest, attempt)
+
+
+def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:
+    """Remove windows that are older than their level's retention.
+
+    Parameters
+    ----------
+    now : moment, optional
+        What age is measured from; the clock's time by default.
+
+    Returns
+    -------
+    dict of level name -> (time before which the level holds no windows, rows removed)
+        The time in microseconds UTC.
+
+    Raises
+    ------
+    ValueError
+        If ``now`` cannot be read.
+    StoreError
+        For a store that holds nothing or is damaged.
+    """
+    return expire_windows(store.backend, store.manifest, moment_or_now(now, store.frame.timezone))

@@ -11,22 +11,33 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
-from tiltframe.ranges import Range, align_outward, as_text, inside, range_text
+from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.log.errors import CommitConflict
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import expired_before, held_from, known_from
+from tiltframe.store.log.records import (
+    checked_records,
+    expected_texts,
+    expired_before,
+    held_from,
+    known_from,
+    snapshot_of,
+)
 from tiltframe.store.log.run import Attempt
+from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_merged, write_without
+from tiltframe.tabular import table_of
+from tiltframe.time_range import read_time_range
 
 
 @dataclass(frozen=True)
@@ -176,3 +187,104 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
                 if anew
                 else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived again"
             )
+
+
+def replace(
+    store: OpenedStore,
+    states: Any,
+    within: Any,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> None:
+    """Replace the windows of a range in every level, at once.
+
+    Parameters
+    ----------
+    states : table
+        As `tiltframe.rollup` gives it, of rows in the range; whatever `append` takes.
+    within : range
+        Of whole windows of the finest level; as for `query`.
+    recorded, replacing : name -> plain data, optional
+        What the store records with it, and what it replaces, as for `append`.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of this frame, as for `append`; if states lie outside the range, or the range is not
+        of whole windows, or windows that coarser ones are made of have expired.
+    """
+    table = table_of(states, "states")
+    # everything is checked before begin_replacement, which creates a store that does not exist yet
+    finest = checked_finest(table, store.frame, _replaced_range(store, within))
+    store.backend.check_values(finest)
+    replacement = begin_replacement(store, within, table.schema, recorded, replacing)
+    replacement.commit([replacement.write_checked(finest)])
+
+
+def begin_replacement(
+    store: OpenedStore,
+    within: Any,
+    states: pa.Schema,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> Replacement:
+    """Begin a replacement whose states many processes write.
+
+    Parameters
+    ----------
+    within, recorded, replacing : range and mappings
+        As `replace` takes them.
+    states : pa.Schema
+        As `tiltframe.TiltFrame.states_schema` returns it.
+
+    Returns
+    -------
+    Replacement
+        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `replace` does.
+    """
+    span = _replaced_range(store, within)
+    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+    return Replacement(store.backend, store.ensure_created(states), span, texts, unchanged)
+
+
+def rebuild(store: OpenedStore, within: Any = None) -> None:
+    """Derive coarser levels again from finer ones.
+
+    Parameters
+    ----------
+    within : range, optional
+        As for `query`; of whole windows of the coarsest level. By default wherever the finest level holds windows.
+
+    Raises
+    ------
+    ValueError
+        If the range cannot be read, is not of whole windows, or finer windows that are needed have expired.
+    StoreError
+        For a store that holds nothing or is damaged.
+    """
+    manifest = store.manifest
+    span = _held_range(store.backend, manifest) if within is None else read_time_range(within, store.frame.timezone)
+    if span is not None:
+        replace_range(store.backend, manifest, None, check_whole(span, store.frame))
+
+
+def _replaced_range(store: OpenedStore, within: Any) -> Range:
+    return check_whole(read_time_range(within, store.frame.timezone), store.frame)
+
+
+def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
+    """Find the whole coarsest windows that the finest level still holds; None if there are none."""
+    finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
+    snapshot = snapshot_of(backend)
+    parts = snapshot.of(finest.name)
+    if not parts:
+        return None
+    span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
+    low, high = align_outward(span, coarsest)
+    low = first_whole(max(low, held_from(snapshot, finest.name)), coarsest)
+    return (low, high) if low < high else None

@@ -6,26 +6,30 @@ first window on that was not over then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
+from aggr.arguments import checked_names, checked_truth
 from aggr.tables.flat_results import flattened
 from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
-from tiltframe.ranges import LAST, Range, union
+from tiltframe.ranges import EVER, LAST, Range, union
 from tiltframe.store.backends.protocol import Backend, ResultTables
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.query.execution import query_schema, read
-from tiltframe.store.query.plan import plan_query
+from tiltframe.store.opened import OpenedStore
+from tiltframe.store.query.execution import query_schema, read_states, reading_of
+from tiltframe.store.query.plan import plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
+from tiltframe.time_range import moment_or_now
 
 _OPEN = "open"  # in place of a part's name: the windows that were not over
 _FRAME = "frame"  # in place of a part's name: the generation of the frame, where it has evolved
@@ -44,8 +48,9 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)
+    (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=0)
     try:
-        query_schema(manifest, plan_query(manifest.frame, query), query)
+        query_schema(manifest, plan, query)
     except ValueError:
         return []
     return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
@@ -62,9 +67,14 @@ def _export(backend: Backend, kept: ResultTables, manifest: Manifest, level: str
     ranges = _changed(before or {}, parts)
     if before is not None and not ranges:
         return 0
-    plan = plan_query(manifest.frame, Query(manifest.frame.level(level)))
-    readings = [read(backend, manifest, replace(plan, within=span)) for span in ranges or [(0, 0)]]
-    tables = (finish(states, plan, held, now) for slices, held in readings for states in slices)
+    query = Query(manifest.frame.level(level))
+    (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=now)
+    readings = [reading_of(replace(plan, within=span), snapshot) for span in ranges or [(0, 0)]]
+    tables = (
+        finish(states, plan, reading.held, now)
+        for reading in readings
+        for states in read_states(backend, manifest, reading)
+    )
     results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
     starts, ends = instants_of(results), instants_of(results, END)
     if (ends > now).any():
@@ -79,3 +89,41 @@ def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Ra
     """Find the windows that parts have come to or gone from, and those that were not over."""
     changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
+
+
+def export(
+    store: OpenedStore, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
+) -> dict[str, int]:
+    """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
+
+    In a folder or object store each is a Delta table of its own, which any reader of Delta reads; in PostgreSQL a
+    table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` brings those that are there
+    up to date, and so does this.
+
+    Parameters
+    ----------
+    per : level or levels, optional
+        All of them unless given.
+    flat : bool
+        Records as plain columns, ``latency_p99``; other tables are not kept.
+    now : moment, optional
+        For ``partial``; the clock's.
+
+    Returns
+    -------
+    level name -> rows that were written: those of windows that have changed
+
+    Raises
+    ------
+    ValueError
+        For a level that is not there, and for names of columns that clash.
+    StoreError
+        Where the backend keeps no such tables.
+    """
+    if not checked_truth(flat, "flat"):
+        raise ValueError("plain tables are flat; read records by query()")
+    manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
+    named = [per] if isinstance(per, str) else per
+    given = store.frame.levels if named is None else checked_names(named, "per", "levels")
+    levels = [store.frame.level(level).name for level in given]
+    return {level: export_level(store.backend, manifest, level, at) for level in levels}

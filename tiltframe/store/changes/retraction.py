@@ -6,9 +6,9 @@ had the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,15 @@ from tiltframe.frame import START, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import EXPIRED, Part
-from tiltframe.store.changes.commit import Commit, Digest, by_level, negated, read_receipts
-from tiltframe.store.log.records import held_from
+from tiltframe.store.changes.append import begin, begin_with
+from tiltframe.store.changes.commit import Commit, by_level, read_receipts
+from tiltframe.store.checked_states import checked
+from tiltframe.store.log.records import checked_records, held_from
 from tiltframe.store.log.run import Attempt
+from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
+from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import by_windows, pieces_of
+from tiltframe.tabular import table_of
 from windows import TimeWindow
 
 
@@ -88,7 +93,7 @@ class Retracted(NamedTuple):
     rows: Callable[[TimeWindow, Range], pa.Table]
 
 
-def retract(commit: Commit, states: pa.Table) -> bool:
+def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Take states of all levels, which have been checked, out of a store by a commit; return whether it was new.
 
     Raises `CannotSubtract` if they are not in the store, or what is left is not known, and as `Commit.commit` does;
@@ -99,7 +104,7 @@ def retract(commit: Commit, states: pa.Table) -> bool:
         lambda level: np.unique(instants_of(levels[level.name])),
         lambda level, span: levels[level.name].filter(pa.array(inside(instants_of(levels[level.name]), [span]))),
     )
-    digests = commit.digests(levels[commit.frame.levels[0].name])
+    digests = digests_of(levels[commit.frame.levels[0].name], commit.manifest, of_earlier=commit.there)
     return _retract(commit, retracted, [negated(digest) for digest in digests])
 
 
@@ -153,3 +158,91 @@ def _write_without(
     if not is_there.all():
         row = int(np.argmin(is_there))
         raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")
+
+
+def retract(
+    store: OpenedStore,
+    states: Any,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> bool:
+    """Take states out of the store again, at every level, at once or not at all: for erasure and corrections.
+
+    Parameters
+    ----------
+    states : table
+        As `append` takes it: those of the rows that go, ``rollup(rows, store.frame)``.
+    writer, commit : str, int
+        As for `append`: a number that is there already, with the same retraction, changes nothing.
+    recorded, replacing : name -> plain data, optional
+        As `append` takes them.
+
+    Returns
+    -------
+    bool
+        Whether the states were taken out now.
+
+    Raises
+    ------
+    TypeError
+        For measures whose states do not tell what is left: min, max, first, last, sets and lists, all named.
+    CannotSubtract
+        If the rows are not in the store, as far as can be known, or what is left is not known, as for
+        `aggr.subtract`; it names level, measure, window and keys. Nothing has changed. A ``ValueError``.
+    ValueError, StoreError
+        As `append`.
+
+    Guarantee
+    ---------
+    What is left is to the bit what a store holds that never had the rows; a window and key of which nothing is left
+    is gone. Windows that have expired stay so. Files of before are there until `vacuum`.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import TiltFrame, rollup
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}))
+    >>> rows = pa.table({"ts": [0, 1, 60_000], "x": [0.1, 1e300, 5.0]})
+    >>> store.append_rows(rows, writer="docs", commit=1)
+    True
+    >>> store.retract(rollup(rows.slice(1), store.frame), writer="docs", commit=2)
+    True
+    >>> store.query(per="1h").column("s").to_pylist()
+    [0.1]
+    """
+    check_writer(writer, commit)
+    checked_records(recorded)
+    _ = store.manifest
+    check_retractable(store.frame)
+    states = checked(table_of(states, "states"), store.frame)
+    return retract_states(begin_with(store, states.schema, writer, commit, recorded, replacing), states)
+
+
+def begin_retraction(
+    store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
+) -> Retraction:
+    """Begin a retraction whose states many processes write.
+
+    Parameters
+    ----------
+    writer, commit, recorded : str, int and mapping
+        As `retract` takes them.
+    states : pa.Schema
+        As `tiltframe.TiltFrame.states_schema` returns it.
+
+    Returns
+    -------
+    Retraction
+        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+    Raises
+    ------
+    TypeError, ValueError, StoreError
+        As `retract` does.
+    """
+    check_writer(writer, commit)
+    _ = store.manifest
+    check_retractable(store.frame)
+    return Retraction(begin(store, writer, commit, states, recorded))

@@ -36,6 +36,10 @@ class Manifest:
     dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))  # states of dropped measures: rows may have them
     earlier: tuple[tuple[str, ...], ...] = ()  # the columns of states of every earlier frame
 
+    def __hash__(self) -> int:
+        """Hash what seldom is equal for different stores, and is quick to read."""
+        return hash((self.name, self.generation))
+
     @property
     def columns(self) -> pa.Schema:
         """The schema of all that rows may have: window_start, keys, states, and those that were dropped."""

@@ -90,11 +90,15 @@ class Changes:
     windows: pa.Table
 
 
-def changes(backend: Backend, manifest: Manifest, since: Seen | None) -> Changes:
-    """Find the windows that have changed since something was seen; all that there are, if nothing was."""
+def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: Seen | None) -> Changes:
+    """Find the windows that have changed since something was seen; all that there are, if nothing was.
+
+    If parts of the snapshot are removed meanwhile, the changes are those of a later snapshot.
+    """
+    planned = [snapshot]
 
     def attempt() -> Changes:
-        snapshot = snapshot_of(backend)
+        snapshot = planned.pop() if planned else snapshot_of(backend)
         tables = [_nothing(manifest)]
         for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
             tables += _changed(backend, manifest, level, since, snapshot)

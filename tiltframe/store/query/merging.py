@@ -98,3 +98,29 @@ def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[Pa
 
 def _rows(part_ranges: PartRanges) -> int:
     return sum(part.rows for part, _ in part_ranges)
+
+
+def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
+    """Group parts whose windows all end before a moment by the bucket they are in, if they can become fewer."""
+    if not parts:
+        return
+    closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
+    buckets = bucket_of(level).starts(np.array([part.first_start for part in parts], np.int64))
+    groups: dict[int, list[Part]] = {}
+    for part, is_closed, bucket in zip(parts, closed, buckets, strict=True):
+        if is_closed:
+            groups.setdefault(int(bucket), []).append(part)
+    for group in groups.values():
+        yield from (cluster for cluster in _clusters(group) if len(cluster) > 1)
+
+
+def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Put parts together that share windows, and neighbours that are small; large ones were split, and stay."""
+    cluster: list[Part] = []
+    for part in sorted(parts, key=lambda part: part.first_start):
+        apart = cluster and part.first_start > max(other.last_start for other in cluster)
+        if apart and sum(other.rows for other in [*cluster, part]) > ROWS_AT_ONCE:
+            yield cluster
+            cluster = []
+        cluster.append(part)
+    yield cluster

@@ -20,19 +20,18 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.query.execution import (
     finished,
-    missing_in,
-    moment,
-    planned_ranges,
-    plans_of,
     query_schema,
-    read,
-    states_of,
-    warn_of_missing,
+    read_labelled,
+    read_states,
+    reading_of,
+    states_schema,
 )
 from tiltframe.store.query.merging import PartRanges
+from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import present
+from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
 
@@ -79,7 +78,7 @@ class PlannedQuery:
     def schema(self) -> pa.Schema:
         """The schema of the results, or of the states, for which nothing is read."""
         if self.as_states:
-            return states_of(self.backend, self.manifest, self.plan).schema
+            return states_schema(self.manifest, self.plan)
         return query_schema(self.manifest, self.plan, self.query)
 
     def partitions(self, rows: int) -> list[Range]:
@@ -121,11 +120,12 @@ class PlannedQuery:
         if within is None:
             return self.schema.empty_table()
         plan = replace(self.plan, within=within)
+        reading = reading_of(plan, snapshot_of(self.backend))
         if self.as_states:
-            return states_of(self.backend, self.manifest, plan).table()
-        states, held = read(self.backend, self.manifest, plan)
-        now = moment(self.query.now, plan.timezone)
-        return pa.concat_tables(present(finished(states, plan, self.query, held, now), self.query, plan.timezone))
+            return pa.concat_tables(read_labelled(self.backend, self.manifest, reading))
+        states = read_states(self.backend, self.manifest, reading)
+        now = moment_or_now(self.query.now, plan.timezone)
+        return pa.concat_tables(present(finished(states, reading, self.query, now), self.query, plan.timezone))
 
     def _closed(self, partition: Range) -> Range | None:
         """Close a partition that is open, by the windows that there are now; None if there are none."""
@@ -139,19 +139,7 @@ class PlannedQuery:
         return (low, high) if low < high else None
 
     def _part_ranges(self) -> PartRanges:
-        part_ranges, _ = planned_ranges(self.plan, snapshot_of(self.backend))
-        return part_ranges
-
-
-def plan_of(backend: Backend, manifest: Manifest, query: Query, as_states: bool = False) -> PlannedQuery:
-    """Plan a query per one kind of window; raises ``ValueError`` for several."""
-    now = moment(query.now, query.timezone or manifest.frame.timezone)
-    snapshot = snapshot_of(backend)
-    plan, *others = plans_of(manifest, query, snapshot, now)
-    if others:
-        raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
-    expired, unknown = missing_in(plan, snapshot)
-    return PlannedQuery(backend, manifest, query, plan, as_states, expired=expired, unknown=unknown)
+        return reading_of(self.plan, snapshot_of(self.backend)).part_ranges
 
 
 def first_with(target: TimeWindow, at: int) -> int:

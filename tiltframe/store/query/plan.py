@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +19,6 @@ from tiltframe.ranges import EVER, Range
 from tiltframe.store.query.lookup import Lookup
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.query import Query
-from tiltframe.time_range import read_time_range
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name
@@ -101,21 +99,18 @@ class QueryPlan:
         return [i for i in able if bool((levels[i].starts(ends) == ends).all())][-1]
 
 
-def plan_query(frame: TiltFrame, query: Query) -> QueryPlan:
-    """Check a query per one kind of window against a frame, and plan it; raises ``ValueError`` if it does not fit."""
-    (plan,) = plan_queries(frame, query, query.sizes)
-    return plan
-
-
 def plan_queries(
-    frame: TiltFrame, query: Query, sizes: Sequence[str | TimeWindow | None], now: int | None = None
+    frame: TiltFrame, query: Query, *, within: Range, sizes: Sequence[str | TimeWindow | None], now: int
 ) -> list[QueryPlan]:
-    """Plan a query for each kind of window, as `plan_query`; refuses windows that are asked for twice."""
+    """Check a query against a frame, and plan it for each kind of window.
+
+    ``within`` and ``sizes`` are what its range and its ``per`` or ``points`` mean at ``now``, microseconds UTC. Raises
+    ``ValueError`` if the query does not fit the frame, or asks for windows twice.
+    """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
             raise ValueError(f"a condition can name the keys of the frame ({_list(frame.keys)}); got {shown(name)}")
     zone = query.timezone or frame.timezone
-    within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
     windows = [_window(frame, size, zone, within) for size in sizes]
     for i, window in enumerate(windows):
         same = next((other for other in windows[:i] if _same(window, other)), None)
@@ -127,7 +122,6 @@ def plan_queries(
         check_names(key_names, [*asked, FILLED] if query.fill else asked)
     measures, keys = _measures(frame, asked), _keys(frame, query)
     results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
-    now = int(time.time() * 1e6) if now is None else now
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
     looked_up = query.lookups, now
     plans = [

@@ -1,0 +1,220 @@
+"""Appending: states, or the rows that they are made of, in one commit of a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import checked_whole
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.level_chain import from_rows, labelled
+from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
+from tiltframe.store.changes.commit import Commit, begin_commit, by_level
+from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.log.records import checked_records, expected_texts
+from tiltframe.store.log.writers import check_writer
+from tiltframe.store.opened import OpenedStore
+from tiltframe.tabular import table_of
+
+
+def append(
+    store: OpenedStore,
+    states: Any,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> bool:
+    """Add states under a writer's commit number, at once or not at all.
+
+    Parameters
+    ----------
+    states : table
+        As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
+        pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
+    writer : str
+        Who writes.
+    commit : int
+        Grows from commit to commit of one writer. One that is there already, with the same states, changes
+        nothing, so a commit that is tried again counts once; with others it is an error.
+    recorded : name -> plain data, optional
+        What the store records with it, such as the files it was made from, in place of what was recorded under
+        the names before; `recorded` returns it.
+    replacing : name -> plain data, optional
+        What `recorded` has returned of the names in ``recorded``: if others are recorded by now, nothing is
+        written. Unless given, nothing may be recorded under them yet.
+
+    Returns
+    -------
+    bool
+        Whether the states were added.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If they are not states of this frame: of other levels, windows, time zone, measures or conditions, or
+        levels that do not fit together; if a result could not be read. Nothing is written.
+    OtherFrame
+        If they are of other types than those in the store, or its frame has evolved since it was opened.
+    CommitConflict
+        If the number is there with other states, or is below the last one of the writer and not known to be of
+        these, or someone else has recorded the same.
+    """
+    check_writer(writer, commit)
+    checked_records(recorded)
+    states = checked(table_of(states, "states"), store.frame)
+    check_readable(states, store.frame)
+    store.backend.check_values(states)
+    made = begin_with(store, states.schema, writer, commit, recorded, replacing)
+    return made.commit([made.write_checked(by_level(states, store.frame))])
+
+
+def append_rows(
+    store: OpenedStore,
+    data: Any,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+    max_bytes: int = HELD_BYTES,
+    reading: ReadOptions | None = None,
+) -> bool:
+    """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
+
+    States beyond ``max_bytes`` wait in the folder for temporary files until all rows have been read; nothing is
+    written to the store before.
+
+    Parameters
+    ----------
+    data : table, DataFrame, stream, dataset or paths
+        As `tiltframe.rollup` takes it.
+    writer, commit, recorded : str, int and mapping
+        As `append` takes them.
+    max_bytes : int
+        Of states that are held at once; the process takes some times as much.
+    reading : ReadOptions, optional
+        As `tiltframe.rollup` takes it.
+
+    Returns
+    -------
+    bool
+        Whether the states were added.
+
+    Raises
+    ------
+    ValueError, TypeError, OverflowError
+        If the data does not fit the frame, or a result could not be read. Nothing is written.
+    StoreError
+        As `append` raises it. What was written is removed.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+    True
+    >>> store.query(per="1h").column("n").to_pylist()
+    [2, 1]
+    """
+    check_writer(writer, commit)
+    checked_records(recorded)
+    bound = checked_whole(max_bytes, "max_bytes", 1)
+    with ExitStack() as held:
+
+        def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
+            return held.enter_context(spilled(batches, store.frame, bound))
+
+        slices = from_rows(data, store.frame, reading, spill)
+        return append_spilled(store, slices, writer, commit, recorded) is not None
+
+
+def append_spilled(
+    store: OpenedStore,
+    slices: Slices,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+) -> int | None:
+    """Add the states of a rollup that was spilled, as `append_rows` does.
+
+    Parameters
+    ----------
+    slices : Slices
+    writer, commit, recorded, replacing : str, int and mappings
+        As `append` takes them.
+
+    Returns
+    -------
+    int or None
+        How many states were added; None if the commit was there already.
+
+    Raises
+    ------
+    ValueError, OverflowError, StoreError
+        As `append` does.
+    """
+    n = 0
+    for _, states in slices.levels():
+        store.backend.check_values(states)
+        check_readable(states, store.frame)
+        n += states.num_rows
+    schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
+    made = begin_with(store, schema, writer, commit, recorded, replacing)
+    return n if made.commit([made.write_checked(slices.levels())]) else None
+
+
+def begin(
+    store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
+) -> Commit:
+    """Begin a commit whose states many processes write.
+
+    Parameters
+    ----------
+    writer, commit, recorded : str, int and mapping
+        As `append` takes them.
+    states : pa.Schema
+        As `tiltframe.TiltFrame.states_schema` returns it.
+
+    Returns
+    -------
+    Commit
+        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `ensure_created` does.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import TiltFrame, rollup
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
+    >>> made = store.begin("docs", 1, states.schema)
+    >>> receipts = [made.write(states)]
+    >>> store.has_commit("docs", 1)
+    False
+    >>> made.commit(receipts), store.has_commit("docs", 1)
+    (True, True)
+    """
+    check_writer(writer, commit)
+    return begin_with(store, store.check_states(states), writer, commit, recorded, store.recorded(list(recorded or ())))
+
+
+def begin_with(
+    store: OpenedStore,
+    schema: pa.Schema,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None,
+    replacing: Mapping[str, Any] | None,
+) -> Commit:
+    """Begin a commit of states of a schema that has been checked; creates the store if it does not exist."""
+    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+    manifest = store.created_for(schema)
+    return begin_commit(store.backend, manifest, writer, check_writer(writer, commit), texts, unchanged)

@@ -1,0 +1,15 @@
+"""Progress: the function that a long operation on a store calls with how much is done, and of how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aggr.arguments import shown
+
+Progress = Callable[[int, int], None]
+
+
+def check_progress(progress: object) -> None:
+    """Raise ``ValueError`` for what cannot be called."""
+    if not callable(progress):
+        raise ValueError(f"progress must be a function of how much is done, and of how much; got {shown(progress)}")

@@ -1,0 +1,44 @@
+"""An opened store: what the operations in `tiltframe.store.changes` need of a `tiltframe.FrameStore`.
+
+Each of them is a method of `tiltframe.FrameStore`, which is made of them; so they cannot import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tiltframe.frame import TiltFrame
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.log.manifest import Manifest
+
+
+class OpenedStore(Protocol):
+    """The members of `tiltframe.FrameStore` that its operations use."""
+
+    frame: TiltFrame
+
+    @property
+    def backend(self) -> Backend:
+        """The backend, which reads and writes."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest; raises `MissingStore` if the store holds nothing yet."""
+
+    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what is recorded under names."""
+
+    def last_commit(self, writer: str) -> int | None:
+        """Return the last commit number of a writer."""
+
+    def check_states(self, states: pa.Schema) -> pa.Schema:
+        """Refuse states that cannot be added, by their schema."""
+
+    def ensure_created(self, states: pa.Schema) -> Manifest:
+        """Make the store, if it is not there, for states of a schema."""
+
+    def created_for(self, states: pa.Schema) -> Manifest:
+        """Make the store, if it is not there, for states of a schema that has been checked."""

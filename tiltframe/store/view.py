@@ -1,0 +1,415 @@
+"""A view: a store at one moment, and every way to ask it.
+
+The manifest, a snapshot, the backend and a time of the clock are all that an answer depends on. `tiltframe.FrameStore`,
+the server, the command line and Spark ask a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_type
+from tiltframe.frame import TiltFrame
+from tiltframe.ranges import EVER
+from tiltframe.store.backends.protocol import Backend, Snapshot
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import expired_before, held_from, known_from, snapshot_of
+from tiltframe.store.query.changed_windows import Changes, Seen, changes
+from tiltframe.store.query.execution import (
+    Answer,
+    Cost,
+    Reading,
+    finished,
+    missing_in,
+    query_schema,
+    read_labelled,
+    read_states,
+    reading_of,
+    states_schema,
+)
+from tiltframe.store.query.partitions import PlannedQuery
+from tiltframe.store.query.plan import QueryPlan, plan_queries
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.resolution import finest_within
+from tiltframe.store.query.results import present
+from tiltframe.time_range import read_moment, read_time_range
+
+
+@dataclass(frozen=True)
+class HeldLevel:
+    """The windows that a store holds of a level, by its parts; no states are read for it.
+
+    Parameters
+    ----------
+    first_start, last_start : int or None
+        Starts of the first and the last window, microseconds UTC; None if the level holds no windows.
+    end : int or None
+        The end of the last window.
+    rows : int
+        Rows of states.
+    held_from : int
+        The time from which on the level holds windows, microseconds UTC.
+    has_expired : bool
+        Whether windows of the level have been removed by retention or replacement.
+    """
+
+    first_start: int | None
+    last_start: int | None
+    end: int | None
+    rows: int
+    held_from: int
+    has_expired: bool
+
+
+@dataclass(frozen=True, eq=False)
+class StoreView:
+    """A store at one moment: all answers of a view are of the same states and the same time.
+
+    `tiltframe.FrameStore.at` makes it. It is cheap, and does not change when the store does. Parts that a compaction
+    replaces meanwhile are read as what stands for them now, which has the same windows, bit for bit.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+    snapshot : Snapshot
+    now : int
+        The clock's time, microseconds UTC, for queries that do not name their ``now``.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import FrameStore, Query, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+    True
+    >>> before = store.at()
+    >>> store.append_rows(pa.table({"ts": [0]}), writer="docs", commit=2)
+    True
+    >>> [view.ask(Query(per="1h")).table()["n"].to_pylist() for view in (before, store.at())]
+    [[2], [3]]
+    """
+
+    backend: Backend
+    manifest: Manifest
+    snapshot: Snapshot
+    now: int
+
+    @classmethod
+    def of(cls, backend: Backend, manifest: Manifest, now: int) -> StoreView:
+        """Look at a store as it is now.
+
+        Parameters
+        ----------
+        backend : Backend
+        manifest : Manifest
+        now : int
+            Microseconds UTC.
+
+        Returns
+        -------
+        StoreView
+
+        Raises
+        ------
+        MissingStore
+            If there is no store.
+        """
+        return cls(backend, manifest, snapshot_of(backend), now)
+
+    @property
+    def frame(self) -> TiltFrame:
+        """The frame of the store."""
+        return self.manifest.frame
+
+    @property
+    def version(self) -> int:
+        """The version of the store: equal ones stand for equal answers to queries that name their ``now``."""
+        return self.snapshot.version
+
+    @property
+    def seen(self) -> Seen:
+        """The contents of the store, from which `changes` of a later view goes on."""
+        return Seen(self.snapshot.version, self.snapshot.parts)
+
+    @property
+    def known_from(self) -> Mapping[str, int]:
+        """The time from which on a measure that was added later is known, microseconds UTC, by its name."""
+        known = known_from(self.snapshot)
+        columns = {name: self.frame.state_of(name) for name in self.frame.measures}
+        return {name: known[column] for name, column in columns.items() if column in known}
+
+    def ask(self, query: Query) -> Answer:
+        """Answer a query.
+
+        Parameters
+        ----------
+        query : Query
+
+        Returns
+        -------
+        Answer
+            The schema, an iterator of tables, the cost, and what has expired, of which nothing is warned.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked, before anything is read.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> store.ask(Query.from_json('{"per": "1h", "measures": {"twice": "2 * n"}}')).table()["twice"].to_pylist()
+        [4, 2]
+        """
+        plans = self._plans(query)
+        schema = query_schema(self.manifest, plans[0], query)
+        readings = [reading_of(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
+        results = self._results(readings, query)
+        return self._answer(schema, present(results, query, plans[0].timezone), readings)
+
+    def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
+        now = self._now(query)
+        for reading in readings:
+            yield from finished(read_states(self.backend, self.manifest, reading), reading, query, now)
+
+    def states(self, query: Query) -> Answer:
+        """Read the merged states of windows, as a rollup labels them.
+
+        Parameters
+        ----------
+        query : Query
+            Per one kind of window; of its other members ``within``, ``where``, ``measures`` and ``keys`` count.
+
+        Returns
+        -------
+        Answer
+            Of tables with level, window_start, window_end, keys, a struct for each column of states.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked, before anything is read.
+        """
+        reading = reading_of(self._plan(query), self.snapshot)
+        slices = read_labelled(self.backend, self.manifest, reading)
+        return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
+
+    def windows(self, query: Query) -> Answer:
+        """Read the windows and keys that have rows, without states.
+
+        Parameters
+        ----------
+        query : Query
+            Per one kind of window; of its other members ``within``, ``where`` and ``keys`` count.
+
+        Returns
+        -------
+        Answer
+            Of tables with level, window_start, window_end and keys.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked, before anything is read.
+        """
+        reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
+        slices = read_labelled(self.backend, self.manifest, reading)
+        return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
+
+    def plan(self, query: Query, as_states: bool = False) -> PlannedQuery:
+        """Plan a query per one kind of window, so that its parts run in other processes.
+
+        Parameters
+        ----------
+        query : Query
+        as_states : bool
+            Give the states of a level in place of results.
+
+        Returns
+        -------
+        PlannedQuery
+            It pickles. ``partitions(rows)`` cuts its range, and ``read(partition)`` gives the results of a part.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked, and for results per several kinds of windows.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, Query, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> plan = store.plan(Query(per="1m"))
+        >>> [row for part in plan.partitions(rows=1) for row in plan.read(part)["n"].to_pylist()]
+        [1, 1, 1]
+        """
+        plan, *others = self._plans(query)
+        if others:
+            raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
+        expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
+        return PlannedQuery(self.backend, self.manifest, query, plan, as_states, expired=expired, unknown=unknown)
+
+    def cost(self, query: Query) -> Cost:
+        """Estimate what a query reads and returns; no states are read.
+
+        Parameters
+        ----------
+        query : Query
+
+        Returns
+        -------
+        Cost
+            That of `ask`, whose answer has it too.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, Query, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 120_000]}), writer="docs", commit=1)
+        True
+        >>> store.at().cost(Query(per="1m"))
+        Cost(rows=3, windows=3)
+        """
+        return self.ask(query).cost
+
+    def key_values(self, key: str, within: object = None) -> pa.Array:
+        """List the values that a key has.
+
+        Parameters
+        ----------
+        key : str
+            Of the frame.
+        within : range, optional
+            Of windows, as `Query` takes it.
+
+        Returns
+        -------
+        array
+            Each value once, ascending; null, if it is one, is the last.
+
+        Raises
+        ------
+        ValueError
+            For a key that the frame has not, or a range that cannot be read.
+        StoreError
+            For a store that is damaged.
+        """
+        values = self.windows(Query(within=within, keys=[key])).table().column(key).combine_chunks()
+        return values.sort()
+
+    def changes(self, since: Seen | None = None) -> Changes:
+        """Find the windows that have changed since the store was looked at.
+
+        Parameters
+        ----------
+        since : Seen, optional
+            Of an earlier view; all windows that there are unless given.
+
+        Returns
+        -------
+        Changes
+            ``windows``, a table of level, window_start, window_end and keys of what came, changed or is gone; and
+            ``seen`` for the next call, which ``to_json`` writes.
+
+        Raises
+        ------
+        ValueError
+            If that was not seen.
+        StoreError
+            For a store that is damaged.
+
+        Guarantee
+        ---------
+        A window whose state, or whose being there, is another than it was is in it. One that only `compact` has
+        rewritten is not, unless what it was before has been vacuumed.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+        True
+        >>> seen = store.changes().seen
+        >>> store.append_rows(pa.table({"ts": [60_000]}), writer="docs", commit=2)
+        True
+        >>> [(row["level"], row["window_start"].minute) for row in store.changes(seen).windows.to_pylist()]
+        [('1m', 1), ('1h', 0)]
+        """
+        seen = None if since is None else checked_type(since, Seen, "since")
+        return changes(self.backend, self.manifest, self.snapshot, seen)
+
+    def level(self, name: str) -> HeldLevel:
+        """Describe the windows that the store holds of a level.
+
+        Parameters
+        ----------
+        name : str
+            Of a level of the frame.
+
+        Returns
+        -------
+        HeldLevel
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such level.
+        """
+        level = self.frame.level(name)
+        parts = self.snapshot.of(level.name)
+        first = min((part.first_start for part in parts), default=None)
+        last = max((part.last_start for part in parts), default=None)
+        return HeldLevel(
+            first_start=first,
+            last_start=last,
+            end=None if last is None else int(level.ends(np.array([last], np.int64))[0]),
+            rows=sum(part.rows for part in parts),
+            held_from=held_from(self.snapshot, level.name),
+            has_expired=level.name in expired_before(self.snapshot),
+        )
+
+    def _now(self, query: Query) -> int:
+        zone = query.timezone or self.frame.timezone
+        return self.now if query.now is None else read_moment(query.now, zone)
+
+    def _plans(self, query: Query) -> list[QueryPlan]:
+        """Plan a query for each kind of window; its range is read once, here."""
+        checked_type(query, Query, "a query")
+        now = self._now(query)
+        zone = query.timezone or self.frame.timezone
+        within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
+        sizes = query.sizes
+        if query.points is not None:
+            sizes = (finest_within(self.snapshot, self.frame, within, query.points, zone),)
+        return plan_queries(self.frame, query, within=within, sizes=sizes, now=now)
+
+    def _plan(self, query: Query) -> QueryPlan:
+        plan, *others = self._plans(query)
+        if others:
+            raise ValueError(f"states are read per one kind of window; got {1 + len(others)}: ask for each")
+        return plan
+
+    def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
+        missing = [missing_in(reading, self.snapshot) for reading in readings]
+        expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
+        unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
+        return Answer(schema, slices, tuple(expired), tuple(unknown), readings)
