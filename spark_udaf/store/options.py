@@ -12,7 +12,7 @@ from typing import Any
 
 from tiltframe import FrameStore, Query
 from tiltframe.store import PlannedQuery, StoreError
-from tiltframe.store.backends.open import absolute_uri
+from tiltframe.store.backends import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
@@ -79,7 +79,7 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
         store.frame.level(query.sizes[0])
     warns(options)
     rows = _count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
-    return store.plan(query, as_states=states), rows
+    return store.plan(query, as_states=states, stored_types=True), rows
 
 
 def warns(options: Mapping[str, str]) -> bool:

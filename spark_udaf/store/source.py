@@ -25,8 +25,7 @@ from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
 from spark_udaf.versions.features import has_data_source
-from tiltframe.store import Query
-from tiltframe.store.query.query import Measures
+from tiltframe.store import Measures, Query
 from windows import TimeWindow
 
 

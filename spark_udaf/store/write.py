@@ -29,7 +29,7 @@ from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
 from tiltframe.ranges import Range
-from tiltframe.store.changes.backfill import follow, plan_by
+from tiltframe.store import Backfill
 
 RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -373,5 +373,5 @@ def backfill(
         return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")
-    plan = plan_by(store.frame, writer, chunk=chunk, newest_first=newest_first, within=within, times=times, add=add)
-    return follow(store, plan, {}, progress)
+    plan = Backfill.by(store.frame, writer, chunk=chunk, newest_first=newest_first, within=within, times=times, add=add)
+    return plan.follow(store, {}, progress)

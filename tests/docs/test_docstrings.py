@@ -37,6 +37,7 @@ PROTOCOLS = [  # what those implement who add a function, a window or a store
     "tiltframe.store.backends.protocol",
 ]
 FOLLOW_A_PROTOCOL = ("tiltframe.store.backends.memory",)  # without inheriting from it
+SELF = ("OpenedStore", "FrameStore")  # annotate the first parameter of functions that are methods of a store
 OURS = ("aggr", "windows", "tiltframe", "spark_udaf")
 
 
@@ -68,7 +69,8 @@ def overrides(cls: type, name: str) -> bool:
 def parameters(documented: Any) -> list[str]:
     if inspect.isclass(documented):
         return [f.name for f in fields(documented) if f.init] if is_dataclass(documented) else []
-    return [name for name in inspect.signature(documented).parameters if name not in ("self", "cls")]
+    own = inspect.signature(documented).parameters.items()
+    return [name for name, each in own if name not in ("self", "cls") and each.annotation not in SELF]
 
 
 def sections(documented: Any) -> dict[str, str]:

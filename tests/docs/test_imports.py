@@ -104,7 +104,8 @@ LAYERS = [
         "tiltframe.units_of_numbers",
         "tiltframe.near_in_time",
         "tiltframe.overlapping_windows",
-            "tiltframe.time_range",
+        "tiltframe.ranges",
+        "tiltframe.time_range",
     ],
     ["tiltframe.store_folders"],
     ["tiltframe.files"],
@@ -332,22 +333,68 @@ def test_knowing_the_inside_of_a_backend_is_seen(text):
         assert not list(inside_of_a_backend(inside, ast.parse(text)))
 
 
-DOORS = {  # what spark_udaf may know of a store: commits and plans that pickle, addresses, values
+# Modules of the store whose ``__all__`` the reference documents: others enter the store through their names alone.
+PUBLIC_OF_STORE = (
     "tiltframe.store",
-    "tiltframe.store.changes.backfill",
+    "tiltframe.store.backends",
     "tiltframe.store.closed_windows",
-    "tiltframe.store.backends.open",
-    "tiltframe.store.backends.stored_types",
-    "tiltframe.store.query.query",
-}
+    "tiltframe.store.testing",
+)
 
 
-@pytest.mark.slow
-def test_spark_takes_a_store_by_its_doors():
-    for module, file in MODULES.items():
-        if module.startswith("spark_udaf"):
-            inner = {name for name in imported(file) if f"{name}.".startswith("tiltframe.store.")} - DOORS
-            assert not inner, f"{module} imports {inner}"
+def exported(module: str) -> set[str]:
+    """Read the ``__all__`` of a module."""
+    for node in ast.parse(MODULES[module].read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{module} has no __all__")
+
+
+def inside_of_the_store(tree: ast.AST) -> Iterator[str]:
+    """Name what is imported of the store, but for names that its public modules export."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if f"{alias.name}.".startswith("tiltframe.store."))
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("tiltframe.store."):
+            module = str(node.module)
+            public = exported(module) if module in PUBLIC_OF_STORE else set()
+            yield from (f"{module}.{alias.name}" for alias in node.names if alias.name not in public)
+        elif isinstance(node, ast.ImportFrom) and node.module == "tiltframe":
+            yield from (f"tiltframe.{alias.name}" for alias in node.names if alias.name == "store")
+
+
+@pytest.mark.parametrize("package", ["tiltframe.serve", "tiltframe.cli", "spark_udaf"])
+def test_a_store_is_entered_through_public_names(package):
+    files = {module: file for module, file in MODULES.items() if nested(module, package)}
+    assert files
+    for module, file in files.items():
+        inner = list(inside_of_the_store(ast.parse(file.read_text())))
+        assert not inner, f"{module} imports {inner}"
+
+
+@pytest.mark.parametrize("module", PUBLIC_OF_STORE)
+def test_public_modules_of_the_store_stand_in_the_reference(module):
+    page = (ROOT / "docs" / "reference" / "tiltframe.md").read_text()
+    is_whole = f"automodule:: {module}\n   :members:" in page
+    assert is_whole or f"{module}." in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tiltframe.store.query.execution import Answer",
+        "from tiltframe.store import view",
+        "from tiltframe.store.view import StoreView",
+        "from tiltframe.store.backends.open import absolute_uri",
+        "import tiltframe.store.log.records",
+        "import tiltframe.store",
+        "from tiltframe import store",
+    ],
+)
+def test_entering_a_store_otherwise_is_seen(text):
+    assert list(inside_of_the_store(ast.parse(text)))
+    public = "from tiltframe.store import StoreView\nfrom tiltframe.store.backends import absolute_uri"
+    assert not list(inside_of_the_store(ast.parse(public)))
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ from tiltframe.store.changes import (
     retraction,
 )
 from tiltframe.store.log import run as log_run
+from tiltframe.store.log import writers
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import held_from, snapshot_of
 from tiltframe.store.query import merging
@@ -412,7 +413,7 @@ class Recorded:
         return {name: json.loads(text) for name, text in self.backend.snapshot(names).texts.items()}
 
     def last_commit(self, writer):
-        last = commit.last_commits(self.backend.snapshot([f"tiltframe:writer {writer}"]), writer)[0]
+        last = writers.last_commits(self.backend.snapshot([f"tiltframe:writer {writer}"]), writer)[0]
         return None if last < 0 else last
 
 
@@ -448,7 +449,7 @@ class World:
         self.append("past", "past", 1, {("past.1", at) for at in range(END)})
         self.append("past", "past", 2, {("past.2", at) for at in (1, 4)})
         self.replace_one("past", 4, 6, {("past.r", 5)})
-        expiry.expire(self.backend, self.backend.first, 3 * SECOND)
+        expiry.expire_windows(self.backend, self.backend.first, 3 * SECOND)
 
     def works(self, actor: str, work: Callable[[Description], Any]) -> Any:
         """Do something by the description that an actor has; open the store again when it has evolved."""
@@ -480,7 +481,7 @@ class World:
 
     def append(self, actor, writer, number, tokens, recorded=None):
         def work(manifest):
-            transaction = commit.begin_commit(self.backend, manifest, writer, number, recorded or {}, {})
+            transaction = commit.begin_commit(self.backend, manifest, writer, number, recorded=recorded or {}, replacing={})
             rows = rows_of(tokens, manifest.measures)
             receipt = transaction.write_checked(
                 (level, merge_level(rows, None, level)) for level in manifest.frame.levels
@@ -529,11 +530,11 @@ class World:
     def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):
             until = self.random.randrange(END + 1) * SECOND
-            self.works(actor, lambda manifest: compaction.compact(self.backend, manifest, until))  # noqa: B023
+            self.works(actor, lambda manifest: compaction.compact_parts(self.backend, manifest, until))  # noqa: B023
 
     def expire(self, actor):
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
-            self.works(actor, lambda manifest: expiry.expire(self.backend, manifest, now * SECOND))  # noqa: B023
+            self.works(actor, lambda manifest: expiry.expire_windows(self.backend, manifest, now * SECOND))  # noqa: B023
 
     def evolve(self, actor):
         for _ in range(self.random.randrange(1, 3)):
@@ -560,12 +561,12 @@ class World:
         """Take tokens out again, which may have been replaced since: then nothing changes."""
 
         def work(manifest):
-            transaction = commit.begin_commit(self.backend, manifest, f"{actor}'s", 1, {}, {})
+            transaction = commit.begin_commit(self.backend, manifest, f"{actor}'s", 1, recorded={}, replacing={})
             rows = rows_of(tokens, manifest.measures)
             levels = [(level.name, merge_level(rows, None, level)) for level in manifest.frame.levels]
             tables = [table.append_column("level", pa.array([name] * len(table))) for name, table in levels]
             self.backend.meant[actor] = Meant(retracted=frozenset(tokens))
-            retraction.retract(transaction, pa.concat_tables(tables))
+            retraction.retract_states(transaction, pa.concat_tables(tables))
 
         try:
             self.works(actor, work)
@@ -582,13 +583,13 @@ class World:
             return self.append(actor, writer, number, tokens, texts)
 
         plan = backfill.Backfill(f"{actor}'s", ranges, {"chunk": "2s"}, add)
-        backfill.follow(Recorded(self.backend), plan, {}, lambda done, range_count: None)
-        assert backfill.ranges_left(Recorded(self.backend), plan) == []
+        plan.follow(Recorded(self.backend), {}, lambda done, range_count: None)
+        assert plan.ranges_left(Recorded(self.backend)) == []
 
     def copy(self, actor, target=None):
         """Copy the store: the copy is a state that the log had, at all levels."""
         target = Target(schedule=self.schedule) if target is None else target
-        copying.copy(self.backend, target, "copied")
+        copying.copy_store(self.backend, target, "copied")
         now = MemoryBackend.snapshot(target, None)
         fits = []
         for truth in self.backend.states.values():
@@ -631,7 +632,7 @@ class World:
             self.schedule.run()
             self.backend.spurious[0] = 0
             last = Description.from_dict(self.backend.snapshot().manifest)
-            compaction.compact(self.backend, last, 2**62)
+            compaction.compact_parts(self.backend, last, 2**62)
             self.read(last)
         except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
             raise AssertionError(
@@ -647,7 +648,7 @@ class Patches:
 
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
-        for module in (merging, compaction, copying, memory):
+        for module in (merging, copying, memory):
             self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
         for module in (memory, retraction):
             self.patch.setattr(module, "instants_of", instants_of)
@@ -705,7 +706,7 @@ class Play(World):
         self.add(name, lambda name: self.replace_one(name, low, high, {(name, at) for at in starts}))
 
     def expires(self, name, now):
-        self.add(name, lambda name: expiry.expire(self.backend, Description(), now * SECOND))
+        self.add(name, lambda name: expiry.expire_windows(self.backend, Description(), now * SECOND))
 
     def evolves(self, name, count):
         self.add(name, lambda name: evolution.evolve(self.backend, self.backend.first, Frame(LEVELS[:count], ("m0",))))
@@ -715,8 +716,8 @@ PAST = {  # what an actor of each kind does to a store with a history
     "append": lambda play, name: play.append(name, name, 1, {(name, at) for at in (1, 5, 6)}),
     "replace": lambda play, name: play.replace_one(name, 4, 6, {(name, 4)}),
     "replace an empty range": lambda play, name: play.replace_one(name, END + 4, END + 8, {(name, END + 5)}),
-    "expire": lambda play, name: play.works(name, lambda m: expiry.expire(play.backend, m, 7 * SECOND)),
-    "compact": lambda play, name: play.works(name, lambda m: compaction.compact(play.backend, m, 2**62)),
+    "expire": lambda play, name: play.works(name, lambda m: expiry.expire_windows(play.backend, m, 7 * SECOND)),
+    "compact": lambda play, name: play.works(name, lambda m: compaction.compact_parts(play.backend, m, 2**62)),
     "evolve": lambda play, name: play.works(name, lambda m: play.evolve_to(m, 3, ("m0", f"m{name}"))),
     "retract": lambda play, name: play.retract_some(name, {("past.r", 5), ("past.1", 7)}),
     "backfill": lambda play, name: play.fill_past(name),

@@ -15,7 +15,6 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import align_outward, as_text
 from tiltframe.store import FrameStore
-from tiltframe.store.changes.backfill import follow, plan_backfill, ranges_left
 
 
 @click.command(
@@ -48,8 +47,8 @@ def backfill(
     Each range is one commit. A backfill that was interrupted goes on when it is called again.
     """
     store = FrameStore(uri, frame, name=name, durable=durable)
-    plan = plan_backfill(store.frame, inputs, chunk, within, None, newest_first, reading)
-    left = ranges_left(store, plan)
+    plan = store.plan_backfill(inputs, chunk, within=within, newest_first=newest_first, reading=reading)
+    left = plan.ranges_left(store)
     if only_plan:
         for low, high in left:
             click.echo(f"{as_text(low)},{as_text(high)}")
@@ -66,5 +65,5 @@ def backfill(
     recorded, _ = to_record(filed, [one for one in filed if not one.held], ranges)
     from_now(STEPS)
     with progress_bar("ranges", 0) as progress:
-        done = follow(store, plan, recorded, progress)
+        done = plan.follow(store, recorded, progress)
     click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, none is left", err=True)

@@ -14,11 +14,8 @@ from tiltframe.cli.output import as_moment, print_report, progress_bar
 from tiltframe.cli.rollup import read_retention
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import as_text
-from tiltframe.store import DamagedStore, FrameStore
-from tiltframe.store.backends.open import backend_at
-from tiltframe.store.backends.protocol import Vacuumed
-from tiltframe.store.log.manifest import checked_retention
-from tiltframe.store.verify import VerifyReport
+from tiltframe.store import DamagedStore, FrameStore, Vacuumed, VerifyReport
+from tiltframe.store.backends import backend_at
 from tiltframe.text.measures import measures_from
 from tiltframe.time_range import read_age
 from windows import read_windows
@@ -78,7 +75,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     store = FrameStore(uri, name=name)
     until = store.at(now).now
     if given is not None:
-        checked_retention(given, store.frame)
+        store.check_retention(given)
     elif not store.retention:
         raise ValueError(
             f"the store {store.display_uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"

@@ -24,7 +24,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
 from aggr.tables.flat_results import flattened
 from tiltframe.names import END, LEVEL, PARTIAL, START
-from tiltframe.store.report import Report
+from tiltframe.store import Report
 from tiltframe.text.results import csv_cells, json_lines
 from windows import read_window
 

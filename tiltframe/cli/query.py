@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,12 +14,11 @@ import click
 import pyarrow as pa
 
 from aggr.arguments import because, shown
+from tiltframe.cli.asked_keys import asked_keys
 from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
-from tiltframe.store import FrameStore, Query, Seen
-from tiltframe.store.query.lookup import asked_keys, noting_unmapped
-from tiltframe.store.query.query import FILLS
+from tiltframe.store import FILLS, FrameStore, Query, Seen
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import json_lines
 from windows import window
@@ -122,8 +120,8 @@ def query(
         store = store.with_open(state)
     asked |= {"keys": [] if no_keys else asked_keys(keys), "measures": asked_measures(measures), "fill": fill or False}
     query = Query(list(per) or None, **asked)
-    answer, said = store.ask(query), list[str]()
-    answer = replace(answer, slices=noting_unmapped(answer.slices, query.lookups, said.append))
+    said: list[str] = []
+    answer = store.ask(query).noting_unmapped(said.append)
     if form != "table":
         with _opened(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)

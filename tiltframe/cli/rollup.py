@@ -32,9 +32,6 @@ from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore, Query
-from tiltframe.store.changes.replacement import check_whole
-from tiltframe.store.log.manifest import checked_retention
-from tiltframe.store.types_from_store import settled
 from tiltframe.time_range import read_time_range
 
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
@@ -99,10 +96,10 @@ def rollup(
         source.check(frame.check)
         store = FrameStore(uri, frame, name=name, durable=durable)
         if kept is not None:
-            checked_retention(kept, store.frame)
+            store.check_retention(kept)
         if replace_within is not None:
-            check_whole(read_time_range(replace_within, frame.timezone), store.frame)
-        source = replace(source, schema=settled(source.schema, frame, store, guessed=source.guessed))
+            store.replaced_range(replace_within)
+        source = replace(source, schema=store.settled(source.schema, guessed=source.guessed))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:

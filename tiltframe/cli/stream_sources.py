@@ -39,7 +39,6 @@ from tiltframe.files.written_numbers import find_numbers, number_arrays, with_nu
 from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
-from tiltframe.store.types_from_store import settled
 from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
@@ -361,8 +360,6 @@ class Arrivals:
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
-            source = replace(
-                source, schema=settled(source.schema, self.store.frame, self.store, guessed=source.guessed)
-            )
+            source = replace(source, schema=self.store.settled(source.schema, guessed=source.guessed))
             self.store.check_states(self.store.frame.states_schema(source.schema))
         return source

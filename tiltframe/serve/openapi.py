@@ -9,8 +9,7 @@ from typing import Any
 
 from tiltframe.serve.asking import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
-from tiltframe.store import Query
-from tiltframe.store.query.query import FILLS
+from tiltframe.store import FILLS, Query
 
 _ERRORS = {
     "400": "What is asked cannot be read, or the store cannot be asked it.",

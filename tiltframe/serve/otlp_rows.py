@@ -15,7 +15,6 @@ from aggr.arguments import shown
 from aggr.tables.keys import key_type, plain_keys
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
-from tiltframe.store.types_from_store import settled
 
 _TIME = pa.timestamp("us", "UTC")
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
@@ -65,7 +64,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
     """Choose types: those of the store's keys and states, then those of the messages; text for several types."""
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
-    schema = settled(pa.schema(fields), frame, store, of_numbers=True)
+    schema = store.settled(pa.schema(fields), of_numbers=True)
     if store.schema is None:
         return schema
     schema = _with_whole_numbers(schema, store)
@@ -79,7 +78,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
     """Give doubles the type of integer numbers if the store has states of these: a point with a fraction is refused."""
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
-    fitting = settled(pa.schema(unknown), store.frame, store)
+    fitting = store.settled(pa.schema(unknown))
     fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
     return pa.schema(fields)
 

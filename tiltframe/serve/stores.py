@@ -12,7 +12,7 @@ import numpy as np
 from aggr.arguments import nearest, shown
 from tiltframe.serve.errors import Refused
 from tiltframe.store import FrameStore, StoreView
-from tiltframe.store.backends.open import scheme_of
+from tiltframe.store.backends import scheme_of
 
 _NAME = r"[A-Za-z0-9_.-]+"
 _DATABASES = ("postgres", "postgresql")

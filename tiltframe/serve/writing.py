@@ -25,7 +25,6 @@ from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, StoreError, check_writer
-from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file
 
@@ -142,7 +141,7 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
         file.flush()
         try:
             source = open_source([file.name], frame.time, frame.column_uses(), timezone=frame.timezone)
-            source = replace(source, schema=settled(source.schema, frame, store, of_numbers=True))
+            source = replace(source, schema=store.settled(source.schema, of_numbers=True))
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:
             raise ValueError(str(error).replace(os.path.realpath(file.name), _CALLED)) from None

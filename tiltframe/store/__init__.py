@@ -1,6 +1,7 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
 from tiltframe.store.backends.protocol import Vacuumed
+from tiltframe.store.changes.backfill import Backfill
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import (
     CommitConflict,
@@ -17,13 +18,15 @@ from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
-from tiltframe.store.query.query import Query
+from tiltframe.store.query.query import FILLS, Measures, Query
 from tiltframe.store.report import Report
 from tiltframe.store.verify import VerifyReport
 from tiltframe.store.view import HeldLevel, StoreView
 
 __all__ = [
+    "FILLS",
     "Answer",
+    "Backfill",
     "Changes",
     "CommitConflict",
     "Cost",
@@ -32,6 +35,7 @@ __all__ = [
     "FrameStore",
     "HeldLevel",
     "Manifest",
+    "Measures",
     "MissingStore",
     "NotKnown",
     "OtherFrame",

@@ -35,6 +35,8 @@ from tiltframe.store.query.query import Query
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
 from tiltframe.streaming.saved import extended, extension
 
+__all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
+
 COMPACT_EVERY = 50  # commits
 _AFTER_ALL = "9999-01-01"  # every window ends before
 

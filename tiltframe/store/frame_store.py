@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from html import escape
 from pathlib import Path
@@ -34,11 +34,12 @@ from tiltframe.store.log.records import checked_records, expected_texts, values_
 from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.writers import check_writer, last_commits
 from tiltframe.store.query.execution import Answer
-from tiltframe.store.query.lookup import Unmapped, noting_unmapped
+from tiltframe.store.query.lookup import Unmapped
 from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.query import Query, asking
 from tiltframe.store.report import Report, inspect
+from tiltframe.store.types_from_store import settled
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.store.view import StoreView
 from tiltframe.store.with_open import WithOpen
@@ -257,7 +258,7 @@ class FrameStore:
         `Expired` is warned of if a level that is read no longer holds all of the range, `NotKnown` if a measure was
         added later, and `Unmapped` if a lookup has nothing for some keys.
         """
-        return pa.concat_tables(self._noting(self._warned(self.ask(query)), query))
+        return pa.concat_tables(self._noting(self._warned(self.ask(query))))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
@@ -290,7 +291,7 @@ class FrameStore:
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        return self._noting(self._warned(self.ask(query)), query)
+        return self._noting(self._warned(self.ask(query)))
 
     def query_schema(self, query: Query) -> pa.Schema:
         """Tell the schema of the results of a query, reading none.
@@ -385,8 +386,8 @@ class FrameStore:
         return plot(self, measure, quantiles, **asked)
 
     @staticmethod
-    def _noting(answer: Answer, query: Query) -> Iterator[pa.Table]:
-        return noting_unmapped(answer.slices, query.lookups, lambda said: warnings.warn(said, Unmapped, stacklevel=5))
+    def _noting(answer: Answer) -> Iterator[pa.Table]:
+        return answer.noting_unmapped(lambda said: warnings.warn(said, Unmapped, stacklevel=5)).slices
 
     @staticmethod
     def _warned(answer: Answer) -> Answer:
@@ -397,7 +398,9 @@ class FrameStore:
     append_rows = appending.append_rows
     append_spilled = appending.append_spilled
     begin = appending.begin
+    plan_backfill = backfilling.plan_backfill
     backfill = backfilling.backfill
+    replaced_range = replacement.replaced_range
     replace = replacement.replace
     begin_replacement = replacement.begin_replacement
     rebuild = replacement.rebuild
@@ -526,6 +529,48 @@ class FrameStore:
             As `check_states` does.
         """
         return self.created_for(self.check_states(states))
+
+    def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
+        """Give columns without any value the types that make the states of the store.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of rows.
+        of_numbers : bool
+            Whether columns of numbers that would make other states get such a type as well: few rows may have whole
+            numbers alone where others have fractions.
+        guessed : names
+            Columns that are numbers because a text file writes digits; they may be text in the store.
+
+        Returns
+        -------
+        pa.Schema
+            The same, if the store has no states yet; columns for which no type makes its states are unchanged.
+        """
+        if self.schema is None:
+            return schema
+        return settled(schema, self.frame, self.schema, of_numbers=of_numbers, guessed=guessed)
+
+    def check_retention(self, retention: Mapping[str, str | None]) -> dict[str, str]:
+        """Check how long levels are to be kept; nothing is written.
+
+        Parameters
+        ----------
+        retention : level -> duration
+            As `FrameStore` takes it.
+
+        Returns
+        -------
+        dict of level name -> duration
+            Without the levels that are kept for ever.
+
+        Raises
+        ------
+        ValueError
+            For levels that the store does not have, and if a level would be kept shorter than a finer one.
+        """
+        return checked_retention(retention, self.frame)
 
     def created_for(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there, for states of a schema that `check_states` has returned.

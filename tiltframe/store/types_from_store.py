@@ -10,7 +10,6 @@ from aggr.arrow.normalize import is_number
 from aggr.tables.keys import key_columns, key_type, plain_keys
 from tiltframe.files.written_numbers import is_guess, with_numbers
 from tiltframe.frame import TiltFrame
-from tiltframe.store.frame_store import FrameStore
 
 _NUMBERS = (pa.int64(), pa.float64())
 _KINDS = (
@@ -20,17 +19,9 @@ _KINDS = (
 
 
 def settled(
-    schema: pa.Schema, frame: TiltFrame, store: FrameStore, of_numbers: bool = False, guessed: Collection[str] = ()
+    schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, *, of_numbers: bool = False, guessed: Collection[str] = ()
 ) -> pa.Schema:
-    """Give columns of nothing but nulls the types that make the states which a store keeps.
-
-    Where it has none yet, or no type does, they stay as they are. With ``of_numbers`` also columns of numbers that
-    would make other states are given such a type: few rows may have whole numbers alone where others have fractions.
-    Columns that are ``guessed`` to be of numbers, because a text file writes digits, may be text in the store.
-    """
-    kept = store.schema
-    if kept is None:
-        return schema
+    """Settle the types of columns as `tiltframe.FrameStore.settled` does, by the schema of the states of a store."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         before = schema.field(at).type

@@ -174,7 +174,8 @@ class StoreView:
         schema = query_schema(self.manifest, plans[0], query)
         readings = [reading_of(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
         results = self._results(readings, query)
-        return self._answer(schema, present(results, query, plans[0].timezone), readings)
+        answer = self._answer(schema, present(results, query, plans[0].timezone), readings)
+        return replace(answer, lookups=query.lookups)
 
     def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
         now = self._now(query)
@@ -225,7 +226,7 @@ class StoreView:
         slices = read_labelled(self.backend, self.manifest, reading)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
-    def plan(self, query: Query, as_states: bool = False) -> PlannedQuery:
+    def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:
         """Plan a query per one kind of window, so that its parts run in other processes.
 
         Parameters
@@ -233,6 +234,8 @@ class StoreView:
         query : Query
         as_states : bool
             Give the states of a level in place of results.
+        stored_types : bool
+            Give results in types that backends store, in place of those that Delta Lake and Spark lack.
 
         Returns
         -------
@@ -259,7 +262,16 @@ class StoreView:
         if others:
             raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
         expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
-        return PlannedQuery(self.backend, self.manifest, query, plan, as_states, expired=expired, unknown=unknown)
+        return PlannedQuery(
+            self.backend,
+            self.manifest,
+            query,
+            plan,
+            as_states=as_states,
+            stored_types=stored_types,
+            expired=expired,
+            unknown=unknown,
+        )
 
     def cost(self, query: Query) -> Cost:
         """Estimate what a query reads and returns; no states are read.

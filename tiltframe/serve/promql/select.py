@@ -175,7 +175,7 @@ def _rows(
     matched = {matcher.label for matcher in selector.matchers}
     keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
     within, where = f"{as_text(start)},{as_text(ends[1])}", narrowing(selector.matchers, metric)
-    answer = metric.view.states(Query(level, within, where, [metric.measure], keys))
+    answer = metric.view.states(Query(per=level, within=within, where=where, measures=[metric.measure], keys=keys))
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))

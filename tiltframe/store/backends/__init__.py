@@ -3,6 +3,7 @@
 from tiltframe.level_chain import instants_of
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_names
+from tiltframe.store.backends.open import absolute_uri, backend_at, scheme_of
 from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction, Vacuumed
 from tiltframe.store.log.errors import Conflict
 
@@ -16,7 +17,10 @@ __all__ = [
     "Snapshot",
     "Transaction",
     "Vacuumed",
+    "absolute_uri",
+    "backend_at",
     "bucket_names",
     "inside",
     "instants_of",
+    "scheme_of",
 ]

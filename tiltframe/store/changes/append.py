@@ -68,7 +68,7 @@ def append(
     states = checked(table_of(states, "states"), store.frame)
     check_readable(states, store.frame)
     store.backend.check_values(states)
-    made = begin_with(store, states.schema, writer, commit, recorded, replacing)
+    made = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
     return made.commit([made.write_checked(by_level(states, store.frame))])
 
 
@@ -163,7 +163,7 @@ def append_spilled(
         check_readable(states, store.frame)
         n += states.num_rows
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
-    made = begin_with(store, schema, writer, commit, recorded, replacing)
+    made = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     return n if made.commit([made.write_checked(slices.levels())]) else None
 
 
@@ -203,7 +203,8 @@ def begin(
     (True, True)
     """
     check_writer(writer, commit)
-    return begin_with(store, store.check_states(states), writer, commit, recorded, store.recorded(list(recorded or ())))
+    before = store.recorded(list(recorded or ()))
+    return begin_with(store, store.check_states(states), writer, commit, recorded=recorded, replacing=before)
 
 
 def begin_with(
@@ -211,10 +212,18 @@ def begin_with(
     schema: pa.Schema,
     writer: str,
     commit: int,
+    *,
     recorded: Mapping[str, Any] | None,
     replacing: Mapping[str, Any] | None,
 ) -> Commit:
     """Begin a commit of states of a schema that has been checked; creates the store if it does not exist."""
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     manifest = store.created_for(schema)
-    return begin_commit(store.backend, manifest, writer, check_writer(writer, commit), texts, unchanged)
+    return begin_commit(
+        store.backend,
+        manifest,
+        writer,
+        check_writer(writer, commit),
+        recorded=texts,
+        replacing=unchanged,
+    )

@@ -37,19 +37,128 @@ Add: TypeAlias = "Callable[[OpenedStore, Range, str, int, Mapping[str, Any] | No
 
 @dataclass(frozen=True)
 class Backfill:
-    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it."""
+    """A plan of a backfill: which range of time is committed under which number.
+
+    `tiltframe.FrameStore.plan_backfill` returns it.
+
+    Parameters
+    ----------
+    writer : str
+        Whose commits these are.
+    ranges : sequence of (int, int)
+        Microseconds UTC, end exclusive; the place of a range is the number of its commit.
+    record : name -> plain data
+        The description of the plan, which the first commit records.
+    add : callable
+        Adds the rows of a range in one commit, and returns whether there was anything new.
+    """
 
     writer: str
-    ranges: Sequence[Range]  # in the order of their numbers
-    record: Mapping[str, Any]  # what the plan is told by
-    add: Add  # adds the rows of a range in one commit, and says whether there was anything new
+    ranges: Sequence[Range]
+    record: Mapping[str, Any]
+    add: Add
+
+    @classmethod
+    def by(
+        cls,
+        frame: TiltFrame,
+        writer: str,
+        *,
+        chunk: str,
+        newest_first: bool,
+        within: Any,
+        times: Callable[[], Range],
+        add: Add,
+    ) -> Backfill:
+        """Plan ranges of rows that a function adds.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+        writer : str
+        chunk : str
+            The length of a range, ``1d``, by the clock of the frame.
+        newest_first : bool
+            Begin with the last range.
+        within : range or None
+            Of the rows.
+        times : callable
+            Returns the first time and the end of the rows, if ``within`` does not have both ends.
+        add : callable of (store, range, writer, number, recorded)
+            Adds the rows of a range in one commit, and returns whether there was anything new.
+
+        Returns
+        -------
+        Backfill
+
+        Raises
+        ------
+        ValueError
+            For a range or a length that cannot be read.
+        """
+        span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
+        if set(EVER) & set(span):
+            first, end = times()
+            span = max(span[0], first), min(span[1], end)
+        record = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
+        return cls(writer, _ranges(frame, span, chunk, newest_first), record, add)
 
     @property
     def recorded_as(self) -> str:
         """The name that the plan is recorded by."""
         return f"backfill {self.writer}"
 
-    def check_same(self, recorded: Any) -> None:
+    def ranges_left(self, store: OpenedStore) -> list[Range]:
+        """List the ranges that are not in a store, in their order.
+
+        Parameters
+        ----------
+        store : FrameStore
+
+        Returns
+        -------
+        list of (int, int)
+
+        Raises
+        ------
+        ValueError
+            If the writer's ranges were others before.
+        StoreError
+            If the store cannot be read.
+        """
+        self._check_same(store.recorded([self.recorded_as]).get(self.recorded_as))
+        last = store.last_commit(self.writer)
+        return list(self.ranges[0 if last is None else last + 1 :])
+
+    def follow(self, store: OpenedStore, recorded: Mapping[str, Any], progress: Progress) -> int:
+        """Add the ranges that are left.
+
+        Parameters
+        ----------
+        store : FrameStore
+        recorded : name -> plain data
+            Recorded with the first commit of all.
+        progress : callable of (ranges done, of how many)
+
+        Returns
+        -------
+        int
+            The number of ranges that were added.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `tiltframe.FrameStore.backfill` does.
+        """
+        left, added = self.ranges_left(store), 0
+        with_first = {self.recorded_as: dict(self.record), **recorded}
+        for number, span in enumerate(left, len(self.ranges) - len(left)):
+            is_first = not store.recorded([self.recorded_as])
+            added += self.add(store, span, self.writer, number, with_first if is_first else None)
+            progress(number + 1, len(self.ranges))
+        return added
+
+    def _check_same(self, recorded: Any) -> None:
         """Raise ``ValueError`` unless what is recorded, if anything, is this plan."""
         if recorded is None or recorded == self.record:
             return
@@ -58,68 +167,6 @@ class Backfill:
             f"the backfill {shown(self.writer)} was begun with other {' and '.join(other)}, and its ranges are others; "
             "call it as before, or give another writer for what the store does not have"
         )
-
-
-def ranges_left(store: OpenedStore, plan: Backfill) -> list[Range]:
-    """List the ranges of a plan that are not in a store, in their order; raises as `follow`."""
-    plan.check_same(store.recorded([plan.recorded_as]).get(plan.recorded_as))
-    last = store.last_commit(plan.writer)
-    return list(plan.ranges[0 if last is None else last + 1 :])
-
-
-def follow(store: OpenedStore, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
-    """Add the ranges of a plan that are left, and what is recorded with the first of all; return how many were added.
-
-    Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore.backfill` does.
-    """
-    left, added = ranges_left(store, plan), 0
-    with_first = {plan.recorded_as: dict(plan.record), **recorded}
-    for number, span in enumerate(left, len(plan.ranges) - len(left)):
-        is_first = not store.recorded([plan.recorded_as])
-        added += plan.add(store, span, plan.writer, number, with_first if is_first else None)
-        progress(number + 1, len(plan.ranges))
-    return added
-
-
-def plan_backfill(
-    frame: TiltFrame,
-    data: Any,
-    chunk: str,
-    within: Any = None,
-    writer: str | None = None,
-    newest_first: bool = False,
-    reading: ReadOptions | None = None,
-) -> Backfill:
-    """Plan a backfill as `tiltframe.FrameStore.backfill` takes it; of files, the times are read."""
-    options = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
-    span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
-    asked = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
-    if callable(data):
-        if writer is None or set(EVER) & set(span):
-            raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
-        return Backfill(writer, _ranges(frame, span, chunk, newest_first), asked, _of_function(data, frame, options))
-    paths = [path.resolve() for path in _paths(data)]
-    source = open_source(paths, frame.time, frame.column_uses(options.where), options, frame.timezone)
-    source.check(frame.check)
-    times = {file: _times(source, file) for file in source.files}
-    held = [each for each in times.values() if each is not None]
-    low, high = (min(first for first, _ in held), max(last for _, last in held) + 1) if held else (0, 0)
-    ranges = _ranges(frame, (max(span[0], low), min(span[1], high)), chunk, newest_first)
-    files = {str(file.resolve()): [file.stat().st_size, each and list(each)] for file, each in times.items()}
-    name = " ".join(map(str, paths)) if writer is None else writer
-    return Backfill(name, ranges, {**asked, "files": files}, _of_files(source, times, frame))
-
-
-def plan_by(
-    frame: TiltFrame, writer: str, chunk: str, newest_first: bool, within: Any, times: Callable[[], Range], add: Add
-) -> Backfill:
-    """Plan ranges that ``add`` adds; if ``within`` has not both ends, ``times`` gives the first time and the end."""
-    span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
-    if set(EVER) & set(span):
-        first, end = times()
-        span = max(span[0], first), min(span[1], end)
-    record = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
-    return Backfill(writer, _ranges(frame, span, chunk, newest_first), record, add)
 
 
 def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> list[Range]:
@@ -193,6 +240,54 @@ def _paths(data: Any) -> list[Path]:
         raise ValueError(f"a backfill is of files, or of a function of start and end; got {shown(data)}") from None
 
 
+def plan_backfill(
+    store: OpenedStore,
+    data: Any,
+    chunk: str = "1d",
+    *,
+    within: Any = None,
+    writer: str | None = None,
+    newest_first: bool = False,
+    reading: ReadOptions | None = None,
+) -> Backfill:
+    """Plan a backfill; of files, the times are read.
+
+    Parameters
+    ----------
+    data, chunk, within, writer, newest_first, reading : optional
+        As `backfill` takes them.
+
+    Returns
+    -------
+    Backfill
+        Its ``ranges_left(store)`` lists the ranges that are not in the store, and ``follow`` adds them.
+
+    Raises
+    ------
+    ValueError
+        For data, a range or a length that cannot be read.
+    """
+    frame = store.frame
+    checked_truth(newest_first, "newest_first")
+    options = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
+    span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
+    asked = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
+    if callable(data):
+        if writer is None or set(EVER) & set(span):
+            raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
+        return Backfill(writer, _ranges(frame, span, chunk, newest_first), asked, _of_function(data, frame, options))
+    paths = [path.resolve() for path in _paths(data)]
+    source = open_source(paths, frame.time, frame.column_uses(options.where), options, frame.timezone)
+    source.check(frame.check)
+    times = {file: _times(source, file) for file in source.files}
+    held = [each for each in times.values() if each is not None]
+    low, high = (min(first for first, _ in held), max(last for _, last in held) + 1) if held else (0, 0)
+    ranges = _ranges(frame, (max(span[0], low), min(span[1], high)), chunk, newest_first)
+    files = {str(file.resolve()): [file.stat().st_size, each and list(each)] for file, each in times.items()}
+    name = " ".join(map(str, paths)) if writer is None else writer
+    return Backfill(name, ranges, {**asked, "files": files}, _of_files(source, times, frame))
+
+
 def backfill(
     store: OpenedStore,
     data: Any,
@@ -252,5 +347,5 @@ def backfill(
     >>> store.query(per="all").column("n").to_pylist()
     [10]
     """
-    plan = plan_backfill(store.frame, data, chunk, within, writer, checked_truth(newest_first, "newest_first"), reading)
-    return follow(store, plan, {}, progress)
+    plan = plan_backfill(store, data, chunk, within=within, writer=writer, newest_first=newest_first, reading=reading)
+    return plan.follow(store, {}, progress)

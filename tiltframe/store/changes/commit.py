@@ -162,12 +162,21 @@ def begin_commit(
     manifest: Manifest,
     writer: str,
     number: int,
+    *,
     recorded: Mapping[str, str],
     replacing: Mapping[str, str | None],
 ) -> Commit:
     """Begin a commit, by the manifest by which the store was opened."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
-    return Commit(backend, manifest, writer, number, last >= number, recorded, replacing)
+    return Commit(
+        backend,
+        manifest,
+        writer,
+        number,
+        there=last >= number,
+        recorded=recorded,
+        replacing=replacing,
+    )
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:

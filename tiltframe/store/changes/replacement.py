@@ -215,7 +215,7 @@ def replace(
     """
     table = table_of(states, "states")
     # everything is checked before begin_replacement, which creates a store that does not exist yet
-    finest = checked_finest(table, store.frame, _replaced_range(store, within))
+    finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
     replacement = begin_replacement(store, within, table.schema, recorded, replacing)
     replacement.commit([replacement.write_checked(finest)])
@@ -247,7 +247,7 @@ def begin_replacement(
     ValueError, StoreError
         As `replace` does.
     """
-    span = _replaced_range(store, within)
+    span = replaced_range(store, within)
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     return Replacement(store.backend, store.ensure_created(states), span, texts, unchanged)
 
@@ -273,7 +273,24 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
         replace_range(store.backend, manifest, None, check_whole(span, store.frame))
 
 
-def _replaced_range(store: OpenedStore, within: Any) -> Range:
+def replaced_range(store: OpenedStore, within: Any) -> Range:
+    """Read a range to replace, as `replace` does; nothing is read or written.
+
+    Parameters
+    ----------
+    within : range
+        Of whole windows of the finest level.
+
+    Returns
+    -------
+    (int, int)
+        Microseconds UTC, end exclusive.
+
+    Raises
+    ------
+    ValueError
+        If the range cannot be read, or is not of whole windows.
+    """
     return check_whole(read_time_range(within, store.frame.timezone), store.frame)
 
 

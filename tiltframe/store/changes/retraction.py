@@ -217,7 +217,9 @@ def retract(
     _ = store.manifest
     check_retractable(store.frame)
     states = checked(table_of(states, "states"), store.frame)
-    return retract_states(begin_with(store, states.schema, writer, commit, recorded, replacing), states)
+    return retract_states(
+        begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing), states
+    )
 
 
 def begin_retraction(

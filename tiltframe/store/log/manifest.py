@@ -26,18 +26,35 @@ FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as li
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store's name, frame, types and retention."""
+    """A store's name, frame, types and retention.
 
-    name: str  # what the names of its tables begin with
+    Parameters
+    ----------
+    name : str
+        The names of the store's tables begin with it.
+    frame : TiltFrame
+    schema : pa.Schema
+        Of the states of every level: window_start, keys, states.
+    retention : level name -> duration
+        ``{"10s": "1d"}``; levels that are not in it are kept for ever.
+    generation : int
+        The number of times that the frame has evolved.
+    dropped : pa.Schema
+        Of the states of dropped measures, which rows may still have.
+    earlier : tuple of tuples of str
+        The columns of states of every earlier frame.
+    """
+
+    name: str
     frame: TiltFrame
-    schema: pa.Schema  # of the states of every level: window_start, keys, states
-    retention: Mapping[str, str] = field(default_factory=dict)  # ``{"10s": "1d"}``; others are kept for ever
-    generation: int = 0  # how often the frame has evolved
-    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))  # states of dropped measures: rows may have them
-    earlier: tuple[tuple[str, ...], ...] = ()  # the columns of states of every earlier frame
+    schema: pa.Schema
+    retention: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    earlier: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
-        """Hash what seldom is equal for different stores, and is quick to read."""
+        """Hash the members that are quick to read."""
         return hash((self.name, self.generation))
 
     @property
@@ -67,7 +84,26 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Read it back; raises `StoreError` for one of a newer release, of functions that are not here, or damaged."""
+        """Read it back.
+
+        Parameters
+        ----------
+        described : mapping
+            As `to_dict` returns it.
+        uri : str
+            The address of the store, for messages.
+
+        Returns
+        -------
+        Manifest
+
+        Raises
+        ------
+        StoreError
+            For a manifest of a newer or of an old release, and of functions that are not installed.
+        DamagedStore
+            If it is not as it was written.
+        """
         try:
             if described["format"] > FORMAT:
                 raise StoreError(

@@ -5,8 +5,8 @@ Query ──▶ plan ──▶ read ──▶ regroup ──▶ finish ──▶
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import held_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
+from tiltframe.store.query.lookup import Lookup, noting_unmapped
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
@@ -85,6 +86,8 @@ class Answer:
         A sentence if measures that were added later are not known in all of the range.
     readings : sequence of Reading
         The parts that are read for each kind of window.
+    lookups : name -> Lookup
+        The keys of results that a table gives.
     """
 
     schema: pa.Schema
@@ -92,6 +95,22 @@ class Answer:
     expired: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     readings: Sequence[Reading] = ()
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+
+    def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
+        """Tell, once all results are read, for how many of them the table of a lookup has nothing.
+
+        Parameters
+        ----------
+        tell : callable of str
+            Takes a sentence for each such lookup.
+
+        Returns
+        -------
+        Answer
+            The same, whose slices tell it at their end.
+        """
+        return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
 
     @property
     def cost(self) -> Cost:

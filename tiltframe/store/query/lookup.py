@@ -10,7 +10,7 @@ dimensions that change slowly, type 1 (``now``) and type 2 (``as_of``), as Kimba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from aggr.arguments import is_name, nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
-from aggr.call_text import read_as
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import key_column
 from tiltframe.event_time import INSTANT, event_times
@@ -153,22 +152,6 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     """
     rows = rows_of(table, "the table of a lookup", None, SINCE, ColumnUses({key: key}))
     return Lookup(key, consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), valid)
-
-
-def asked_keys(texts: Iterable[str]) -> dict[str, str | Lookup] | None:
-    """Read the keys that a command line asks for: ``NAME``, or ``NAME=lookup(KEY, FILE, valid=as_of)``; None if none.
-
-    >>> asked_keys(["host"])
-    {'host': 'host'}
-    """
-    keys: dict[str, str | Lookup] = {}
-    for text in texts:
-        name, equals, call = (part.strip() for part in text.partition("="))
-        if name in keys:
-            raise ValueError(f"the key {shown(name)} is asked for twice; ask once")
-        what = "a lookup", "lookup(device, sites.csv, valid=as_of)"
-        keys[name] = read_as({"lookup": lookup}, call, *what) if equals else name
-    return keys or None
 
 
 def described_lookup(described: Any) -> Any:

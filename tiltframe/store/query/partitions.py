@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrow.normalize import one_array
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.query.execution import (
@@ -47,6 +49,8 @@ class PlannedQuery:
     plan : QueryPlan
     as_states : bool
         Give the states of a level in place of results.
+    stored_types : bool
+        Give results in types that backends store, in place of those that Delta Lake and Spark lack.
     expired, unknown : tuple of str
         Sentences about windows that have expired, and measures that were added later, as `Answer` has them.
     """
@@ -56,6 +60,7 @@ class PlannedQuery:
     query: Query
     plan: QueryPlan
     as_states: bool = False
+    stored_types: bool = False
     expired: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -79,7 +84,8 @@ class PlannedQuery:
         """The schema of the results, or of the states, for which nothing is read."""
         if self.as_states:
             return states_schema(self.manifest, self.plan)
-        return query_schema(self.manifest, self.plan, self.query)
+        schema = query_schema(self.manifest, self.plan, self.query)
+        return stored_schema(schema) if self.stored_types else schema
 
     def partitions(self, rows: int) -> list[Range]:
         """Cut the windows of the query into ranges of starts; reads no states.
@@ -125,7 +131,11 @@ class PlannedQuery:
             return pa.concat_tables(read_labelled(self.backend, self.manifest, reading))
         states = read_states(self.backend, self.manifest, reading)
         now = moment_or_now(self.query.now, plan.timezone)
-        return pa.concat_tables(present(finished(states, reading, self.query, now), self.query, plan.timezone))
+        results = pa.concat_tables(present(finished(states, reading, self.query, now), self.query, plan.timezone))
+        if not self.stored_types:
+            return results
+        columns = [stored(one_array(column)) for column in results.columns]
+        return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
         """Close a partition that is open, by the windows that there are now; None if there are none."""

@@ -1,0 +1,26 @@
+"""Keys of results as the command line names them: a key of the frame, or a lookup in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aggr.arguments import shown
+from aggr.call_text import read_as
+from tiltframe.store import lookup
+
+
+def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
+    """Read the keys that a command line asks for: ``NAME``, or ``NAME=lookup(KEY, FILE, valid=as_of)``; None if none.
+
+    >>> asked_keys(["host"])
+    {'host': 'host'}
+    """
+    keys: dict[str, Any] = {}
+    for text in texts:
+        name, equals, call = (part.strip() for part in text.partition("="))
+        if name in keys:
+            raise ValueError(f"the key {shown(name)} is asked for twice; ask once")
+        what = "a lookup", "lookup(device, sites.csv, valid=as_of)"
+        keys[name] = read_as({"lookup": lookup}, call, *what) if equals else name
+    return keys or None
