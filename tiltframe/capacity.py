@@ -19,8 +19,9 @@ from aggr.duration import DAY
 from aggr.tables.keys import keyed
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import END, START, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import climb, from_rows, instants_of, joined, merge_panes, reduce_rows
+from tiltframe.names import END, START
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.manifest import checked_retention

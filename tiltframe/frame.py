@@ -20,12 +20,8 @@ from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
-from tiltframe.event_time import INSTANT as INSTANT
-from tiltframe.event_time import check_clock
-from tiltframe.names import END as END
-from tiltframe.names import LEVEL as LEVEL
-from tiltframe.names import START as START
-from tiltframe.names import check_names
+from tiltframe.event_time import INSTANT, check_clock
+from tiltframe.names import END, LEVEL, START, check_names
 from windows import TimeWindow, as_window, check_timezone, text_of
 
 

@@ -27,9 +27,10 @@ from aggr.tables.by_key import check_rows, finish_by, key_column, merge_by, redu
 from aggr.tables.flat_results import flattened
 from aggr.tables.keys import keyed, plain_keys
 from aggr.tables.ranges import merge_runs
-from tiltframe.event_time import event_times
+from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, LEVEL, START
 from tiltframe.near_in_time import near_in_time
 from tiltframe.overlapping_windows import ranges_of_panes
 from tiltframe.tabular import Batches, consume, rows_of, table_of

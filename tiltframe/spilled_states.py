@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
-from tiltframe.frame import END, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states
+from tiltframe.names import END
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
 HELD_BYTES = 1 << 26  # of states at once; merging, climbing and writing them take some times as much

@@ -36,8 +36,7 @@ from spark_udaf.plan.two_phase import (
     source_of,
 )
 from tiltframe import TiltFrame
-from tiltframe.event_time import event_times
-from tiltframe.frame import INSTANT, LEVEL
+from tiltframe.event_time import INSTANT, event_times
 from tiltframe.level_chain import (
     adaptive_states,
     climb,
@@ -48,7 +47,7 @@ from tiltframe.level_chain import (
     reduce_rows,
     taken,
 )
-from tiltframe.names import COARSE
+from tiltframe.names import COARSE, LEVEL
 from windows import TimeWindow
 
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]

@@ -21,8 +21,7 @@ from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare
 from spark_udaf.plan.worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
-from tiltframe.event_time import event_times
-from tiltframe.frame import INSTANT
+from tiltframe.event_time import INSTANT, event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order

@@ -25,9 +25,9 @@ from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, Source, TwoPhases, as_states, source_of
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.frame import INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import checked_instants, joined
-from tiltframe.names import COARSE
+from tiltframe.names import COARSE, START
 from tiltframe.ranges import Range
 from tiltframe.store import Backfill
 

@@ -12,7 +12,7 @@ import pytest
 from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_of, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.frame import LEVEL, START
+from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.log.records import held_from
 

@@ -19,7 +19,7 @@ from tests.crash_processes import FRAME as CRASHED
 from tests.crash_processes import CrashProcesses, append, compact, last_of, retract
 from tests.crash_processes import rows as crash_rows
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.frame import LEVEL
+from tiltframe.names import LEVEL
 from tiltframe.store.log.errors import CommitConflict, MissingStore
 
 pytestmark = pytest.mark.store

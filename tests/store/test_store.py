@@ -16,7 +16,7 @@ from tests.conftest import conformance, needs_a_buffer
 from tests.engines import FLAT_FRAME as UGLY
 from tests.engines import rows as ugly_rows
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
-from tiltframe.frame import LEVEL, START
+from tiltframe.names import LEVEL, START
 from tiltframe.store import Expired
 from windows import hopping, window
 

@@ -24,7 +24,7 @@ from tests.crash_processes import (
     rows,
 )
 from tiltframe import FrameStore, finish, rollup
-from tiltframe.frame import LEVEL, START
+from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.log.records import held_from
 

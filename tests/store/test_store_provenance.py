@@ -15,7 +15,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
-from tiltframe.frame import END, LEVEL, START
+from tiltframe.names import END, LEVEL, START
 from tiltframe.store.changes.commit import KEPT
 
 pytestmark = pytest.mark.store

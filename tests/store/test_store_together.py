@@ -15,7 +15,7 @@ import pytest
 from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, replaced, rows
 from tiltframe import FrameStore, finish, rollup
-from tiltframe.frame import LEVEL, START
+from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.log.records import held_from
 

@@ -27,8 +27,9 @@ from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_len
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
+from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore, Query

@@ -19,7 +19,7 @@ import pyarrow.json as pajson
 from aggr.arrow.normalize import one_array
 from tiltframe.cli.ingested_files import file_digest
 from tiltframe.cli.output import as_moment
-from tiltframe.event_time import event_times
+from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.bad_rows import (
     ALL_BAD,
     UNREADABLE,
@@ -36,7 +36,7 @@ from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.written_numbers import find_numbers, number_arrays, with_numbers
-from tiltframe.frame import INSTANT, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
 from tiltframe.streaming.ahead import first_ahead

@@ -14,8 +14,8 @@ from aggr import Measure, count
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array, with_nulls
 from aggr.groups.groups import Groups
+from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import INSTANT
 from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
 from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, with_ticks

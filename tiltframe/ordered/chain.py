@@ -25,8 +25,9 @@ from aggr.groups.groups import Groups
 from aggr.tables.by_key import finish_by
 from aggr.tables.keys import shown_keys
 from aggr.tables.state_plan import StateColumn, plan
+from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import INSTANT, LEVEL
+from tiltframe.names import LEVEL
 from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
 from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order

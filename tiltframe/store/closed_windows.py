@@ -23,10 +23,10 @@ import pyarrow as pa
 from aggr.arguments import checked_name, checked_whole
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
-from tiltframe.event_time import event_times
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
+from tiltframe.event_time import INSTANT, event_times
+from tiltframe.frame import TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
-from tiltframe.names import REASON
+from tiltframe.names import END, LEVEL, REASON, START
 from tiltframe.ranges import EVER, as_text
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError

@@ -18,8 +18,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from aggr.arguments import because, shown
-from tiltframe.frame import END, INSTANT, finest_frame
+from tiltframe.event_time import INSTANT
+from tiltframe.frame import finest_frame
 from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.names import END
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore

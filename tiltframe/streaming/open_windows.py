@@ -22,7 +22,7 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, LEVEL, START, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import (
     climb,
     columns_to_reduce,
@@ -32,6 +32,7 @@ from tiltframe.level_chain import (
     reduce_keyed,
     reduce_rows,
 )
+from tiltframe.names import END, LEVEL, START
 from tiltframe.streaming import saved
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.moments import check_unit, read_moment

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import checked_whole, shown
-from tiltframe.frame import END, START, TiltFrame
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, START
 from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.policies import EmitPolicy
 from tiltframe.streaming.stored import StoredTable, refused

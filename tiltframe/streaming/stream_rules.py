@@ -26,9 +26,10 @@ from aggr.tables.by_key import finish_by
 from aggr.tables.keys import key_column, keyed
 from aggr.tables.result_names import check_having_names
 from aggr.tables.state_plan import holder, plan
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.event_time import INSTANT
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import instants_of
-from tiltframe.names import PARTIAL, REASON, REVISION
+from tiltframe.names import END, LEVEL, PARTIAL, REASON, REVISION, START
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy
 from tiltframe.streaming.policies.late import gap_of
 from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, new_windows, places

@@ -19,8 +19,9 @@ from aggr.arrow import compute as pc
 from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column
-from tiltframe.frame import END, INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of
+from tiltframe.names import END, START
 from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow
 from windows.contract import check_nested

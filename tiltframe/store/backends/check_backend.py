@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 import aggr
 from aggr.arrow.bit_equality import digest
-from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import instants_of, rollup
+from tiltframe.names import LEVEL, START
 from tiltframe.ranges import EVER, inside
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction

@@ -18,7 +18,9 @@ from aggr import Measure
 from aggr.groups.groups import Groups
 from aggr.tables.by_key import check_rows
 from aggr.tables.state_plan import StateColumn, holder, plan
-from tiltframe.frame import INSTANT, START, TiltFrame
+from tiltframe.event_time import INSTANT
+from tiltframe.frame import TiltFrame
+from tiltframe.names import START
 from tiltframe.ranges import EVER, first_whole
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.on_frame import run_on_frame

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from aggr import UnknownFunction
 from aggr.arguments import checked_mapping, shown
-from tiltframe.frame import START, TiltFrame
+from tiltframe.frame import TiltFrame
+from tiltframe.names import START
 from tiltframe.ranges import FIRST
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window

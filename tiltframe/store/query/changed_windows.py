@@ -16,7 +16,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow.row_hash import row_hashes
 from aggr.tables.by_key import key_column, merge_by
-from tiltframe.frame import INSTANT
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import EVER

@@ -17,9 +17,9 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.by_key import key_column, merge_by
-from tiltframe.frame import END, INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of
-from tiltframe.names import FILLED
+from tiltframe.names import END, FILLED, START
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united

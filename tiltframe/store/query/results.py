@@ -19,9 +19,9 @@ from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.result_names import result_values, results_where
-from tiltframe.frame import END, INSTANT, LEVEL, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of, taken
-from tiltframe.names import PARTIAL
+from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan

@@ -33,9 +33,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 
-from tiltframe.frame import END, INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of
-from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states

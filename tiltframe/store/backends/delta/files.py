@@ -21,8 +21,9 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from aggr.arrow.normalize import one_array
-from tiltframe.frame import END, INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of
+from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
 from tiltframe.store.backends.delta.fsync import sync_written

@@ -16,8 +16,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from aggr.arguments import because
-from tiltframe.frame import START
-from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.names import BUCKET, LEVEL, RECORD, START
 from tiltframe.store.backends.delta.process import forked_error
 from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part

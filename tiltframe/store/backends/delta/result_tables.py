@@ -14,8 +14,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from aggr.arrow.normalize import one_array
-from tiltframe.frame import START
 from tiltframe.level_chain import instants_of
+from tiltframe.names import START
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.delta.files import data_files
 from tiltframe.store.backends.delta.vacuum import vacuum_table

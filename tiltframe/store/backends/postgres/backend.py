@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
-from tiltframe.frame import END, INSTANT, START
+from tiltframe.event_time import INSTANT
 from tiltframe.level_chain import instants_of
-from tiltframe.names import LEVEL
+from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.key_bounds import KeyBound, key_bounds

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.arrow.normalize import one_array
-from tiltframe.frame import END
-from tiltframe.names import LEVEL
+from tiltframe.names import END, LEVEL
 from tiltframe.store.log.errors import StoreError
 
 PART = "_part"

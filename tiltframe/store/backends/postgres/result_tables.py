@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema
-from tiltframe.frame import END, START, TiltFrame
-from tiltframe.names import PARTIAL
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, PARTIAL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.sql.literals import listed, moment, quoted

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tiltframe.frame import END, START, TiltFrame
-from tiltframe.names import LEVEL
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.limits import PART, check_columns
 from tiltframe.store.backends.postgres.session import Session

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from aggr.state_checks import FUNCTION
-from tiltframe.frame import END, START, TiltFrame
-from tiltframe.names import PARTIAL
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, PARTIAL, START
 from tiltframe.store.backends.postgres.result_tables import columns_of, results_of
 from tiltframe.store.backends.postgres.sql_results import sql_result
 from tiltframe.store.backends.postgres.sql_terms import Merged, of
