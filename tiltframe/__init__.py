@@ -9,10 +9,11 @@
 from tiltframe.capacity import explain
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import finish, rollup, rollup_states
 from tiltframe.notebook import load_ipython_extension, show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation, running
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
+from tiltframe.results import finish
+from tiltframe.rolling_up import rollup, rollup_states
 from tiltframe.store import FrameStore, Query, StoreError, lookup
 
 

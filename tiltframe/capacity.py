@@ -20,8 +20,12 @@ from aggr.tables.keys import keyed
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import climb, from_rows, instants_of, joined, merge_panes, reduce_rows
+from tiltframe.instants import instants_of
+from tiltframe.level_chain import climb, joined
+from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, START
+from tiltframe.reducing import reduce_rows
+from tiltframe.rolling_up import from_rows
 from tiltframe.store import FrameStore
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.manifest import checked_retention

@@ -21,8 +21,10 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level, merge_panes
 from tiltframe.names import END
+from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
 HELD_BYTES = 1 << 26  # of states at once; merging, climbing and writing them take some times as much

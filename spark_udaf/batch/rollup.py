@@ -37,17 +37,11 @@ from spark_udaf.plan.two_phase import (
 )
 from tiltframe import TiltFrame
 from tiltframe.event_time import INSTANT, event_times
-from tiltframe.level_chain import (
-    adaptive_states,
-    climb,
-    climb_within,
-    instants_of,
-    joined,
-    merge_panes,
-    reduce_rows,
-    taken,
-)
+from tiltframe.instants import instants_of, taken
+from tiltframe.level_chain import climb, climb_within, joined
+from tiltframe.merged_windows import merge_panes
 from tiltframe.names import COARSE, LEVEL
+from tiltframe.reducing import adaptive_states, reduce_rows
 from windows import TimeWindow
 
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]

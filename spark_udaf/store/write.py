@@ -26,7 +26,8 @@ from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, Source, TwoPhases, as_states, source_of
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import checked_instants, joined
+from tiltframe.instants import checked_instants
+from tiltframe.level_chain import joined
 from tiltframe.names import COARSE, START
 from tiltframe.ranges import Range
 from tiltframe.store import Backfill

@@ -25,8 +25,9 @@ from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.plan.two_phase import MOST_BYTES, Batches, keys_as_in_states, rows_schema
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
+from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL, PARTIAL, REASON, REVISION
+from tiltframe.reducing import adaptive_states, reduce_rows
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStream, Progress
 from tiltframe.streaming.saved import Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED

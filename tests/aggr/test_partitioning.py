@@ -19,7 +19,7 @@ from aggr.registry import names
 from aggr.sql import rows_where
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.level_chain import merge_panes
+from tiltframe.merged_windows import merge_panes
 from tiltframe.store.testing import MemoryBackend
 
 TRIALS = int(os.environ.get("TRIALS", "12"))

@@ -21,16 +21,10 @@ from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import (
-    climb,
-    joined,
-    labelled,
-    merge_level,
-    merge_panes,
-    partial_states,
-    reduce_rows,
-    rollup_batches,
-)
+from tiltframe.level_chain import climb, joined, labelled
+from tiltframe.merged_windows import merge_level, merge_panes
+from tiltframe.reducing import partial_states, reduce_rows
+from tiltframe.rolling_up import rollup_batches
 
 COUNT = {"n": aggr.count()}
 

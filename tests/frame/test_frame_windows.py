@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 import aggr
 from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.level_chain import climb, joined, merge_panes, partial_states, rollup_batches
+from tiltframe.level_chain import climb, joined
+from tiltframe.merged_windows import merge_panes
+from tiltframe.reducing import partial_states
+from tiltframe.rolling_up import rollup_batches
 from windows import AllTime, Intervals, TimeWindow, hopping, session, window
 
 MINUTE = 60_000_000

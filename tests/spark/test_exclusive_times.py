@@ -16,7 +16,9 @@ from spark_udaf.plan.shard_messages import Content, read_message, spread_message
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import climb, climb_within, joined, merge_panes, reduce_rows
+from tiltframe.level_chain import climb, climb_within, joined
+from tiltframe.merged_windows import merge_panes
+from tiltframe.reducing import reduce_rows
 
 SECOND = 1_000_000
 

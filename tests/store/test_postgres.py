@@ -28,7 +28,8 @@ from aggr.arrow.bit_equality import digest
 from tests.engines import FLAT, ORDER, rows
 from tests.engines import FLAT_FRAME as FRAME
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.level_chain import labelled, merge_level
+from tiltframe.level_chain import labelled
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends import Transaction
 from tiltframe.store.backends.postgres import schema

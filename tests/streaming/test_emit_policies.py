@@ -10,7 +10,8 @@ import pytest
 
 import aggr
 from tiltframe import TiltFrame
-from tiltframe.level_chain import merge_panes, reduce_rows
+from tiltframe.merged_windows import merge_panes
+from tiltframe.reducing import reduce_rows
 from tiltframe.streaming import (
     AfterClose,
     AfterCount,

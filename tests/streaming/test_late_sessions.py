@@ -131,7 +131,8 @@ def test_a_smaller_lateness_warns():
 
 
 def test_panes_that_came_at_once_are_judged_as_a_whole():
-    from tiltframe.level_chain import merge_panes, reduce_rows
+    from tiltframe.merged_windows import merge_panes
+    from tiltframe.reducing import reduce_rows
 
     windows = OpenWindows(frame(5))
 

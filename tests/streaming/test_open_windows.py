@@ -14,7 +14,9 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance
 from tiltframe import TiltFrame, rollup
-from tiltframe.level_chain import climb, merge_panes, reduce_rows
+from tiltframe.level_chain import climb
+from tiltframe.merged_windows import merge_panes
+from tiltframe.reducing import reduce_rows
 from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit, window_table
 
 SCALE = 1_000_000  # a unit of a case, whatever it is, is a second: windows are of whole seconds

@@ -11,7 +11,7 @@ import pytest
 import aggr
 from tests.naive_stream import FOREVER, Level, NaiveStream
 from tiltframe import TiltFrame
-from tiltframe.level_chain import reduce_rows
+from tiltframe.reducing import reduce_rows
 from tiltframe.streaming import OpenWindows
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.by_key import merge_by
 from tiltframe import TiltFrame, rollup
-from tiltframe.level_chain import reduce_rows
+from tiltframe.reducing import reduce_rows
 from tiltframe.streaming import Drop, OpenWindows, TrueWindow, read_emit, window_table
 
 SECOND, END_OF_TIME = 1_000_000, 2**62 - 1

@@ -28,9 +28,10 @@ from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
+from tiltframe.reducing import reduce_rows
+from tiltframe.rolling_up import rollup_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range

@@ -13,8 +13,8 @@ from typing import Any, Self
 import pyarrow as pa
 
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import reduce_rows
 from tiltframe.ordered.query import OrderedQuery
+from tiltframe.reducing import reduce_rows
 from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows

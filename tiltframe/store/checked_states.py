@@ -16,7 +16,9 @@ from aggr.arrow.row_hash import row_hashes
 from aggr.state_checks import made_here
 from aggr.tables.by_key import finish_by
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import checked_instants, labelled, merge_level
+from tiltframe.instants import checked_instants
+from tiltframe.level_chain import labelled
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import as_text
 from windows import TimeWindow

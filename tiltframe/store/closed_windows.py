@@ -25,9 +25,12 @@ from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.frame import TiltFrame, finest_frame
-from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
+from tiltframe.instants import instants_of
+from tiltframe.level_chain import joined, labelled
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
 from tiltframe.ranges import EVER, as_text
+from tiltframe.reducing import reduce_rows
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
 from tiltframe.store.log.writers import check_writer

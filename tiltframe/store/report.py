@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest

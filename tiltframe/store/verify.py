@@ -12,7 +12,8 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import digest
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups
-from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, align_outward, as_text, first_whole
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable

@@ -20,7 +20,8 @@ import pyarrow as pa
 from aggr.arguments import because, shown
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import finest_frame
-from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import END
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot

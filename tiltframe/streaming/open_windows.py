@@ -23,16 +23,11 @@ from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import (
-    climb,
-    columns_to_reduce,
-    instants_of,
-    merge_level,
-    merge_panes,
-    reduce_keyed,
-    reduce_rows,
-)
+from tiltframe.instants import instants_of
+from tiltframe.level_chain import climb
+from tiltframe.merged_windows import merge_level, merge_panes
 from tiltframe.names import END, LEVEL, START
+from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.moments import check_unit, read_moment
@@ -136,7 +131,8 @@ class OpenWindows:
         """The frame that rows are reduced by for `add`: the given one, and what the policies need to know of rows.
 
         Where rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)``
-        and ``merge_panes(states, partial_frame)`` of `tiltframe.level_chain` give what `add` takes.
+        of `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of `tiltframe.merged_windows` give what `add`
+        takes.
         """
         return self._rules.partial_frame
 
@@ -190,8 +186,8 @@ class OpenWindows:
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them. Their rows count as
-            having arrived at once: a row joins a session that any row of the batch keeps from being over.
+            Of `partial_frame`, as `tiltframe.reducing.reduce_rows` and `tiltframe.merged_windows.merge_panes` give
+            them. Their rows count as having arrived at once: a row joins a session that any row of the batch keeps from being over.
         newest : int, optional
             The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
             UTC; a buffer follows it.

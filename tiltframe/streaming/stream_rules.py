@@ -28,7 +28,7 @@ from aggr.tables.result_names import check_having_names
 from aggr.tables.state_plan import holder, plan
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL, PARTIAL, REASON, REVISION, START
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy
 from tiltframe.streaming.policies.late import gap_of

@@ -20,7 +20,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, START
 from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow

@@ -21,7 +21,7 @@ from aggr.state_checks import made_here
 from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END
 from tiltframe.ranges import as_text
 from tiltframe.serve.cost import Budget

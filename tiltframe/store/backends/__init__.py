@@ -1,6 +1,6 @@
 """Backends: what keeps a store's log; the protocol, and what those need who write one."""
 
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.open import absolute_uri, backend_at, scheme_of

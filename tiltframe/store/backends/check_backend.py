@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 import aggr
 from aggr.arrow.bit_equality import digest
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of, rollup
+from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL, START
 from tiltframe.ranges import EVER, inside
+from tiltframe.rolling_up import rollup
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction
 from tiltframe.store.log.errors import Conflict

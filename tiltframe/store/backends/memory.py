@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import START
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_of

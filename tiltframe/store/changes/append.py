@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.level_chain import from_rows, labelled
+from tiltframe.level_chain import labelled
+from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level
 from tiltframe.store.checked_states import check_readable, checked

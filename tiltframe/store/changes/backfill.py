@@ -21,8 +21,8 @@ from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import frame_batches
 from tiltframe.ranges import EVER, Range, as_text
+from tiltframe.rolling_up import frame_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store.changes.append import append_spilled
 from tiltframe.store.changes.progress import Progress

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot

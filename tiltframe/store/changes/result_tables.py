@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth
 from aggr.tables.flat_results import flattened
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL
 from tiltframe.ranges import EVER, LAST, Range, union
 from tiltframe.store.backends.protocol import Backend, ResultTables

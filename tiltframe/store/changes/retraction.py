@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import EXPIRED, Part

@@ -17,7 +17,8 @@ from aggr.arguments import shown
 from aggr.arrow.row_hash import row_hashes
 from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot

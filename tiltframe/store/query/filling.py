@@ -18,7 +18,7 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query

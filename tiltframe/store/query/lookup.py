@@ -25,7 +25,7 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import key_column
 from tiltframe.event_time import INSTANT, event_times
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.tabular import consume, rows_of
 from windows import MIN_INSTANT
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tiltframe.level_chain import merge_level
+from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, common, minus
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend, Part

@@ -20,7 +20,7 @@ from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.result_names import result_values, results_where
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of, taken
+from tiltframe.instants import instants_of, taken
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
 from tiltframe.store.query.other_zone import check_parts

@@ -34,7 +34,7 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names

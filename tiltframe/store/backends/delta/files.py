@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from aggr.arrow.normalize import one_array
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from aggr.arrow.normalize import one_array
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import START
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.delta.files import data_files

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 
 _GROUP_BYTES = 1 << 19  # of states in a row group, about; a few hundredths of what describes it in the footer
 _FEWEST, _MOST = 512, 1 << 16  # rows in a row group, about: below, what describes the group outweighs it

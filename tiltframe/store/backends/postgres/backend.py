@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
 from tiltframe.event_time import INSTANT
-from tiltframe.level_chain import instants_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import bucket_names

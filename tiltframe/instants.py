@@ -1,0 +1,42 @@
+"""Moments of a table in microseconds UTC, and rows of a table by their indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.normalize import normalize
+from tiltframe.event_time import INSTANT
+from tiltframe.names import START
+from windows.timezone import Instants
+
+
+def instants_of(table: pa.Table, name: str = START) -> Instants:
+    """Read a column of moments, where windows start unless another is named, in microseconds UTC."""
+    micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
+    return micros
+
+
+def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
+    """Read a column of moments in microseconds UTC; raises ``ValueError`` for what holds none."""
+    if states.column(name).null_count:
+        raise ValueError(f"the column {name!r} of states must not be null")
+    try:
+        return instants_of(states, name)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column {name!r} holds no moments in microseconds: {error}") from None
+
+
+def as_instants(micros: Instants) -> pa.Array:
+    """Write microseconds UTC as a column of moments."""
+    return pa.array(micros).cast(INSTANT)
+
+
+def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
+    return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
+
+
+def _is_all_of(rows: NDArray[np.int64], n: int) -> bool:
+    return len(rows) == n and bool((rows == np.arange(n)).all())

@@ -1,0 +1,119 @@
+"""Merging states of windows: those of the same pane and key, and those of finer windows into the windows of a level.
+
+Where the windows of a level overlap, its states are kept per pane, and a window's state is the merge of its panes'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.groups.groups import Groups, group_by
+from aggr.state_checks import CheckedStates, arrow_of, checked_like
+from aggr.tables.by_key import key_column, merge_by
+from aggr.tables.ranges import merge_runs
+from tiltframe.frame import TiltFrame
+from tiltframe.instants import as_instants, instants_of, taken
+from tiltframe.names import END, START
+from tiltframe.overlapping_windows import ranges_of_panes
+from windows import TimeWindow
+from windows.contract import Numbered, check_nested
+from windows.timezone import Instants
+
+
+def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
+    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+
+    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `aggr.tables.by_key.merge_by`.
+    """
+    table = arrow_of(states)
+    keys = frame_keys(table, frame)
+    starts, ends = unite_intervals(frame.panes, instants_of(table, START), instants_of(table, END), keys)
+    return merge_states(states, keys, frame, starts, ends, max_ratio)
+
+
+def merge_level(
+    states: pa.Table | CheckedStates,
+    frame: TiltFrame,
+    level: TimeWindow,
+    *,
+    unknown: bool = False,
+) -> pa.Table:
+    """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
+
+    Null states are ``unknown`` in a store, and count as identities elsewhere. Checked states are not checked again.
+    Raises ``ValueError`` for a window that crosses an edge of the level.
+    """
+    table = arrow_of(states)
+    starts = instants_of(table, START)
+    numbered = level.numbered(starts) if len(starts) and not unknown else None
+    if numbered is not None:
+        return merge_overlapping(states, frame, numbered)
+    assigned = level.assign(starts)
+    if END in table.column_names and not table.column(END).null_count:
+        check_nested(level, assigned, starts, instants_of(table, END))
+    table = taken(table, assigned.rows)
+    keys = frame_keys(table, frame)
+    return merge_states(checked_like(states, table), keys, frame, assigned.starts, assigned.ends, unknown=unknown)
+
+
+def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
+    """Merge states of panes, whose windows are ``numbered``, into windows that overlap: by ranges of panes.
+
+    A window of a key is a range of the key's panes in their order. Memory grows with panes and windows, not with the
+    number of windows that a pane lies in.
+    """
+    table = arrow_of(states)
+    starts = instants_of(table, START)
+    keys = frame_keys(table, frame)
+    groups, _ = group_by(list(keys.values()), table.num_rows)
+    order = np.lexsort((starts, groups.ids))
+    ranges = ranges_of_panes(groups.ids[order], numbered.first[order], numbered.last[order])
+    window_starts, window_ends = numbered.bounds(ranges.numbers)
+    by_start = np.lexsort((ranges.keys, window_starts))
+    one_of_each = pa.array(order[ranges.first[by_start]])
+    columns = {START: as_instants(window_starts[by_start])}
+    columns |= {END: as_instants(window_ends[by_start])}
+    columns |= {name: table.column(name).take(one_of_each) for name in frame.keys}
+    panes, places = pa.array(order), pa.array(by_start)
+    for state in frame.states:
+        function = state.measure.function
+        # a null state is an identity: merging each state alone writes it as one
+        merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
+        merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
+        columns[state.name] = merged.take(places)
+    return pa.table(columns).select(frame.states_columns[1:])
+
+
+def merge_states(
+    states: pa.Table | CheckedStates,
+    keys: dict[str, pa.Array],
+    frame: TiltFrame,
+    starts: Instants,
+    ends: Instants,
+    max_ratio: float = 1.0,
+    unknown: bool = False,
+) -> pa.Table:
+    """Merge states by keys and the starts of their windows; merged ones have the end of one of each group."""
+    functions = {c.name: c.measure.function for c in frame.states}
+    keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
+    merged = merge_by(states, keys, functions, max_ratio, carried, unknown=unknown)
+    return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
+
+
+def unite_intervals(
+    window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
+) -> tuple[Instants, Instants]:
+    """Replace intervals by the windows that they are part of; equal ones are grouped by their start as they are."""
+    if not window.is_merging:
+        return starts, ends
+    groups, _ = group_by(list(keys.values()), len(starts))
+    merged = window.merge(groups.ids, starts, ends)
+    return merged.starts[merged.ids], merged.ends[merged.ids]
+
+
+def frame_keys(table: pa.Table, frame: TiltFrame) -> dict[str, pa.Array]:
+    """Return the columns of a frame's keys."""
+    return {name: key_column(table.column(name)) for name in frame.keys}

@@ -1,0 +1,112 @@
+"""Reducing rows to states of the finest panes: window_start, window_end, keys, states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+
+import pyarrow as pa
+
+from aggr.groups.groups import group_by
+from aggr.state_checks import made_here
+from aggr.tables import partial_aggregation
+from aggr.tables.by_key import reduce_by
+from aggr.tables.keys import keyed
+from tiltframe.event_time import event_times
+from tiltframe.frame import TiltFrame
+from tiltframe.instants import _is_all_of, as_instants, instants_of, taken
+from tiltframe.merged_windows import merge_panes, unite_intervals
+from tiltframe.names import END, START
+from tiltframe.near_in_time import near_in_time
+from windows.timezone import Instants
+
+_HELD_BYTES = 1 << 28  # of rows that are brought near in time
+_FEW_ROWS = 256  # of a group in a batch, where merging its states costs more than bringing rows near in time
+
+
+def partial_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None
+) -> Iterator[pa.Table]:
+    """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
+
+    They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
+    ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
+    """
+    return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
+
+
+def adaptive_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where hardly two share a state.
+
+    Pairs of whether these are states, and the table, as `aggr.tables.partial_aggregation.adaptive_states` gives them.
+    """
+    checked: set[pa.Schema] = set()
+
+    def reduce(table: pa.Table) -> pa.Table:
+        schema = table.schema.remove_metadata()  # which pandas adds, and older pyarrow cannot hash
+        if schema not in checked:
+            frame.check(schema)
+            checked.add(schema)
+        return reduce_rows(table, frame)
+
+    def merge(states: pa.Table) -> pa.Table:
+        return merge_panes(made_here(states), frame, partial_aggregation.MAX_RATIO)
+
+    def groups(table: pa.Table) -> int:
+        starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
+        _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
+        if places is not None:  # a row is in several groups, of several shards
+            return 0
+        return group_by([starts, *keys.values()], table.num_rows)[0].n
+
+    def few_rows(batch: pa.RecordBatch) -> bool:
+        rows: int = batch.num_rows
+        return _FEW_ROWS * groups(pa.Table.from_batches([batch])) > rows
+
+    counted = groups if adaptive and frame.panes.contiguous else None
+    if frame.panes.contiguous:
+        batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
+
+
+def reduce_rows(
+    rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
+) -> pa.Table:
+    """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
+
+    ``times``, microseconds UTC, are taken for the rows' event times where they are given. Rows lie in the windows of
+    the times at which they are ``placed``, unless these are their own.
+    """
+    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
+    if times is None:
+        times = event_times(rows.column(frame.time), frame.time, frame.timezone)
+    elif places is not None:
+        times, placed = times[places], None if placed is None else placed[places]
+    return reduce_keyed(rows, keys, frame, times, placed)
+
+
+def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
+    """Name the columns that are needed of rows to reduce them, but for keys."""
+    return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
+
+
+def reduce_keyed(
+    rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
+) -> pa.Table:
+    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.tables.keys.keyed` gives them."""
+    placed = times if placed is None else placed
+    if frame.panes.contiguous:  # a start tells the end: it is enough to find the ends of groups
+        starts = as_instants(frame.panes.starts(placed))
+        reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
+        ends = frame.panes.ends(instants_of(reduced, START))
+        return reduced.append_column(END, as_instants(ends)).select(frame.states_columns[1:])
+    found = frame.panes.assign(placed)
+    if not _is_all_of(found.rows, rows.num_rows):
+        rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
+    times = times[found.rows]
+    begun, over = unite_intervals(frame.panes, found.starts, found.ends, keys)
+    windows = {START: as_instants(begun)} | keys
+    reduced = reduce_by(rows, windows, frame.states, as_instants(times), {END: as_instants(over)}, frame.timezone)
+    return reduced.select(frame.states_columns[1:])

@@ -1,0 +1,58 @@
+"""Results: what the measures of a frame read from states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import checked_truth, checked_type
+from aggr.tables.by_key import finish_by
+from aggr.tables.flat_results import flattened
+from tiltframe.frame import TiltFrame
+from tiltframe.names import END, LEVEL, START
+from tiltframe.tabular import table_of
+
+
+def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
+    """Read the results of states: the same rows, a result for each measure.
+
+    Parameters
+    ----------
+    states : table
+        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays
+        unchanged.
+    frame : TiltFrame
+        The same, or one that reads other quantiles from the same states.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+
+    Returns
+    -------
+    table
+        level, window_start, window_end, keys, a column for each measure, or for each field of its records. Starts and
+        ends are in the frame's time zone, as `FrameStore.query` gives them.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of the frame, or damaged.
+    OverflowError
+        If a result does not fit its type, naming the group.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s"], time="ts", measures={"total": aggr.sum("x")})
+    >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
+    [3]
+    """
+    checked_type(frame, TiltFrame, "frame")
+    states = table_of(states, "states")
+    frame.check_states(states.schema)
+    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    for name in (START, END):
+        column = results.column(name).cast(pa.timestamp("us", frame.timezone))
+        results = results.set_column(results.column_names.index(name), name, column)
+    return flattened(results) if checked_truth(flat, "flat") else results

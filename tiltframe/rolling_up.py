@@ -1,0 +1,152 @@
+"""Rolling up: rows to the finest windows, and each level's states to the next one's, by merging.
+
+    rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
+
+Rows are read once. States carry their window's start and end from the first reduction on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from aggr.arguments import checked_type
+from aggr.state_checks import made_here
+from aggr.tables.by_key import check_rows
+from aggr.tables.keys import plain_keys
+from tiltframe.event_time import INSTANT, event_times
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.frame import TiltFrame
+from tiltframe.instants import taken
+from tiltframe.level_chain import climb, joined
+from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
+from tiltframe.reducing import partial_states
+from tiltframe.tabular import Batches, consume, rows_of
+
+T = TypeVar("T")
+
+
+def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
+    """Roll up a table: the states of every level.
+
+    Parameters
+    ----------
+    data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
+        With the frame's time, keys and the columns of its measures: whatever has ``__arrow_c_stream__``, a pyarrow
+        dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
+        paths. Streams, datasets and files are read once, in batches.
+    frame : TiltFrame
+    reading : ReadOptions, optional
+        What files do not say of themselves, such as types and signs of numbers; of any rows, how their time is
+        computed, and which of them count.
+
+    Returns
+    -------
+    table
+        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
+        state; ordered by level, window, keys. Rows that lie in no window are left out.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"bytes": aggr.sum("bytes")})
+    >>> states = rollup(pa.table({"ts": [0, 500, 1000], "bytes": [1, 2, 3]}), frame)
+    >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
+    {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
+    """
+    return from_rows(data, frame, reading, lambda batches: rollup_batches(batches, frame))
+
+
+def from_rows(
+    data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
+) -> T:
+    """Read the columns of a frame of whatever `rollup` takes: ``read`` gets at least one batch, perhaps without rows.
+
+    It is called again, with all batches, if a file shows the type of a column late.
+    """
+    rows = _rows(data, frame, reading)
+    return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
+
+
+def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
+    """Read the columns of a frame once, as `from_rows` does, where rows cannot be read again."""
+    return _frame_batches(_rows(data, frame, reading), frame)
+
+
+def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
+    """Roll up a stream of batches, at least one, perhaps without rows; memory grows with the windows, not the rows."""
+    states = made_here(pa.concat_tables(partial_states(batches, frame)))
+    return joined(climb(merge_panes(states, frame), frame), frame)
+
+
+def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Roll up states that are there already, such as the intervals of a histogram log: the states of every level.
+
+    Parameters
+    ----------
+    data : table
+        With the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of this name that
+        holds states of its function. A state counts, as a row would, in the windows of its time.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table, as `rollup` gives it, for `finish` and for a store
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame, or the states are of another function or of other parameters. Which rows
+        they were made of, no state tells: that they are those of the measure's column is for the caller to know.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="start", measures={"ms": aggr.hdr("ms", [0.5])})
+    >>> states = aggr.Hdr().reduce(pa.array([3, 5, 800]), aggr.Groups.each(3))
+    >>> found = finish(rollup_states(pa.table({"start": [0, 500, 1500], "ms": states}), frame), frame)
+    >>> [(row["level"], row["ms"]["quantiles"]["0.5"]) for row in found.to_pylist()]
+    [('1s', 3), ('1s', 800), ('1m', 5)]
+    """
+    checked_type(frame, TiltFrame, "frame")
+    wanted = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
+    found = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
+    states = taken(data, found.rows)
+    keys = frame_keys(states, frame)
+    finest = merge_states(states, keys, frame, *unite_intervals(frame.panes, found.starts, found.ends, keys))
+    return joined(climb(finest, frame), frame)
+
+
+def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
+    checked_type(frame, TiltFrame, "frame")
+    reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
+    reading.check(frame.time, frame.may_read())
+    return rows_of(
+        data,
+        "data",
+        frame.columns_in,
+        frame.time,
+        uses=frame.column_uses(reading.where),
+        coded=plain_keys(frame.keyed_by),
+        reading=reading,
+        timezone=frame.timezone,
+        check=frame.check,
+    )
+
+
+def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
+    """Choose the columns of a frame of batches, after one that has no rows."""
+    schema = rows.schema
+    frame.check(schema)
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
+    columns = list(frame.columns_in(schema.names))
+    return (batch.select(columns) for batch in chain([nothing], rows.batches))
