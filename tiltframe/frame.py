@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -225,10 +226,13 @@ class TiltFrame:
             If the frame has no such level; the message names those that it has.
         """
         own = {level.name: level for level in self.levels}
-        wanted = name if isinstance(name, str) and name in own else as_window(name).name
-        if wanted in own:
-            return own[wanted]
-        raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(w.name for w in self.levels)}")
+        if isinstance(name, str) and name in own:
+            return own[name]
+        with suppress(ValueError):  # for a text that is not of a window: the levels say more about it
+            wanted = as_window(name).name
+            if wanted in own:
+                return own[wanted]
+        raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse data that cannot be rolled up, by its schema.

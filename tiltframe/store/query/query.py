@@ -295,6 +295,22 @@ class Query:
         return cls.from_dict(described)
 
 
+def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
+    """Have an initialiser answer a member that a query does not have with the nearest one."""
+
+    @wraps(init)
+    def initialise(self: Query, /, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in Query.__dataclass_fields__:
+                raise TypeError(f"a query has no {shown(name)}; {nearest(name, Query.__dataclass_fields__)}")
+        init(self, *args, **kwargs)
+
+    return initialise
+
+
+Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
+
+
 def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
     """Have a method that takes a query take its members, as `Query` does."""
 
