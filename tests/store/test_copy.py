@@ -61,7 +61,7 @@ def test_a_copy_is_brought_up_to_date(tmp_path, kind):
     place = str(tmp_path / "b")
 
     def copied():
-        written = copying.copy(store.backend, target, "b") if kind == "memory" else store.copy_to(place, name="b")
+        written = copying.copy_store(store.backend, target, "b") if kind == "memory" else store.copy_to(place, name="b")
         same(FrameStore(target if kind == "memory" else place), store)
         return written
 
@@ -113,9 +113,9 @@ def test_what_was_written_before_a_failure_is_not_written_again(tmp_path, monkey
     store, target = filled(str(tmp_path / "a"), 20), Full()
     states = sum(level.rows for level in store.inspect().levels)
     with pytest.raises(StoreError, match="the disk is full"):
-        copying.copy(store.backend, target, "b")
+        copying.copy_store(store.backend, target, "b")
     assert FrameStore(target).query("10m").num_rows == 0
-    assert 0 < copying.copy(store.backend, target, "b") < states
+    assert 0 < copying.copy_store(store.backend, target, "b") < states
     assert FrameStore(target).query("10m").equals(store.query("10m"))
 
 

@@ -122,6 +122,22 @@ def test_a_moment_as_text_is_the_same_moment():
             )
 
 
+@pytest.mark.parametrize("word", ["measure", "fil", "orderby", "Per"])
+def test_a_word_that_a_query_does_not_have_is_answered_with_the_nearest(word, store):
+    with pytest.raises(TypeError, match=f"a query has no '{word}'; did you mean '(measures|fill|order_by|per)'"):
+        Query("1h", **{word: "n"})
+    with pytest.raises(TypeError, match=f"a query has no '{word}'; did you mean"):
+        store.query("1h", **{word: "n"})
+
+
+@pytest.mark.parametrize("level", ["5s", "soon", "90m", "1H"])
+def test_a_level_that_a_store_does_not_have_is_answered_with_those_that_it_has(level, store):
+    names = ", ".join(window.name for window in store.frame.levels)
+    for ask in (store.states, store.at().level, store.export):
+        with pytest.raises(ValueError, match=f"no level '{level}'; it has {names}"):
+            ask(level)
+
+
 WRONG = {
     '{"limits": 5}': "a query has no 'limits'; did you mean 'limit'",
     '{"limit": "5"}': "limit must be a whole number from 0; got '5'",

@@ -187,7 +187,8 @@ class OpenWindows:
         ----------
         states : table of window_start, window_end, keys, states
             Of `partial_frame`, as `tiltframe.reducing.reduce_rows` and `tiltframe.merged_windows.merge_panes` give
-            them. Their rows count as having arrived at once: a row joins a session that any row of the batch keeps from being over.
+            them. Their rows count as having arrived at once: a row joins a session that any row of the batch keeps from
+            being over.
         newest : int, optional
             The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
             UTC; a buffer follows it.
