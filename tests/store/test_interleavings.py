@@ -481,7 +481,9 @@ class World:
 
     def append(self, actor, writer, number, tokens, recorded=None):
         def work(manifest):
-            transaction = commit.begin_commit(self.backend, manifest, writer, number, recorded=recorded or {}, replacing={})
+            transaction = commit.begin_commit(
+                self.backend, manifest, writer, number, recorded=recorded or {}, replacing={}
+            )
             rows = rows_of(tokens, manifest.measures)
             receipt = transaction.write_checked(
                 (level, merge_level(rows, None, level)) for level in manifest.frame.levels
