@@ -173,7 +173,7 @@ def test_what_is_left_out_is_found() -> None:
         ----------
         rows
             How many.
-        others : ints
+        more : ints
         """
         return rows
 
