@@ -1,4 +1,4 @@
-"""Late rows of `tiltframe stream --spark`, on standard error: the first, the count once a minute, and at the end."""
+"""Late rows of `tiltframe stream --spark`, reported on standard error: at the first, once a minute, and at the end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _REPORT_EVERY = 60.0  # seconds
 
 @dataclass
 class LateRows:
-    """Reports the rows that a query over `spark_udaf.stream` has dropped as late.
+    """Reports the late rows that a query over `spark_udaf.stream` dropped.
 
     Counts are those of the checkpoint: rows that were dropped before a restart are included.
     """
 
     query: StreamingQuery
-    has_disorder: bool  # whether the watermark stays behind the events
+    has_disorder: bool  # whether the watermark has a delay
     _reported: int = 0
     _last: float = field(default_factory=clock.monotonic)
 
@@ -36,7 +36,7 @@ class LateRows:
             while not self.query.awaitTermination(_LOOK_EVERY):
                 self._report()
         finally:
-            with suppress(Exception):  # the error of the query counts, and a stopped session has no numbers
+            with suppress(Exception):  # the error of the query has priority, and a stopped session has no progress
                 self._report(is_end=True)
 
     def _report(self, is_end: bool = False) -> None:

@@ -1,11 +1,11 @@
-"""Columns of states: results that accessors read from them, and set operations, without a shuffle.
+"""Columns of states: accessors of results, and set operations, without a shuffle.
 
 In a job::
 
     states = su.aggregate(df, ["host"], {"latency": aggr.dds("latency_ms")})
     states.select("host", su.states.quantile("latency", 0.99), su.states.count("latency"))
 
-They read states. Values of rows are aggregated by `spark_udaf.functions`, in `su.group_by` and in `agg()`.
+These functions read states. `spark_udaf.functions` aggregates values of rows, in `su.group_by` and in `agg()`.
 """
 
 from spark_udaf.udaf.accessors import (

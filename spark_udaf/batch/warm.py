@@ -1,4 +1,4 @@
-"""Warming of a cluster: compile what functions need on the driver's machine and on the workers'."""
+"""Warming of a cluster: compile the loops of functions on the machines of the driver and the workers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from aggr.warming import warm as warm_functions
 
 
 def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int = 16) -> None:
-    """Compile what functions need, so that the first job need not.
+    """Compile the loops of functions before the first job.
 
     Parameters
     ----------
     spark : SparkSession
     functions : names, optional
-        All that are registered unless given.
+        The default is all registered functions.
     tasks : int
-        How many tasks compile, or wait for one on their machine that does: at least as many as there are cores, so
-        that each machine gets some. Spark does not promise where tasks run.
+        The number of tasks that compile, or wait for another task on their machine. Use at least the number of cores,
+        so that each machine runs some of them; Spark does not guarantee where tasks run.
 
     Raises
     ------
     UnknownFunction
-        For a name that no function has, before anything runs.
+        For an unknown name, before anything runs.
     """
     for name in functions or ():
         get(name)

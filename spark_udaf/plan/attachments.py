@@ -1,7 +1,7 @@
-"""What PySpark's instances carry of ours: a DataFrame its plan, a Column its call and its own ``over`` and ``alias``.
+"""Attachments of PySpark's instances: the plan of a DataFrame; the call, ``over`` and ``alias`` of a Column.
 
-Spark has no place for such things, so they are set on the instance. If a release of PySpark copied or slotted its
-instances they would be lost: results stay right, plans become slower. ``tests/spark/test_attachments.py`` notices.
+They are set as attributes of the instance. If a release of PySpark copied its instances or used slots, they would be
+lost: results would stay correct, and plans would be slower. ``tests/spark/test_attachments.py`` detects this.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _PREFIX = "_tiltframe_"
 
 
 def attach(instance: Any, name: str, value: object, /, **methods: Callable[..., Any]) -> None:
-    """Set a value on an instance of PySpark's, and methods in place of its class's."""
+    """Set a value on an instance of PySpark, and replace methods of its class."""
     vars(instance).update({_PREFIX + name: value, **methods})
 
 
 def attached(instance: Any, name: str) -> Any:
-    """Return the value that was set on an instance by this name; None if there is none."""
+    """Return the attached value of this name, or None."""
     return getattr(instance, "__dict__", {}).get(_PREFIX + name)

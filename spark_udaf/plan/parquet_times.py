@@ -1,4 +1,4 @@
-"""Times in Parquet files that Spark and Arrow read differently: of another calendar, or as INT96.
+"""Times in Parquet files that Spark and Arrow read differently: another calendar, or INT96.
 
 Spark writes times as INT96 by default, without a zone in the file, and reads them as instants. Arrow reads them as
 times without a zone, so that a dataset of such files needs a schema in which they are UTC.
@@ -15,7 +15,7 @@ _FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of th
 
 
 def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
-    """List the columns, not nested ones, that a file stores as INT96."""
+    """Return the top-level columns that a file stores as INT96."""
     paths = _int96_paths(footer)
     if not paths:
         return []
@@ -24,13 +24,13 @@ def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
 
 
 def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str | None:
-    """Return the property of a file for which Spark reads its times otherwise; None if both read the same.
+    """Return the property of a file that makes Spark and Arrow read different times, or None.
 
     Parameters
     ----------
-    fragment : of a dataset
+    fragment : file of a dataset
     setting : str, optional
-        Spark's ``spark.sql.parquet.datetimeRebaseModeInRead``, which decides about files of other writers.
+        Spark's ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files of other writers.
     """
     footer: pq.FileMetaData = fragment.metadata
     nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))

@@ -220,7 +220,7 @@ def scan_parquet(
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         scan = su.scan_parquet(spark, "s3://logs/requests/", filters=[("day", ">=", "2024-05-01")])
         states = su.rollup(scan, frame)

@@ -16,7 +16,7 @@ from tiltframe.provenance import KEY, describe_states, description_in, noted, st
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of Arrow columns; raises ``TypeError`` for a type that Spark does not have.
 
-    Metadata of a column says what frame states are of.
+    The metadata of a column describes the frame of states.
     """
     for field in schema:
         for kind in _leaves(field.type):
@@ -41,9 +41,9 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Describe each column of states in its metadata, and frame states at their windows as at their levels.
+    """Add descriptions of states to the metadata of columns; for frames, copy that of levels to window starts.
 
-    Spark keeps metadata of columns in tables, views and unions, but not of the columns that name folders.
+    Spark keeps the metadata of columns in tables, views and unions, but not of columns that become names of folders.
     """
     if LEVEL in schema.names and KEY in (schema.field(LEVEL).metadata or {}):
         described = {KEY: schema.field(LEVEL).metadata[KEY]}
@@ -55,7 +55,7 @@ def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema
 
 
 def check_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> None:
-    """Raise ``ValueError`` for a column whose states are described as others than those that are read."""
+    """Raise ``ValueError`` if the description of a column of states differs from the measures."""
     for column in states:
         described = description_in(schema.field(column.name))
         problem = None if described is None else state_difference(column.name, describe_states(column), described)
@@ -66,8 +66,8 @@ def check_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> None:
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Order columns as a schema has them and give them its types; raises ``ValueError`` if rows would be lost."""
+    """Return the table with the columns and types of a schema; raises ``ValueError`` if rows would be lost."""
     converted = table.select(schema.names).cast(schema)
-    if converted.num_rows != table.num_rows:  # pyarrow forgets the number of rows of a table without columns
+    if converted.num_rows != table.num_rows:  # a pyarrow table without columns has no rows
         raise ValueError(f"a table of {table.num_rows:,} rows became one of {converted.num_rows:,}; give it a column")
     return converted

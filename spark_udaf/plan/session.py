@@ -1,4 +1,4 @@
-"""Sessions: what the hand-over between the JVM and Python needs, and a quiet local one."""
+"""Sessions: settings of the transfer between the JVM and Python, properties of engines, and a quiet local session."""
 
 from __future__ import annotations
 
@@ -23,46 +23,49 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
-# local, local[4], local[*], local[4, 2] of four threads, local-cluster[2, 3, 1024] of two workers of three cores each
+# local, local[4], local[*], local[4, 2] with four threads, local-cluster[2, 3, 1024] with two workers of three cores
 _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
 
 
 def check_session(spark: SparkSession) -> None:
-    """Raise ``TypeError`` for what is no session."""
+    """Raise ``TypeError`` unless the argument is a session."""
     if isinstance(spark, type) or not hasattr(spark, "createDataFrame"):
         raise TypeError(f"give a SparkSession; got {spark!r}")
 
 
 def prepare(spark: SparkSession) -> None:
-    """Set what makes the hand-over to Python fast, unless the session already has it set.
+    """Configure a fast transfer to Python, unless the session has the setting.
 
-    That is ``spark.sql.execution.arrow.maxBytesPerBatch``, without which Spark measures every row on its own.
+    The setting is ``spark.sql.execution.arrow.maxBytesPerBatch``. With its default, Spark measures every row.
     """
     if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
 
 
 def is_sail(spark: SparkSession) -> bool:
-    """Say whether the engine behind a session is Sail: only Spark gives a session the id of an application."""
+    """Return whether the engine of a session is Sail: only Spark sets the id of an application."""
     return spark.conf.get("spark.app.id", None) is None
 
 
 def check_is_spark(spark: SparkSession, what: str, instead: str) -> None:
-    """Raise ``ValueError`` for what Sail cannot run, before it starts."""
+    """Raise ``ValueError`` if the engine is Sail, which cannot run ``what``."""
     if is_sail(spark):
         raise ValueError(f"{what} cannot run on Sail, which {instead}")
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """Tell into how many partitions the engine shuffles unless it is told."""
+    """Return the number of shuffle partitions of the session, or the default of its engine."""
     setting = spark.conf.get(PARTITIONS, None)
-    return int(setting) if setting else os.cpu_count() or 1 if is_sail(spark) else 200
+    if setting:
+        return int(setting)
+    return os.cpu_count() or 1 if is_sail(spark) else 200
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Tell how many tasks run at once, as the session's settings say; None if they do not, as executors come and go.
+    """Return the number of tasks that run at once by the session's settings, or None if executors are dynamic.
 
-    Settings alone are read, for a session of Spark Connect has no scheduler to ask. Sail runs on this machine's cores.
+    Only settings are read, because a session of Spark Connect does not provide a scheduler. Sail uses the cores of this
+    machine.
     """
     setting = spark.conf.get("spark.default.parallelism", None)
     if setting:
@@ -79,14 +82,14 @@ def parallelism(spark: SparkSession) -> int | None:
 
 
 def is_client_only() -> bool:
-    """Say whether PySpark is its client alone, which starts no Spark."""
+    """Return whether the installed PySpark is only a client, which cannot start Spark."""
     import pyspark
 
     return not Path(pyspark.__file__).with_name("jars").is_dir() and "SPARK_HOME" not in os.environ
 
 
 def has_java() -> bool:
-    """Say whether there is a Java that Spark would start."""
+    """Return whether Spark can start Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     try:
@@ -97,25 +100,25 @@ def has_java() -> bool:
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Within, have Ctrl-C raise ``KeyboardInterrupt``, whatever PySpark is waiting for; nobody logs what it ends."""
-    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback
+    """Return a context in which Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits, without log messages."""
+    logging.getLogger().addHandler(logging.NullHandler())  # suppresses the traceback that Py4J logs
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if hasattr(spark, "sparkContext"):  # Spark Connect has none, and logs elsewhere
+        if hasattr(spark, "sparkContext"):  # Spark Connect has no context, and logs elsewhere
             quieten = threading.Thread(target=spark.sparkContext.setLogLevel, args=("OFF",))
-            quieten.start()  # in a thread of its own: that of Ctrl-C may be waiting for an answer from the JVM
+            quieten.start()  # in another thread, because the main thread may be waiting for the JVM
             quieten.join()
-        if callable(before):  # of Spark, which cancels its jobs
+        if callable(before):  # the handler of Spark, which cancels its jobs
             before(number, frame)
 
-    is_main = threading.current_thread() is threading.main_thread()  # only there handlers can be set, and run
+    is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
     if is_main:
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Exception as error:
-        if _is_of_interrupt(error):  # PySpark waits for the job that Ctrl-C has cancelled, and raises how it ended
+        if _is_of_interrupt(error):  # PySpark raises the error of the job that Ctrl-C has cancelled
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -128,7 +131,7 @@ def _is_of_interrupt(error: BaseException | None) -> bool:
 
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start Spark in this process, on two cores, quietly; Java must be there."""
+    """Start Spark in this process, on two cores, without log messages. Java must be installed."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -146,15 +149,15 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """Start a session; Ctrl-C waits, for PySpark that is interrupted while it waits for its JVM leaves that running."""
+    """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running."""
     with hold_interrupts():
         return builder.getOrCreate()
 
 
 @contextmanager
 def sail_session() -> Iterator[SparkSession]:
-    """Start Sail in this process, which needs no Java, and stop it; raises `MissingExtra` if it is not installed."""
-    os.environ.setdefault("RUST_LOG", "error")  # how much it logs
+    """Start Sail in this process, without Java, and stop it at the end; raises `MissingExtra` if it is missing."""
+    os.environ.setdefault("RUST_LOG", "error")  # the log level
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""data_source: a frame store as a data source for ``spark.read.format`` and SQL; PySpark has these since 4.0."""
+"""data_source: a frame store as a data source for ``spark.read.format`` and SQL, which needs PySpark 4.0."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tiltframe.store import PlannedQuery
 
 
 class TiltframeSource(DataSource):
-    """The data source ``tiltframe``; `register` makes it known to a session, `read` does too."""
+    """The data source ``tiltframe``; `register` and `read` register it in a session."""
 
     @classmethod
     def name(cls) -> str:
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        """Return the schema of the results or of the states; types that Spark lacks are those that the store keeps."""
+        """Return the schema of the results or of the states, with stored types for those that Spark lacks."""
         query, _ = from_options(self.options)
         return result_schema(query)
 
@@ -40,7 +40,7 @@ class TiltframeSource(DataSource):
         """Plan the query of the options; raises ``ValueError`` for a schema that the results do not have."""
         query, rows_per_task = from_options(self.options)
         if warns(self.options):
-            query.warn_of_missing()  # on standard error: Spark plans in a process of its own
+            query.warn_of_missing()  # on standard error, because Spark plans in another process
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():

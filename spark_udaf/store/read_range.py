@@ -1,4 +1,4 @@
-"""read_range: the rows that one task reads of a store."""
+"""read_range: the rows of a store that one task reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
 
 SOURCE_NAME = "tiltframe"
-_BATCH_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
+_BATCH_ROWS = 10_000  # results passed to the JVM at once: the default size of Spark's batches
 
 
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,8 @@
-"""group_by: answers by any keys and expressions, in the two-phase plan: rows are reduced where they are.
+"""group_by: results by any keys and expressions, in the two-phase plan: rows are reduced before the shuffle.
 
     su.group_by(df, "host", F.window("ts", "1 minute")).agg(p=aggr.dds("latency_ms / 1000", [0.99]))
 
-Keys and inputs are evaluated by Spark, each once, and cross to Python under the names that they were given by.
+Spark evaluates each key and input once, and passes them to Python under their names.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
 from spark_udaf.versions.column_text import text_of
 
 _SET = "grouping set"
-_SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window
+_SESSION = "spark.sessionWindow"  # metadata key of the column of a session window
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """Rows of a DataFrame by keys; `group_by` makes it, and `agg` gives its answers."""
+    """Rows of a DataFrame by keys; created by `group_by`, and aggregated by `agg`."""
 
     df: DataFrame
     keys: tuple[Column, ...]
     totals: Literal["rollup", "cube"] | None = None
 
     def rollup(self, *keys: Column | str) -> Grouped:
-        """Group by the keys, and by all of them but the last, the last two, and so on, as ``df.rollup`` does.
+        """Group by all keys, by all except the last one, except the last two, and so on, like ``df.rollup``.
 
         Parameters
         ----------
@@ -59,14 +59,14 @@ class Grouped:
 
         Examples
         --------
-        The docs have one that runs::
+        The documentation has a tested example::
 
             su.group_by(df).rollup("region", "host").agg(aggr.avg("latency_ms"))
         """
         return self._with_totals("rollup", keys)
 
     def cube(self, *keys: Column | str) -> Grouped:
-        """Group by every combination of the keys, as ``df.cube`` does.
+        """Group by every combination of the keys, like ``df.cube``.
 
         Parameters
         ----------
@@ -84,25 +84,25 @@ class Grouped:
 
         Examples
         --------
-        The docs have one that runs::
+        The documentation has a tested example::
 
             su.group_by(df).cube("host", "shelf").agg(aggr.count())
         """
         return self._with_totals("cube", keys)
 
     def pivot(self, column: Column | str, values: Sequence[Any] | None = None) -> Pivoted:
-        """Turn the values of a column into columns, as ``df.groupBy(…).pivot(…)`` does.
+        """Turn the values of a column into columns, like ``df.groupBy(…).pivot(…)``.
 
         Parameters
         ----------
-        column : as a key of `group_by`
+        column : a key, as in `group_by`
         values : list, optional
-            The values that become columns. Unless given, a job finds them.
+            The values that become columns. By default, a job determines them.
 
         Returns
         -------
         Pivoted
-            Whose ``agg`` takes functions.
+            An object with the method ``agg``.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Grouped:
 
         Examples
         --------
-        The docs have one that runs::
+        The documentation has a tested example::
 
             su.group_by(df, "host").pivot("status", [200, 500]).agg(aggr.count())
         """
@@ -129,40 +129,40 @@ class Grouped:
     def agg(
         self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
     ) -> DataFrame:
-        """Answer for each group.
+        """Aggregate each group.
 
         Parameters
         ----------
-        calls : what `spark_udaf.functions` or `aggr` gives, or Spark's own aggregates
+        calls : calls of `spark_udaf.functions` or `aggr`, or Spark's own aggregates
             ``A.dds(F.col("latency_ms") / 1000, [0.99]).alias("p")``, or ``aggr.dds("latency_ms / 1000", [0.99])``. Text
             is the name of a column, or an expression in Spark's SQL. For Spark's own aggregates, such as
-            ``F.max("x")``, Spark reads the DataFrame a second time and joins both answers by the keys.
+            ``F.max("x")``, Spark reads the DataFrame a second time and joins both results by the keys.
         having : Column or SQL condition, optional
-            Only groups whose keys and results make it true.
+            A condition on keys and results; other groups are removed.
         measures : the same by name
             ``p=aggr.dds("latency_ms / 1000", [0.99])``; the name of the result.
 
         Returns
         -------
         DataFrame
-            The keys, and one column a result, whose type follows from the schema. A call that was given no name has
-            that of the function and its column, ``dds(latency_ms / 1000)``.
+            The keys, and one column per result, whose type follows from the schema. The default name of a result
+            consists of the function and its column, ``dds(latency_ms / 1000)``.
 
         Raises
         ------
         ValueError, TypeError
-            For anything but calls and Columns, two results of one name, a column of a type that a function does not
-            take, or a session window as a key; at once.
+            Immediately, for arguments that are not calls or Columns, two results of one name, a column whose type a
+            function does not accept, or a session window as a key.
         AnalysisException
-            For keys and inputs that Spark's own ``groupBy`` and ``agg`` refuse.
+            If Spark's own ``groupBy`` and ``agg`` refuse keys or inputs.
 
         Guarantee
         ---------
-        The same bits as `aggregate` and `finish` give, whatever the partitions.
+        The same bits as `aggregate` and `finish`, for any partitions.
 
         Examples
         --------
-        The docs have one that runs::
+        The documentation has a tested example::
 
             su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
         """
@@ -212,7 +212,7 @@ class Grouped:
         return getattr(self.df, self.totals or "groupBy")(*self.keys)
 
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
-        """Join answers with those of Spark's own aggregates, which have the same groups."""
+        """Join results with those of Spark's own aggregates, which have the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the set is the last column
         keys, results = names[: len(self.keys)], names[len(self.keys) :]
@@ -233,7 +233,7 @@ class Grouped:
         return both.select(*(quoted_column(place).alias(name) for place, name in places.items()))
 
     def _named(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
-        """Name each call; Spark's own aggregates by the names that Spark gives them."""
+        """Return the calls by name; Spark's own aggregates have the names of Spark."""
         named = _named(calls, measures)
         built_in = [column for _, column in named if isinstance(column, Column)]
         if built_in:
@@ -250,7 +250,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Pivoted:
-    """Rows by keys and a column whose values become columns; `Grouped.pivot` makes it."""
+    """Rows by keys and a column whose values become columns; created by `Grouped.pivot`."""
 
     groups: Grouped
     values: list[Any] | None
@@ -258,7 +258,7 @@ class Pivoted:
     def agg(
         self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
     ) -> DataFrame:
-        """Answer for each group and value.
+        """Aggregate each group and value.
 
         Parameters
         ----------
@@ -267,8 +267,8 @@ class Pivoted:
         Returns
         -------
         DataFrame
-            The keys, and a column for each value, ``500``, or value and result, ``500_errors``; null for a group that
-            has no rows of the value.
+            The keys, and a column for each value, ``500``, or for each value and result, ``500_errors``; null if a
+            group has no rows of the value.
 
         Raises
         ------
@@ -306,7 +306,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.group_by(df, "host", F.window("ts", "1 minute")).agg(aggr.dds("latency_ms / 1000", [0.5, 0.99]))
     """
@@ -317,7 +317,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
 
 @dataclass(frozen=True)
 class _Key:
-    """A key by its name, and the columns it is grouped by: of a struct, its fields and whether it is null."""
+    """A key by its name, and its columns: for a struct, the fields and whether it is null."""
 
     name: str
     parts: tuple[str, ...]
@@ -332,18 +332,18 @@ class _Key:
 
 
 class _Columns:
-    """What Spark evaluates of each row: keys, inputs, conditions, and the columns that conditions of `aggr` read."""
+    """The columns that Spark evaluates: keys, inputs, conditions, and the columns in conditions of `aggr`."""
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
         self._df = self._rows_in = df
         self._evaluated: dict[str, Column] = {}
         self._inputs: list[str] = []
-        self._texts: dict[str, str] = {}  # an input that is given as text -> its column
+        self._texts: dict[str, str] = {}  # the text of an input -> its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
         self._read = read.intersection(df.columns)  # which keep their names
 
     def keys(self, columns: Sequence[Column]) -> list[_Key]:
-        """Evaluate keys first: a window among them may give several rows for one."""
+        """Evaluate the keys first, because a window among them may repeat rows."""
         if not columns:
             return []
         fields = _grouped_by(self._df, columns).schema.fields[: len(columns)]
@@ -365,7 +365,7 @@ class _Columns:
         return keys
 
     def measure(self, call: Call | Measure) -> Measure:
-        """Evaluate what a call reads, and name it so in a measure."""
+        """Return the measure of a call whose inputs are evaluated columns."""
         if isinstance(call, Measure):
             column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
@@ -384,7 +384,7 @@ class _Columns:
         )
 
     def check_inputs(self, keys: Sequence[Column]) -> None:
-        """Have Spark refuse inputs that aggregate functions may not read: generators, windows, random numbers."""
+        """Let Spark refuse invalid inputs of aggregate functions: generators, windows, random numbers."""
         inputs = [F.count(self._evaluated[name]) for name in self._inputs]
         if inputs:
             _ = _grouped_by(self._rows_in, keys, *inputs).schema
@@ -394,7 +394,7 @@ class _Columns:
         return self._df.select(*(column.alias(name) for name, column in columns.items()))
 
     def _text(self, text: str) -> str:
-        """Evaluate an input that is given as text, once; return what reads it."""
+        """Evaluate the text of an input once; return the text that reads its column."""
         if text not in self._texts:
             self._texts[text] = self._input(_expression(self._df, text), text)
         return self._texts[text]
@@ -404,13 +404,13 @@ class _Columns:
         return quoted(self._inputs[-1])
 
     def _add(self, name: str, column: Column) -> str:
-        """Add a column under its name, or one like it where that is taken."""
+        """Add a column under its name, or a similar name if it is taken."""
         name = _unlike(name, (*self._evaluated, *self._read))
         self._evaluated[name] = column
         return name
 
     def _free(self, name: str) -> str:
-        """Return a name like this one that no column of the DataFrame has."""
+        """Return this name, or a similar one that is not a column of the DataFrame."""
         return _unlike(name, self._rows_in.columns)
 
 
@@ -427,7 +427,7 @@ def _names_in_condition(call: Measure) -> tuple[str, ...]:
 
 
 def _check_key(field: StructField) -> None:
-    """Refuse a key that rows cannot be grouped by one at a time, or that is nested."""
+    """Raise an error for a session window or a nested type as a key."""
     if _SESSION in field.metadata:
         raise ValueError(
             f"group_by cannot group by the session window {field.name!r}, whose ends depend on other rows; "
@@ -442,12 +442,12 @@ def _check_key(field: StructField) -> None:
 
 
 def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> DataFrame:
-    """Group by Spark's own means, which are only analyzed: what those refuse is refused here, in Spark's words."""
+    """Return the same groups by Spark, which are only analyzed, so that Spark's errors are raised."""
     return df.groupBy(*keys).agg(F.count(F.lit(1)), *aggregates)
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Pair calls with their names, and Spark's own aggregates with None if they were not given one."""
+    """Pair calls with their names, and Spark's own aggregates with their given names or None."""
     named: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)
@@ -477,7 +477,7 @@ def _rows_counted(measure: Measure) -> Measure:
 
 
 def _expression(df: DataFrame, column_or_text: Column | str) -> Column:
-    """Take a Column, the name of one, or an expression in Spark's SQL."""
+    """Return the Column of a Column, a name, or an expression in Spark's SQL."""
     if isinstance(column_or_text, Column):
         return column_or_text
     if not is_name(column_or_text):

@@ -58,7 +58,7 @@ def sql(
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.sql(spark, "SELECT host, max(ms), aggr_dds(ms) FILTER (WHERE status = 200) FROM requests GROUP BY host")
         su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)

@@ -1,10 +1,10 @@
-"""SQL: every registered function as ``aggr_…``, its states, their merges and what can be read from them.
+"""SQL: every registered function as ``aggr_…``, its states, their merges and accessors.
 
 aggr_dds(x, array(0.5D, 0.99D))      the result in one step
-aggr_dds_list(collect_list(x))       the same of a list: thousands of groups a call, mixed with Spark's own aggregates
+aggr_dds_list(collect_list(x))       the same from a list: thousands of groups per call, also with Spark's aggregates
 aggr_dds_state(x)                    a state for each group …
 aggr_dds_merge(state)                … merged into coarser groups …
-aggr_dds_quantile(state, 0.99)       … and read, as often as one likes
+aggr_dds_quantile(state, 0.99)       … and read repeatedly
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     spark : SparkSession
         Classic or Connect.
     names : str
-        Functions such as ``"dds"`` and ``"hdr"``; all of them unless given, which takes some seconds.
+        Functions such as ``"dds"`` and ``"hdr"``. The default is all functions, which takes some seconds.
     types : names of Spark types
         Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double. Each
         type adds functions that read the column in that type, such as ``aggr_min_string`` and ``aggr_sum_bigint``.
@@ -64,22 +64,21 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     -------
     list of str
         The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
-        ``aggr_f_state(x, parameters…)`` with the parameters that shape the state, ``aggr_f_merge(state)``,
-        ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. The first
-        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``; several inputs, or values and
-        weights, are lists of structs. first and
-        last take the event time second, as functions of several inputs take these in their order; functions that take
-        weights, ``weight => w``. Quantiles come as a
-        map from their names, and the numbers of a record but its count as double.
+        ``aggr_f_state(x, parameters…)`` with the shape parameters of the state, ``aggr_f_merge(state)``,
+        ``aggr_f_finish(state)``, and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first
+        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several
+        inputs, or values and weights. Functions of several inputs accept them in their order; for first and last, the
+        event time is second. Functions with weights accept ``weight => w``. Quantiles are a map from their names, and
+        the numbers of a record, except its count, are double.
 
     Raises
     ------
     ValueError
-        If a type cannot be read, or there is no function of a name.
+        If a type cannot be read, or a function does not exist.
 
     Examples
     --------
-    The docs have one that runs::
+    The documentation has a tested example::
 
         su.register(spark)
         spark.sql("SELECT host, aggr_hdr(ms, array(0.5D, 0.99D)).quantiles['0.99'] FROM requests GROUP BY host")
@@ -101,7 +100,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
 
 @dataclass(frozen=True)
 class Family:
-    """The SQL functions of a function that reads its column as a type."""
+    """The SQL functions of a function that reads its column in a given type."""
 
     name: str
     function: Function
@@ -122,7 +121,7 @@ class Family:
         return (*self.aggregates, *lists, *(f"{self.name}_{reader}" for reader in readers))
 
     def udfs(self) -> dict[str, SqlFunction]:
-        """Make the functions, by their names in SQL."""
+        """Return the functions by their names in SQL."""
         udfs = _family(self.name, self.function, self.dtype)
         if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
             return udfs
@@ -146,9 +145,9 @@ def _all_names() -> list[str]:
 
 
 def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> list[Family]:
-    """List the families of a function: one that reads any column or doubles, and one for each type that it depends on.
+    """List the families of a function: one that reads any column or doubles, and one for each type if results differ.
 
-    A function without results before it is given its parameters, such as funnel, has none.
+    A function whose results need parameters, such as funnel, has no families.
     """
     try:
         function = aggr.get(name)()
@@ -245,7 +244,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 def _of_lists(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
-    """Apply the parameters that SQL gave as columns; of lists of structs, the fields are the inputs and weights."""
+    """Apply the parameters, which SQL passes as columns; fields of structs in lists are the inputs and weights."""
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
         if not pa.types.is_list(lists.type):
@@ -273,7 +272,7 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _own(function: Function, states: pa.Array) -> Function:
-    """Give the function the parameters that its states were shaped by; it refuses those of other functions itself."""
+    """Return the function with the shape parameters of the states; it refuses states of other functions."""
     shaped_by = function_of(states)
     shaped = {name: getattr(shaped_by, name) for name in function.state_parameters if hasattr(shaped_by, name)}
     return replace(function, **shaped)
@@ -308,7 +307,7 @@ def _accessor(name: str) -> Callable[..., pa.Array]:
 def _apply_parameters(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
-    """Apply the parameters that SQL gave as columns; further inputs come before them, weights by name."""
+    """Apply the parameters, which SQL passes as columns, after further inputs; weights are passed by name."""
     with error_label(spec.label):
         values, positional = _column(positional)
         inputs = spec.function.inputs
@@ -333,7 +332,7 @@ def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array
 
 
 def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Give arguments the names of parameters: those by place, those by name."""
+    """Return positional and named arguments by the names of parameters."""
     takes = f"it takes {', '.join(names) or 'no parameters'} after its column"
     if len(positional) > len(names):
         raise ValueError(
@@ -348,7 +347,7 @@ def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, Any]:
-    """Read parameters, each the same in all rows."""
+    """Return the values of parameters, which must be equal in all rows."""
     constants = {}
     for name, column in _arguments(names, positional, named).items():
         if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
@@ -359,7 +358,7 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _number(sql_value: Any) -> Any:
-    """Take decimals, which is what SQL makes of 0.99, as floats."""
+    """Convert decimals, such as 0.99 in SQL, to floats."""
     if isinstance(sql_value, list):
         return tuple(_number(value) for value in sql_value)
     return float(sql_value) if isinstance(sql_value, Decimal) else sql_value
@@ -379,7 +378,7 @@ def _member(field: pa.Field) -> pa.DataType:
 
 
 def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Give results the type that they have in SQL."""
+    """Convert results to their type in SQL."""
     if not pa.types.is_struct(dtype):
         return results.cast(dtype)
     pairs = zip(results.flatten(), dtype, strict=True)
@@ -388,7 +387,7 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _map(record: pa.StructArray) -> pa.MapArray:
-    """Turn a record of quantiles into maps from their names."""
+    """Convert records of quantiles to maps from their names."""
     names = [f.name for f in record.type]
     n, width = len(record), len(names)
     order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())
