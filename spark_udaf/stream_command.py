@@ -63,7 +63,7 @@ def run(
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
     if reading.time is not None:
         raise ValueError(f"--time computes {_time(frame)!r}, but with --spark it names a column of the source")
-    if how := [name for name in reading.given() if name != "where"]:
+    if how := [name for name in reading.explicit_options() if name != "where"]:
         raise ValueError(
             f"--{how[0].replace('_', '-')} is of files that tiltframe reads, and with --spark the source reads them; "
             "say it by the source's own --option KEY=VALUE"

@@ -108,7 +108,7 @@ def rollup(
             append_new(source, filed, store, writable, bad, max(memory // _A_STATE_TAKES, 1))
         else:
             replace_in(source, filed, replace_within, store, writable, bad)
-        if bad is not None and (told := bad.told()):
+        if bad is not None and (told := bad.summary()):
             click.echo(told, err=True)
 
 

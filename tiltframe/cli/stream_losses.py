@@ -62,7 +62,7 @@ class Losses:
 
     def _print(self, when: str) -> None:
         self._reported = self._counts()
-        if self.bad is not None and (told := self.bad.told()):
+        if self.bad is not None and (told := self.bad.summary()):
             click.echo(f"tiltframe: {told}{when}", err=True)
         if self.late:
             kept = "" if self.file is None else f", and kept in {self.file}"

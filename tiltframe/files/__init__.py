@@ -1,1 +1,1 @@
-"""Files of events: their formats, what is known of their columns, and whether they are sound."""
+"""Files of events: formats, types of columns, and checks for damage."""

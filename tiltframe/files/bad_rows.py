@@ -30,10 +30,10 @@ from tiltframe.files.soundness import record_pattern
 _BLOCK = 1 << 23  # bytes that are read together
 _ROWS = 1 << 16  # the same of Parquet
 _MOST_LINES = 1000  # of a quoted field: a quote that is not closed by then is the mistake
-_SAMPLE = 10_000  # records by whose values types are told
+_SAMPLE = 10_000  # records whose values decide the types
 _LONGEST = 300  # characters of a reason
 UNREADABLE = (ValueError, TypeError, OverflowError)
-ALL_BAD = 10  # so many rows, none of which can be read, are no bad rows, but read in the wrong way
+ALL_BAD = 10  # if at least this many rows are read and all fail, the options are wrong, not the rows
 _KINDS = (
     ("whole", re.compile(r"[+-]?[0-9]+")),
     ("number", re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|[+-]?inf(inity)?)")),
@@ -51,7 +51,7 @@ class Line:
 
 
 _Bad: TypeAlias = list[tuple[Line, Exception]]
-_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]  # rows, of so many, but for these
+_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]  # good rows, the number of rows read, and the bad rows
 _NONE: _Bad = []
 _Check: TypeAlias = Callable[[pa.Table], object]
 
@@ -63,7 +63,7 @@ class BadRows:
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
-        """Look what is there."""
+        """Read the rows that the file already contains, unless ``once`` is false."""
         self.file, self.count, self._known = file, 0, set[str]()
         if once:
             self.begin_again()
@@ -75,7 +75,7 @@ class BadRows:
             try:
                 self._known = set(self.file.read_text(encoding="utf-8").splitlines())
             except UnicodeDecodeError:
-                raise ValueError(f"{self.file} is no file of bad rows; name another one for them") from None
+                raise ValueError(f"{self.file} is not a file of bad rows; name another file for them") from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
         """Keep a line."""
@@ -83,38 +83,38 @@ class BadRows:
         if self.file is None:
             return
         text = line.text.decode(errors="backslashreplace").rstrip("\r\n")
-        said = {"source": source, "line": line.number, "reason": reason(error), "text": text}
-        written = json.dumps(said, ensure_ascii=False)
+        entry = {"source": source, "line": line.number, "reason": reason(error), "text": text}
+        written = json.dumps(entry, ensure_ascii=False)
         if written not in self._known:
             with self.file.open("a", encoding="utf-8") as out:
                 out.write(written + "\n")
 
-    def told(self) -> str | None:
+    def summary(self) -> str | None:
         """Say how many there were, and where they are; None if there were none."""
         if not self.count:
             return None
-        kept = "" if self.file is None else f", and kept in {self.file}"
-        return f"{self.count:,} bad rows were left out{kept}"
+        place = "" if self.file is None else f", and kept in {self.file}"
+        return f"{self.count:,} bad rows were left out{place}"
 
 
 def reason(error: Exception) -> str:
     """Say in one line why a row cannot be read, without where, and without what to do."""
-    said = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
-    said = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", said)
-    said = re.sub(r" in line [0-9,]+(?=, in the column )", "", said)
-    return said.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__
+    message = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
+    message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
+    message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
+    return message.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__
 
 
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Read together the lines that can be read, None if there are none; tell which cannot, and why.
+    """Read all readable lines together, None if there are none. Also return each unreadable line with its error.
 
     ``read`` and ``check``, which takes longer, raise an error for rows that are to be left out.
     """
 
-    def checked(some: Sequence[Line]) -> Rows:
-        rows = read(some)
+    def checked(lines: Sequence[Line]) -> Rows:
+        rows = read(lines)
         check(rows)
         return rows
 
@@ -123,7 +123,7 @@ def sound(
         return (checked(good) if good else None), bad
     except UNREADABLE:
         good, more = _divided(good, checked)
-        return (read(good) if good else None), sorted([*bad, *more], key=lambda each: each[0].number)
+        return (read(good) if good else None), sorted([*bad, *more], key=lambda bad_line: bad_line[0].number)
 
 
 def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
@@ -166,7 +166,8 @@ def file_batches(
         return
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
         of_format = _of_parquet if kind_of(file) == "parquet" else _of_text
-        for rows, number, unread in of_format(source, file, columns, check or (lambda rows: None), Path(folder)):
+        check = check or (lambda rows: None)
+        for rows, number, unread in of_format(source, file, columns, check=check, folder=Path(folder)):
             if len(unread) == number >= ALL_BAD:
                 raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(unread[0][1])}")
             for line, error in unread:
@@ -182,7 +183,7 @@ def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.Rec
     return table
 
 
-def _whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
+def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
     """Read rows together; None where some of them cannot be read."""
     try:
         check(rows := read())
@@ -198,14 +199,15 @@ def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Chec
 
     data = pq.ParquetFile(file)
     needed = [name for name in source.needs(columns).names if name in data.schema_arrow.names]
-    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))  # with all columns, for what is kept of bad rows
+    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))  # with all columns, which are stored for bad rows
     begun = 1
     for place, batch in enumerate(data.iter_batches(_ROWS, columns=needed)):
 
-        def read(some: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun) -> pa.Table:
-            return _table(source, file, columns, [batch.take([line.number - begun for line in some])])
+        def read(lines: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun) -> pa.Table:
+            return _table(source, file, columns, [batch.take([line.number - begun for line in lines])])
 
-        rows, unread = _whole(partial(_table, source, file, columns, [batch]), check), _NONE
+        rows = _read_whole(partial(_table, source, file, columns, rows=[batch]), check)
+        unread = _NONE
         if rows is None:
             rows, unread = sound([Line(begun + at, b"") for at in range(batch.num_rows)], read, check)
             values = next(batch for at, batch in full if at == place)
@@ -226,8 +228,8 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
     source = replace(source, written={piece: written})
     head, data, number = b"", b"", 1
 
-    def read(some: Sequence[Line]) -> pa.Table:
-        piece.write_bytes(head + b"".join(line.text for line in some))
+    def read(lines: Sequence[Line]) -> pa.Table:
+        piece.write_bytes(head + b"".join(line.text for line in lines))
         return _table(source, piece, columns)
 
     for chunk in _chunks(file, reading):
@@ -236,7 +238,7 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
             head = _head(data, delimiter, reading.skip_rows)
             number, data = 1 + head.count(b"\n"), data[len(head) :]
         text = data[: _end_of_records(data, delimiter is not None) if chunk else len(data)]
-        rows = _whole(partial(read, [Line(0, text)]), check) if text.strip() else None
+        rows = _read_whole(partial(read, [Line(0, text)]), check) if text.strip() else None
         if rows is not None:
             yield rows, rows.num_rows, _NONE
             number, data = number + text.count(b"\n"), data[len(text) :]
@@ -261,7 +263,7 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Read a text file by blocks, whose lines can be told apart; the last one is empty."""
+    """Read a text file in blocks, in an encoding whose lines end in one byte. The last block is empty."""
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(f"bad rows are left out of text whose lines end in one byte, and {reading.encoding} has two")
     with open_text(file) as stream:
@@ -277,18 +279,18 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
 def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
     """Return the first record of CSV, the names of its columns, with the lines and empty lines above it."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
-    found = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
-    return above + (found[0] if found else data[len(above) : data.find(b"\n", len(above)) + 1])
+    complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
+    return above + (complete[0] if complete else data[len(above) : data.find(b"\n", len(above)) + 1])
 
 
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
-    """Cut lines into records, those of CSV where no quote is open; give also what has perhaps not been read to its end.
+    """Split bytes into records; records of CSV end outside quotes. Also return the bytes of an incomplete last record.
 
     A quote that is still open after a thousand lines, or at the end, is the mistake of its line alone.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
-    found: list[Line] = []
+    records: list[Line] = []
     at = 0
     while at < len(data):
         match = record.match(data, at)
@@ -297,13 +299,13 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
         elif match is None and not last and data.count(b"\n", at) < _MOST_LINES:
             break
         text = (match or line.match(data, at))[0]  # type: ignore[index]
-        found.append(Line(number, text))
+        records.append(Line(number, text))
         number, at = number + (text.count(b"\n") or 1), at + len(text)
-    return found, data[at:]
+    return records, data[at:]
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write the first records whose values are of the kinds that most are, to tell types by; give the file's path."""
+    """Write the first records with values of the usual kinds to a file, for type inference; return its path."""
     if kind_of(file) == "parquet":
         return file
     delimiter = delimiter_of(file, reading)
@@ -318,15 +320,15 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     for kind in kinds:
         for name, value in (kind or {}).items():
             of_values.setdefault(name, Counter())[value] += value != "nothing"
-    most = {name: {counted.most_common(1)[0][0], "nothing"} for name, counted in of_values.items()}
-    for usual in most.values():
+    usual_kinds = {name: {counted.most_common(1)[0][0], "nothing"} for name, counted in of_values.items()}
+    for usual in usual_kinds.values():
         usual |= {"whole", "number"} if usual & {"whole", "number"} else set()
     good = [
         line.text
         for line, kind in zip(records, kinds, strict=True)
         if kind is not None
         and (names is None or len(kind) == len(names))
-        and all(value in most[name] for name, value in kind.items())
+        and all(value in usual_kinds[name] for name, value in kind.items())
     ]
     sample = folder / f"{len(list(folder.iterdir()))}.{kind_of(file)}"
     sample.write_bytes(head + b"".join(good))
@@ -334,7 +336,7 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 
 
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
-    """Tell of what kind each value of a record is; None for what is no record."""
+    """Return the kind of each value of a record, or None if the text is not a record."""
     try:
         if delimiter:
             values = dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))

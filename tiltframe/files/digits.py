@@ -22,9 +22,9 @@ from tiltframe.files.read_options import ReadOptions
 
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null if a number, a time or a truth is expected
 
-_WHOLE, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
+_INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-_MANY = 15  # so many digits, and fewer, are exact in a double
+_MANY = 15  # numbers of at most this many digits are exact in a double
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
@@ -41,7 +41,7 @@ def canonical(kind: pa.DataType) -> str | None:
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
     """Read the numbers or truths of a column of text, and give the texts as well, numbers as Arrow writes them.
 
-    Raises ``pa.ArrowInvalid`` where a text is none.
+    Raises ``pa.ArrowInvalid`` for texts that are neither.
     """
     column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
     nothing = [*NO_NUMBER, *reading.null]
@@ -55,7 +55,7 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
-    """Write numbers as Arrow reads them, without groups of thousands, with a point; other texts are no numbers then."""
+    """Write numbers as Arrow reads them, without groups of thousands and with a point. Other texts become invalid."""
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
     number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
@@ -72,15 +72,15 @@ def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost:
     """
     if not pa.types.is_floating(values.type):
         return
-    if (whole := first_rounded_whole(values, texts)) is not None:
-        raise ValueError(lost(whole))
+    if (rounded_integer := first_rounded_whole(values, texts)) is not None:
+        raise ValueError(lost(rounded_integer))
     if Use.ORDER in uses and (rounded := first_rounded(texts, values)) is not None:
         raise ValueError(lost(rounded))
 
 
 def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
     """Return the first text of a whole number that its double rounds, or of a number beyond the largest double."""
-    if (most := largest(values)) is not None and most >= _EXACT:
+    if (highest := largest(values)) is not None and highest >= _EXACT:
         large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
         for text in pc.unique(large).to_pylist():
             if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
@@ -123,8 +123,8 @@ def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
 
 def largest(values: pa.Array) -> float | None:
     """Return the largest magnitude that is not NaN; None without any."""
-    most: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
-    return most
+    highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
+    return highest
 
 
 def _rounds(text: str, exact: bool) -> bool:
@@ -148,7 +148,7 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
-        f"{where}: {shown(text)} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
+        f"{where}: {shown(text)} in the column {name!r} would be changed by the type {guessed}; "
         f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, exact or 'float64')}"
     )
 
@@ -160,7 +160,7 @@ def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[
     parsed from, which ``source`` names in errors.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        _check_doubles(one_array(column), name, source, text, reading)
+        _check_doubles(one_array(column), name, source=source, text=text, reading=reading)
 
 
 def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
@@ -169,10 +169,10 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
     if pa.types.is_struct(column.type):
         for field in column.type:
             inner = pc.struct_field(column, [field.name])
-            _check_doubles(inner, f"{name}.{field.name}", source, text, reading)
+            _check_doubles(inner, f"{name}.{field.name}", source=source, text=text, reading=reading)
     elif pa.types.is_list(column.type):
-        _check_doubles(pc.list_flatten(column), name, source, text, reading)
-    elif pa.types.is_floating(column.type) and (most := largest(column)) is not None and most >= _EXACT:
+        _check_doubles(pc.list_flatten(column), name, source=source, text=text, reading=reading)
+    elif pa.types.is_floating(column.type) and (highest := largest(column)) is not None and highest >= _EXACT:
         _check_whole_numbers(name, source, text(), reading)
 
 
@@ -184,10 +184,10 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
         for value in re.finditer(last + r"\s*:\s*(\[[^\]{]*|-?[0-9][0-9.eE+-]*)", text)
         for number in re.findall(r"(?<![\w.+-])-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", value[1])
     ]
-    are_whole = all(re.fullmatch(_WHOLE, number) for number in numbers)
+    are_whole = all(re.fullmatch(_INTEGER, number) for number in numbers)
     for number in numbers:
         beyond = are_whole and not -(2**63) <= int(number) < 2**63
-        if re.fullmatch(_WHOLE, number) and (beyond or _rounds(number, exact=False)):
+        if re.fullmatch(_INTEGER, number) and (beyond or _rounds(number, exact=False)):
             kind = exact_type(numbers) or "float64"
             raise ValueError(
                 f"{source}: {shortened(number)} in the column {name!r} would lose digits as float64; "
@@ -196,7 +196,7 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
 
 
 def exact_type(numbers: Collection[str]) -> str | None:
-    """Name the type that holds numbers exactly, whole ones and fractions; None if no type has so many digits.
+    """Return the type that represents all numbers exactly, or None if they have too many digits.
 
     >>> exact_type(["1", "-2"]), exact_type(["9223372036854775808"]), exact_type(["0.25", "-3"]), exact_type(["9" * 40])
     ('int64', 'uint64', 'decimal(3, 2)', None)

@@ -41,12 +41,12 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
 _HEAD = 1 << 12  # in which an array begins, if a file is one
-_PARQUET_ROWS = 1 << 16  # by which numbers that Parquet holds as text are told
-_INFERRED_BYTES = 1 << 24  # types are inferred from so much of a CSV or JSON file
+_PARQUET_ROWS = 1 << 16  # rows of Parquet from which numbers stored as text are inferred
+_INFERRED_BYTES = 1 << 24  # bytes of a CSV or JSON file from which types are inferred
 
 
 def kind_of(path: Path) -> str | None:
-    """Tell the format of a file by its name; None for what is none."""
+    """Return the format of a file from its name, or None if the format is unknown."""
     name = path.name.lower()
     ending = next((end for end in _COMPRESSED if name.endswith(end)), "")
     kind = next((kind for end, kind in _KINDS.items() if name.removesuffix(ending).endswith(end)), None)
@@ -117,7 +117,7 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Read some columns of the first rows of a file as they are written: those by which types are inferred."""
+    """Read some columns of the first rows as unchanged text: the rows from which types are inferred."""
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
             batch = open_csv(
@@ -135,32 +135,32 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
 
 
 def read(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, uses: Uses, reading: ReadOptions
+    file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a file: those that it has; of JSON lines, where one may come late, any.
 
-    ``wanted`` are the types that text files are read in; what is a dictionary there is one as Parquet is read, too.
+    ``types`` are the types for text files; dictionary columns in it are read as dictionaries from Parquet, too.
     Digits are checked by the ``uses`` of a column, unless ``reading`` declares its type.
     """
-    if kind_of(file) == "parquet":  # as it is, and widened afterwards
-        data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
+    if kind_of(file) == "parquet":  # types are widened afterwards
+        data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":
-        schema = pa.schema([wanted.field(name) for name in columns])
+        schema = pa.schema([types.field(name) for name in columns])
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             for batch in pajson.open_json(stream, options, _json_lines(schema)):
                 check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
                 yield without_nothing(batch, reading.null)
     else:
-        yield from _read_csv(file, columns, wanted, uses, reading)
+        yield from _read_csv(file, columns, types=types, uses=uses, reading=reading)
 
 
 def _read_csv(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, uses: Uses, reading: ReadOptions
+    file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    kinds = {name: wanted.field(name).type for name in columns}
-    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _of(uses, name), reading)}
+    kinds = {name: types.field(name).type for name in columns}
+    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
     empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}  # as far as types were inferred
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
@@ -174,7 +174,7 @@ def _read_csv(
                     column = batch.column(place)
                     values, written = from_text(column, kinds[name], reading)
                     if name not in reading.declared:
-                        of_column = _of(uses, name)
+                        of_column = _uses_of(uses, name)
                         explain = partial(_lost, file=file, name=name, kind=kinds[name], reading=reading)
                         if Use.KEEP in of_column and (text := first_unfaithful(written, kinds[name])) is not None:
                             raise LateType(name, pa.string(), partial(explain, text))
@@ -221,7 +221,8 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
     """Write that a text would be lost, with a type that holds all values of its column."""
-    return lost(text, kind, str(file), reading, name, column_type(file, name, reading))
+    exact = column_type(file, name, reading)
+    return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
 
 
 def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
@@ -240,7 +241,7 @@ def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
     return exact_type(texts)
 
 
-def _of(uses: Uses, name: str) -> frozenset[Use]:
+def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
     return uses.get(name, frozenset())
 
 
@@ -257,8 +258,8 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
     for place, field in enumerate(batch.schema) if nothing else ():
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)
-            given = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
-            batch = batch.set_column(place, field.name, given)
+            values = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
+            batch = batch.set_column(place, field.name, values)
     return batch
 
 

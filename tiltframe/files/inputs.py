@@ -105,35 +105,37 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read some columns of every row of one file, or of those of its rows that have been read."""
+        """Read some columns of one file, or of ``rows`` that were already read from it."""
         own = self.needs(columns)
         before = file.stat()
         written = self.written.get(file) or own_schema(file, self.reading)
-        wanted = self._read_as(file, own, written)
+        types = self._read_as(file, own, written)
         try:
             if rows is None:
                 _check_sound(file, self.reading)
                 late = kind_of(file) == "json"  # a column of JSON lines may come after the first ones
                 present = [name for name in own.names if late or name in written.names]
-                rows = read(file, present, wanted, self.uses, self.reading)
+                rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
                 batch = self._widened(batch, own, file)
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
                     batch = batch.append_column(name, numbers)
-                yield prepared(batch, columns, self.time, self.reading, self.timezone)
+                yield prepared(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
         except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            kinds = dict(zip(wanted.names, wanted.types, strict=True))
+            kinds = dict(zip(types.names, types.types, strict=True))
             self._check_late(file, kinds, error)
-            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading, self._kept())) from None
+            raise _explained(
+                file, error, lambda: wrong_value(file, kinds, self.reading, self._text_columns_kept())
+            ) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
 
     def needs(self, columns: Sequence[str]) -> pa.Schema:
-        """Say what is read of files to give some columns."""
-        return rows_before(columns, self.schema, self.own, self.time, self.reading)
+        """Return the schema to read from files, so that the columns can be computed."""
+        return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
         """Raise `LateType` for the first value of a CSV file that a guessed type does not hold, if a wider one does."""
@@ -141,12 +143,12 @@ class Source:
             return
         read = {name: partial(from_text, kind=kind, reading=self.reading) for name, kind in kinds.items()}
         guessed = {n: r for n, r in read.items() if n in self.guessed and not pa.types.is_string(kinds[n])}
-        found = first_unread(file, guessed, self.reading)
-        if found is None:
+        unread = first_unread(file, guessed, self.reading)
+        if unread is None:
             return
-        line, name, text = found
+        line, name, text = unread
         uses = self.uses.get(name, frozenset())
-        wider = wider_type(file, name, kinds[name], uses, self.reading)
+        wider = wider_type(file, name, guess=kinds[name], uses=uses, reading=self.reading)
         if wider is not None and kinds[name] != (kind := pa.float64() if wider == "float64" else pa.string()):
             raise LateType(
                 name,
@@ -157,11 +159,11 @@ class Source:
                 ),
             ) from None
 
-    def _kept(self) -> list[str]:
+    def _text_columns_kept(self) -> list[str]:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Check the schema; where a column is text for a value that is no number, say which it is, and its line."""
+        """Check the schema. If a column is text because of a value other than a number, name the value and its line."""
         try:
             check(self.schema)
         except (TypeError, ValueError):
@@ -180,10 +182,10 @@ class Source:
             return own
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
-        place, given = written.get_field_index(self.time), self.reading.declared.get(self.time)
+        place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"  # 01052024 is 1 May
         is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
-        kind = pa.int64() if is_integer and not (_is_text(given) or keeps_zeros) else pa.string()
+        kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
         return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
@@ -217,10 +219,10 @@ class Source:
                 column if column.type == kind else times_in(column, self.time, self.reading, self.timezone).cast(kind)
             )
         except ValueError as error:
-            found = None
+            unclosed = None
             if kind_of(file) in ("csv", "tsv"):
-                found = first_unread(file, {self.time: self._times_alone}, self.reading)
-            raise ValueError(f"{file}{'' if found is None else f', line {found[0]:,}'}: {error}") from None
+                unclosed = first_unread(file, {self.time: self._times_alone}, self.reading)
+            raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
         """Write how a user declares the unit of the times of a file, or their format."""
@@ -249,13 +251,13 @@ def open_source(
 
     A folder stands for all files of a known format below it, but for those of stores. The column of event times may be
     written in another way in each file; ``uses`` says which columns keep the digits that a text file writes;
-    expressions of ``reading`` read times on the clock of the time zone; ``sample`` gives what types are told by in
-    place of a file.
+    expressions of ``reading`` read times on the clock of the time zone; ``sample`` returns the file
+    from which types are inferred instead.
 
     Raises ``FileNotFoundError`` if a path is not there, ``ValueError`` if a folder has no data, a format is unknown, a
     file is empty or damaged, or two files do not fit.
     """
-    files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
+    files = list(dict.fromkeys(file.resolve() for source in inputs for file in _files(Path(source))))
     here = Path.cwd()
     files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
     schema: pa.Schema | None = None
@@ -265,7 +267,7 @@ def open_source(
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
             written[file] = own_schema(sample(file), reading, uses.is_missing)
-            own = _schema(file, written[file], time, uses, reading)
+            own = _schema(file, written[file], time=time, uses=uses, reading=reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
@@ -281,7 +283,9 @@ def open_source(
         schema = schema.set(at, pa.field(time, INSTANT))
     by_column = uses.among(schema.names)
     texts = {
-        file: names for file in files if (names := _written_as_text(file, written[file], schema, by_column, reading))
+        file: names
+        for file in files
+        if (names := _written_as_text(file, written[file], schema=schema, uses=by_column, reading=reading))
     }
     samples = {file: _first_texts(file, sample(file), names, reading) for file, names in texts.items()}
     schema = _with_texts(schema, samples, by_column, reading)
@@ -290,7 +294,16 @@ def open_source(
     )
     own = None if reading.time is None else schema
     schema = with_numbers(with_time(schema, time, reading), numbers)
-    return Source(tuple(files), schema, time, by_column, reading, timezone, own, written)
+    return Source(
+        files=tuple(files),
+        schema=schema,
+        time=time,
+        uses=by_column,
+        reading=reading,
+        timezone=timezone,
+        own=own,
+        written=written,
+    )
 
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
@@ -351,30 +364,30 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
-    found = list(files_below(path))
-    if not found:
+    files = list(files_below(path))
+    if not files:
         raise ValueError(f"the folder {path} has no data: no file of {ENDINGS}")
-    return found
+    return files
 
 
 def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Find the files of known formats in a folder, through links too, in the order of their names."""
-    whole = folder.resolve()
-    if whole in through or is_store(folder):
+    real_folder = folder.resolve()
+    if real_folder in through or is_store(folder):
         return
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
         path = folder / entry.name
         if entry.name[0] in "._":
             continue
         if entry.is_dir():
-            yield from files_below(path, (*through, whole))
+            yield from files_below(path, (*through, real_folder))
         elif kind_of(path) is not None:
             if not path.exists():
                 raise ValueError(
                     f"{path} is a link to a file that is not there; remove it, or what it links to is missing"
                 )
             if not path.is_file():
-                raise ValueError(f"{path} is no file; leave it out, or write what it gives into a file first")
+                raise ValueError(f"{path} is not a regular file; leave it out, or write its content into a file first")
             yield path
 
 
@@ -388,12 +401,12 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
 
 
 def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Give a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
+    """Return a file's schema in plain types; event times other than integers become microseconds in UTC."""
     own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
     of_time = () if reading.time is None else columns_in(reading.time, own.names)
     fields = []
-    for name, given in zip(own.names, own.types, strict=True):
-        kind = given if pa.types.is_null(given) else normalized_type(given)
+    for name, own_type in zip(own.names, own.types, strict=True):
+        kind = own_type if pa.types.is_null(own_type) else normalized_type(own_type)
         if pa.types.is_binary(kind) and kind_of(file) != "parquet":
             _check_sound(file, reading)
         declared_kind = reading.declared.get(name)
@@ -422,7 +435,7 @@ def _is_text(kind: pa.DataType | None) -> bool:
 
 def _check_sound(file: Path, reading: ReadOptions) -> None:
     if kind_of(file) != "parquet":
-        with suppress(OSError, pa.ArrowException):  # what is damaged says so when it is read
+        with suppress(OSError, pa.ArrowException):  # a damaged file raises its error when it is read
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
@@ -438,8 +451,8 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
     """Name the value that a file cannot be read for, where it is one."""
     with suppress(pa.ArrowException, OSError, UnicodeError):
-        if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (found := wrong()):
-            return found
+        if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
+            return explanation
     return ValueError(f"cannot read {file}: {_first_line(error)}")
 
 

@@ -50,8 +50,8 @@ class ArrayLines:
             parts.append(self._lines(chunk))
             length += len(parts[-1])
         data = b"".join(parts)
-        given, self._held = (data, b"") if size < 0 else (data[:size], data[size:])
-        return given
+        piece, self._held = (data, b"") if size < 0 else (data[:size], data[size:])
+        return piece
 
     def readable(self) -> bool:
         """Say that it can be read."""
@@ -82,7 +82,7 @@ class ArrayLines:
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Say of each byte whether it is within quotes; closing ones count as within, opening ones do not."""
         places = np.arange(len(codes))
-        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # the last byte that is no backslash
+        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # the last byte other than a backslash
         run = places - np.concatenate([[-1], last[:-1]]) - 1  # backslashes just before
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))
         quotes = (codes == ord('"')) & ~odd

@@ -12,9 +12,9 @@ Rows = TypeVar("Rows")
 
 
 class LateType(ValueError):
-    """A value that the type of its column cannot hold, or would not write as it is; a wider type can.
+    """A value that the type of its column cannot represent, or would change. A wider type can represent it.
 
-    Whoever can read the rows again does so with that type (`read_widening`); elsewhere it is an error like others.
+    Callers that can read the rows again use the wider type (`read_widening`); others treat it as an ordinary error.
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:

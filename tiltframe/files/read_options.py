@@ -33,11 +33,11 @@ class ReadOptions:
     types : column -> type
         Of CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``, ``date``
         or ``timestamp``; of numbers in the time column ``seconds``, ``milliseconds``, ``microseconds`` or
-        ``nanoseconds``, which may have a fraction. What is not given is inferred.
+        ``nanoseconds``, which may have a fraction. Other types are inferred.
     encoding : str
         Of CSV and JSON, as Python names it.
     delimiter : str, optional
-        What parts the fields of CSV: one character; otherwise the file's ending tells.
+        The character between the fields of CSV; by default the file's ending decides.
     skip_rows : int
         How many lines of CSV stand above the names of the columns: a title, say.
     decimal_comma : bool
@@ -45,7 +45,7 @@ class ReadOptions:
     thousands : str, optional
         What parts groups of three digits in CSV: ``.`` in ``1.234,5``.
     null : texts
-        What stands for nothing in CSV and JSON, next to what is empty: ``["-", "n/a"]``.
+        Texts that mean null in CSV and JSON, in addition to empty values: ``["-", "n/a"]``.
     time_format : str, optional
         How texts in the time column are written, as `datetime.strptime` has it: ``%d.%m.%Y %H:%M``; ISO 8601 otherwise.
     clock : str, optional
@@ -171,11 +171,11 @@ class ReadOptions:
     def reads(self) -> tuple[str, ...]:
         """Name the columns that the options themselves may read."""
         of_time = () if self.time is None else may_read(self.time)
-        asked = [name for text in sql.columns_of(self.where) for name in may_read(text)]
-        return (*of_time, *asked)
+        columns = [name for text in sql.columns_of(self.where) for name in may_read(text)]
+        return (*of_time, *columns)
 
-    def given(self) -> list[str]:
-        """Name the options that are not as they are by default."""
+    def explicit_options(self) -> list[str]:
+        """List the options that differ from their defaults."""
         by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
@@ -195,14 +195,14 @@ class ReadOptions:
         """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
-            given = self.say(name, kind)
+            option = self.say(name, kind)
             if name not in read:
-                raise ValueError(f"{given}: no key, measure or time reads a column {shown(name)}; leave it out")
+                raise ValueError(f"{option}: no key, measure or time reads a column {shown(name)}; leave it out")
             if kind in _UNITS and name != time:
-                raise ValueError(f"{given}: only the time column, {time!r}, is in {kind}")
+                raise ValueError(f"{option}: only the time column, {time!r}, is in {kind}")
             if kind in _UNITS and self.time_format is not None:
                 text = self.say_option("time_format", self.time_format)
-                raise ValueError(f"{given} says that times are numbers, and {text} that they are texts; give one")
+                raise ValueError(f"{option} says that times are numbers, and {text} that they are texts; give one")
         of_time = self.declared.get(time)
         if of_time is None or self.time is not None:
             return
@@ -255,12 +255,12 @@ class ReadOptions:
         return f"{option}={value!r}"
 
     def _type(self, name: str, kind: str) -> pa.DataType:
-        given = self.say(name, kind)
+        option = self.say(name, kind)
         decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))
         if decimal:
             digits, fraction = int(decimal[1]), int(decimal[2] or 0)
             if not 1 <= digits <= 38 or fraction > digits:
-                raise ValueError(f"{given}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
+                raise ValueError(f"{option}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
             return pa.decimal128(digits, fraction)
         if kind in _UNITS:
             return pa.int64()

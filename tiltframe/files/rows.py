@@ -1,4 +1,4 @@
-"""Rows as they are read: their times, computed and in the units that were given, and the rows that count."""
+"""Rows of a file: event times, computed or in their units, and the condition that selects rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
 def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Say which columns are read, so that `prepared` gives those of these names: of ``own`` before time is computed."""
+    """Return the columns that `prepared` needs; with a computed time, types are those of ``own``."""
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
@@ -45,7 +45,7 @@ def rows_before(
 def prepared(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
-    """Compute the time of rows, leave out those that do not count, and give the columns of these names."""
+    """Compute the time of rows, filter them, and select columns."""
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
@@ -61,7 +61,7 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
 
     Times without a zone are read on the clock of ``reading``, dates are days in the time zone of the windows.
 
-    Raises ``ValueError`` for what is none.
+    Raises ``ValueError`` for values that are not times.
     """
     unit, kind = reading.unit(time), column.type
     if pa.types.is_integer(kind) and (reading.time_format is not None or reading.declared.get(time) == pa.string()):

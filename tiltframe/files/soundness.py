@@ -1,6 +1,6 @@
 """Soundness of text files: whether the bytes are in the encoding they should be in, and every quote is closed.
 
-Arrow reads on past both: bytes that are no text become a column of bytes, and a quote that is never closed makes one
+Arrow accepts both: invalid text becomes a column of bytes, and a quote that is never closed makes one
 field of the rest of the file.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 _CHUNK = 1 << 24
 _QUOTE = ord('"')
-_ENDS = (10, 13)
+_LINE_ENDS = (10, 13)
 
 
 def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
@@ -28,15 +28,15 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
     with pa.input_stream(file, compression="detect") as stream:
         while True:
             chunk = stream.read(_CHUNK)
-            held = decoder.getstate()[0]
+            incomplete = decoder.getstate()[0]
             try:
-                text = None if plain and not held and chunk.isascii() else decoder.decode(chunk, final=not chunk)
+                text = None if plain and not incomplete and chunk.isascii() else decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:
-                whole, wrong = held + chunk, "it does not begin with a byte order mark"
+                content, wrong = incomplete + chunk, "it does not begin with a byte order mark"
                 if isinstance(error, UnicodeDecodeError):
-                    line = lines + whole.count(b"\n", 0, error.start) + 1
-                    wrong = f"byte 0x{whole[error.start]:02x} in line {line:,}"
-                begins = whole[:2] if not lines else b""
+                    line = lines + content.count(b"\n", 0, error.start) + 1
+                    wrong = f"byte 0x{content[error.start]:02x} in line {line:,}"
+                begins = content[:2] if not lines else b""
                 likely = "utf-16" if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
                 raise ValueError(
                     f"{file} is not in {encoding}: {wrong}; say what it is in, such as --encoding {likely}"
@@ -51,11 +51,11 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 
 class _Quotes:
-    """Whether all quotes so far open a field, close one, or are doubled; told from their neighbours alone."""
+    """Whether all quotes so far open a field, close one, or are doubled, judged by the bytes next to them."""
 
     def __init__(self, delimiter: str) -> None:
         self._beside = np.zeros(256, bool)
-        self._beside[[_QUOTE, *_ENDS, ord(delimiter)]] = True
+        self._beside[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
         self._last, self._odd, self._right = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
@@ -78,8 +78,8 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
     """Read field by field, as Arrow does; raise ``ValueError`` for the first whose quote is not closed."""
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()
-    found = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
-    at = found.end() if found else 0
+    complete = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
+    at = complete.end() if complete else 0
     if at < len(data):
         line = data.count(b"\n", 0, at) + 1
         start = data[at : at + 40].split(b"\n")[0].decode(errors="replace")

@@ -54,17 +54,17 @@ def has_clock(form: str) -> bool:
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Read texts as microseconds UTC; without an offset they count as UTC. What is none of the format is null.
+    """Read texts as microseconds in UTC, which is also the zone of texts without an offset. Other texts become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
     """
     regex = _regex(form)
-    found = pc.extract_regex(pc.utf8_trim_whitespace(texts), regex)
-    parts = {sign: pc.struct_field(found, sign) for sign in _signs(regex)}
+    groups = pc.extract_regex(pc.utf8_trim_whitespace(texts), regex)
+    parts = {sign: pc.struct_field(groups, sign) for sign in _signs(regex)}
 
     def number(sign: str, absent: int = 0) -> pa.Array:
-        return parts[sign].cast(pa.int64()) if sign in parts else pc.if_else(pc.is_valid(found), absent, None)
+        return parts[sign].cast(pa.int64()) if sign in parts else pc.if_else(pc.is_valid(groups), absent, None)
 
     year = number("Y") if "Y" in parts else number("y")
     if "Y" not in parts:
@@ -75,7 +75,8 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     clock = _joined([hour, number("M"), number("S")], [2, 2, 2], ":")
     fraction = pc.utf8_slice_codeunits(pc.binary_join_element_wise(parts.get("f", ""), "000000", ""), 0, 6)
     zone = pc.utf8_upper(parts["z"]) if "z" in parts else "Z"
-    times = cast_extended(pc.binary_join_element_wise(date, "T", clock, ".", fraction, zone, ""))
+    pieces = [date, "T", clock, ".", fraction, zone]
+    times = cast_extended(pc.binary_join_element_wise(*pieces, ""))
     micros = times.cast(pa.int64())
     if "j" in parts:
         day = number("j")
@@ -85,7 +86,7 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Read numbers of a unit, with fractions, as microseconds UTC; what is finer is rounded down.
+    """Read numbers of a unit, with fractions, as microseconds in UTC, rounded down.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
@@ -112,8 +113,8 @@ def _regex(form: str) -> str:
         elif sign in _LEFT_OUT:
             pattern += _LEFT_OUT[sign]
         elif sign not in _PARTS or sign in seen:
-            said = "twice" if sign in seen else f"and there are {_DIRECTIVES}"
-            raise ValueError(f"the time format {shown(form)} has {piece} {said}")
+            problem = "twice" if sign in seen else f"and there are {_DIRECTIVES}"
+            raise ValueError(f"the time format {shown(form)} has {piece} {problem}")
         else:
             pattern += f"(?P<{sign}>{_PARTS[sign]})"
             seen.add(sign)

@@ -1,6 +1,6 @@
-"""Numbers that are written as text: which columns stay text, and which of these have their numbers next to them.
+"""Numbers written as text: which columns stay text, and which text columns also have a column of numbers.
 
-A guess never changes a value. Digits that something keeps stay text unless each value would be written as they are:
+Type inference never changes a value. Digits stay text if a measure or key returns them and a number would change them:
 ``007`` and ``1.10`` are texts, ``7`` and ``1.1`` are numbers. What computes with such a column reads its numbers, in a
 column of their own (`aggr.sql.number_columns`).
 """
@@ -71,11 +71,11 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the types of the numbers of columns of text, of those whose numbers are read.
+    """Return the number types of the text columns whose numbers are read.
 
     ``texts`` gives the texts of a column that decide. Raises ``ValueError`` as `check_shared`.
     """
-    found = {}
+    number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
     names = [name for name in names if number_column(name) not in schema.names]
     for name, of_column in uses.among(names).items():
@@ -85,9 +85,9 @@ def find_numbers(
             continue
         numbers = numbers_of(texts(name), reading, exactly=Use.ORDER in of_column)
         if numbers is not None:
-            found[name] = numbers
-    check_shared(uses, found, reading)
-    return found
+            number_types[name] = numbers
+    check_shared(uses, number_types, reading)
+    return number_types
 
 
 def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:

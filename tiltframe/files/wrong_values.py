@@ -32,17 +32,17 @@ _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 
 
 def wrong_value(
-    file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
+    file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
-    """Find the first value that is not of its column's type, among columns that are no text; None if all are."""
+    """Return the error for the first value that does not fit its column's type, or None. Text columns always fit."""
     if kind_of(file) == "json":
-        return _in_json(file, wanted, reading)
-    kinds = {name: kind for name, kind in wanted.items() if not pa.types.is_string(kind)}
+        return _in_json(file, types, reading)
+    kinds = {name: kind for name, kind in types.items() if not pa.types.is_string(kind)}
     read = {name: partial(from_text, kind=kind, reading=reading) for name, kind in kinds.items()}
-    found = first_unread(file, read, reading)
-    if found is None:
+    unread = first_unread(file, read, reading)
+    if unread is None:
         return None
-    line, name, text = found
+    line, name, text = unread
     exact = _whole_type(file, name, kinds[name], reading)
     if exact is not None:
         way_out = f"say {reading.say(name, exact)}"
@@ -51,7 +51,7 @@ def wrong_value(
     else:
         way_out = _way_out(str(text), name, reading, partial(_numbers_after, file, name, reading))
     return ValueError(
-        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(wanted[name])}; {way_out}"
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(types[name])}; {way_out}"
     )
 
 
@@ -83,8 +83,8 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
         )
     if kind_of(file) != "json":
         return None
-    found = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
-    kinds = {found[1]: _KINDS[found[2]]} if found and found[2] in _KINDS else {}
+    change = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
+    kinds = {change[1]: _KINDS[change[2]]} if change and change[2] in _KINDS else {}
     return _in_json(file, kinds, reading)
 
 
@@ -97,10 +97,10 @@ def first_unread(
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, texts):
             places = {name: _first(one_array(batch.column(name)), read[name]) for name in read}
-            there = {name: place for name, place in places.items() if place is not None}
-            if there:
-                name = min(there, key=lambda column: there[column])
-                return _line_of(file, row + there[name], reading), name, batch.column(name)[there[name]].as_py()
+            present = {name: place for name, place in places.items() if place is not None}
+            if present:
+                name = min(present, key=lambda column: present[column])
+                return _line_of(file, row + present[name], reading), name, batch.column(name)[present[name]].as_py()
             row += batch.num_rows
     return None
 
@@ -115,9 +115,9 @@ def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
     """Find the first value that cannot be read, half by half."""
 
-    def fails(some: pa.Array) -> bool:
+    def fails(values: pa.Array) -> bool:
         try:
-            read(some)
+            read(values)
         except (pa.ArrowException, ValueError):
             return True
         return False
@@ -133,7 +133,7 @@ def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
 
 
 def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
-    """Find the line in which a row of a CSV file begins; lines without anything are no rows."""
+    """Return the line in which a row of a CSV file begins. Empty lines are not rows."""
     with open_text(file) as stream:
         lines = io.TextIOWrapper(stream, reading.encoding, newline="")
         for _ in range(reading.skip_rows):
@@ -174,7 +174,7 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     """Write an expression that reads the numbers of a column of text, after it was tried on the rows."""
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    is_rare = plain >= _MOSTLY  # most rows are numbers as they are
+    is_rare = plain >= _MOSTLY  # most rows are numbers already
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:
@@ -187,12 +187,12 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     return f"{cast}, which gives null for it"
 
 
-def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
     for line, row in _objects(file, reading):
         if not isinstance(row, dict):
             what = "is no JSON object" if row is None else "is JSON, but no object"
             return ValueError(f"cannot read {file}: line {line:,} {what}; mend it, or leave it out")
-        for name, kind in wanted.items():
+        for name, kind in types.items():
             value = row.get(name)
             if value is not None and not _fits(value, kind):
                 if reading.declared.get(name) == kind:
@@ -220,10 +220,10 @@ def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
                     yield number, None
         return
     at, decoder = text.index("[") + 1, json.JSONDecoder()
-    while found := re.compile(r"[\s,]*([^\s,\]])").match(text, at):
-        line = text.count("\n", 0, found.start(1)) + 1
+    while start := re.compile(r"[\s,]*([^\s,\]])").match(text, at):
+        line = text.count("\n", 0, start.start(1)) + 1
         try:
-            row, at = decoder.raw_decode(text, found.start(1))
+            row, at = decoder.raw_decode(text, start.start(1))
         except ValueError:
             yield line, None
             return

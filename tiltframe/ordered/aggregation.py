@@ -55,7 +55,7 @@ class RunningAggregation(OrderedAggregator):
     """
 
     query: RunningQuery
-    _final: tuple[Ints, Ints, list[States]] | None = None  # of each key, where that is what is wanted
+    _final: tuple[Ints, Ints, list[States]] | None = None  # results per key, if only the final ones are emitted
     _over = False
 
     def __init__(
@@ -70,7 +70,8 @@ class RunningAggregation(OrderedAggregator):
         emit: str = "rows",
     ) -> None:
         """Check everything that can be known without data."""
-        super().__init__(running_query(measures, window, time, keys, order, ticks, emit))
+        query = running_query(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+        super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
         """Take a batch of rows, and return the results that it brings about.
@@ -78,7 +79,7 @@ class RunningAggregation(OrderedAggregator):
         Parameters
         ----------
         batch : table or record batch
-            Of the same schema every time; perhaps without rows.
+            Of the same schema every time, with or without rows.
         until : int, optional
             A moment, microseconds UTC, that no row of a later batch precedes: results at ticks before it come now.
 
@@ -118,7 +119,7 @@ class RunningAggregation(OrderedAggregator):
         """
         if batch is None:
             if self._schema is None:
-                raise ValueError("there has been no batch, not even an empty one, to tell the columns from")
+                raise ValueError("there has been no batch, not even an empty one, that shows the columns")
             batch = self._schema.empty_table()
         if end is not None and self._schema is not None:
             self._keys = self._keys._replace(end=max(self._keys.end, end))
@@ -128,7 +129,7 @@ class RunningAggregation(OrderedAggregator):
         tables = super().carried()
         if tables and self._final is not None:
             keys, times, states = self._final
-            of_parts = {f"{at}.{n}": s for at, each in enumerate(states) for n, s in each.items()}
+            of_parts = {f"{at}.{n}": s for at, states_of_part in enumerate(states) for n, s in states_of_part.items()}
             tables[_FINAL] = pa.table({"key": keys, "time": times, **of_parts})
         return tables
 
@@ -143,7 +144,7 @@ class RunningAggregation(OrderedAggregator):
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
-        table, query = self._taken(batch), self.query
+        table, query = self._checked_batch(batch), self.query
         ordered = in_order(table, query.order, self._keys)
         entries = with_ticks(ordered, query.reads, query.ticks, ordered.keys.end + 1 if last else until)
         spread = [
@@ -154,12 +155,21 @@ class RunningAggregation(OrderedAggregator):
         done = []
         for part, state in zip(query.parts, spread, strict=True):
             reduce = reducer(part, ordered, entries, state)
-            done.append(advance(part.window, part.functions, entries.rows, state, reduce, choose, keep_none))
+            advanced = advance(
+                part.window,
+                part.functions,
+                entries.rows,
+                state=state,
+                reduce=reduce,
+                choose=choose,
+                last=keep_none,
+            )
+            done.append(advanced)
         self._keys, self._over = ordered.keys, last
         if query.ticks and until is not None:  # their results have come
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
-            self._window_states = [each.state for each in done if each.state is not None]
+            self._window_states = [entry.state for entry in done if entry.state is not None]
         if query.emit != "final":
             return _results(query, ordered, entries, done)
         if query.per_row:
@@ -180,7 +190,7 @@ class RunningAggregation(OrderedAggregator):
 
     def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
         ranges = done[0].ranges
-        keys, times, states = ranges.key, entries.rows.times[ranges.row], [each.states for each in done]
+        keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in done]
         if self._final is not None:
             old_keys = ordered.places[self._final[0]]
             old = np.flatnonzero(~np.isin(old_keys, keys))
@@ -201,12 +211,15 @@ class RunningAggregation(OrderedAggregator):
             keys, times, states = self._final
         else:
             carry = self._window_states[0].carry
-            some = np.flatnonzero(carry.open_starts < carry.position)
-            keys, times = some, self._keys.latest[some]
-            states = [{n: s.take(pa.array(some)) for n, s in state.states.items()} for state in self._window_states]
+            with_open_starts = np.flatnonzero(carry.open_starts < carry.position)
+            keys, times = with_open_starts, self._keys.latest[with_open_starts]
+            states = [
+                {n: s.take(pa.array(with_open_starts)) for n, s in state.states.items()}
+                for state in self._window_states
+            ]
         if not last:
             keys, times = keys[:0], times[:0]
-            states = [{n: s.slice(0, 0) for n, s in each.items()} for each in states]
+            states = [{n: s.slice(0, 0) for n, s in states_of_part.items()} for states_of_part in states]
         return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
 
 
@@ -277,12 +290,12 @@ def running(
     >>> running(totals, {"pairs": aggr.sum("n")}, "count(2)", time="ts").column("pairs").to_pylist()
     [7, 17]
     """
-    made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    rows = whole_or_batches(data, "data", time, made.query.column_uses(), reading)
+    aggregation = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+    rows = whole_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        return made.finish(rows)
-    parts = [made.add(batch) for batch in some_batches(rows)]
-    return pa.concat_tables([*parts, made.finish()])
+        return aggregation.finish(rows)
+    parts = [aggregation.add(batch) for batch in some_batches(rows)]
+    return pa.concat_tables([*parts, aggregation.finish()])
 
 
 def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
@@ -308,20 +321,20 @@ def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys = _key_columns(query, ordered.keys, ranges.key)
     if query.keeps_rows:
-        whole = len(source) == ordered.table.num_rows and (source == np.arange(len(source))).all()
-        rows = ordered.table if whole else ordered.table.take(pa.array(source, mask=source < 0))
+        is_unchanged = len(source) == ordered.table.num_rows and (source == np.arange(len(source))).all()
+        rows = ordered.table if is_unchanged else ordered.table.take(pa.array(source, mask=source < 0))
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
         columns |= keys | _time(query, times)
     if query.ticks:
         columns[TICK] = pa.array(source < 0)
-    return pa.table(columns | _finished(query, [each.states for each in done]))
+    return pa.table(columns | _finished(query, [entry.states for entry in done]))
 
 
 def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> dict[str, pa.Array]:
-    taken = pa.array(chosen)
-    return {name: column.take(taken) for name, column in zip(query.order.keys, keys.columns, strict=True)}
+    chosen_rows = pa.array(chosen)
+    return {name: column.take(chosen_rows) for name, column in zip(query.order.keys, keys.columns, strict=True)}
 
 
 def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
@@ -331,10 +344,10 @@ def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
 def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
     results: dict[str, pa.Array] = {}
     for part, part_states in zip(query.parts, states, strict=True):
-        whole = {name: part_states[column.name] for column in part.states for name in column.serves}
+        all_states = {name: part_states[column.name] for column in part.states for name in column.serves}
         if part.window.least_rows:
-            rows = count().function.finish(whole.pop(ROWS))
+            rows = count().function.finish(all_states.pop(ROWS))
             enough = pc.greater_equal(rows, part.window.least_rows)
-            whole = {name: with_nulls(state.filter(enough), enough) for name, state in whole.items()}
-        results |= {name: query.measures[name].function.finish(state) for name, state in whole.items()}
+            all_states = {name: with_nulls(state.filter(enough), enough) for name, state in all_states.items()}
+        results |= {name: query.measures[name].function.finish(state) for name, state in all_states.items()}
     return {name: results[name] for name in query.measures}

@@ -58,9 +58,9 @@ class OrderedAggregator:
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
         """Begin a query that has been checked, without rows."""
-        made = cls.__new__(cls)
-        OrderedAggregator.__init__(made, query)
-        return made
+        aggregator = cls.__new__(cls)
+        OrderedAggregator.__init__(aggregator, query)
+        return aggregator
 
     def carried(self) -> dict[str, pa.Table]:
         """Give all that is carried as tables, by name; none before the first batch."""
@@ -76,7 +76,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Go on from what was `carried`, with rows of a schema."""
+        """Restore the tables of `carried`, for rows of a schema."""
         self._begin(schema)
         *columns, latest, end = (one_array(column) for column in tables[_KEYS].columns)
         self._keys = Keys(tuple(columns), _numbers(latest), end[0].as_py() if len(end) else self._keys.end)
@@ -85,8 +85,8 @@ class OrderedAggregator:
             position, counts, *numbers = (_numbers(column) for column in of_keys.columns)
             names = [name.removeprefix("number ") for name in of_keys.column_names[2:]]
             carry = Carry(position, counts, _numbers(states.column("start")), dict(zip(names, numbers, strict=True)))
-            known = {name: one_array(states.column(f"of {name}")) for name in part.functions}
-            self._window_states[at] = WindowState(carry, known)
+            restored = {name: one_array(states.column(f"of {name}")) for name in part.functions}
+            self._window_states[at] = WindowState(carry, restored)
 
     def _begin(self, schema: pa.Schema) -> None:
         self.query.check(schema)
@@ -99,7 +99,7 @@ class OrderedAggregator:
             for part in self.query.parts
         ]
 
-    def _taken(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+    def _checked_batch(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
         table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
@@ -122,7 +122,7 @@ def as_table(batch: Any) -> pa.Table:
 
 
 def some_batches(data: Any) -> Iterator[pa.Table]:
-    """Go through batches, at least one; raises ``TypeError`` for what are none, ``ValueError`` where there is none."""
+    """Iterate over one or more batches; raises ``TypeError`` for other values, ``ValueError`` without a batch."""
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
         raise TypeError(f"{_ROWS}; got {shown(data)}")
     none = True
@@ -132,4 +132,4 @@ def some_batches(data: Any) -> Iterator[pa.Table]:
         none = False
         yield as_table(batch)
     if none:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
+        raise ValueError("there are no batches, not even an empty one, that show the columns")

@@ -109,7 +109,7 @@ class OrderedFrame(OrderedQuery):
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
-        return OrderedFrame(self.levels, order.time, self.measures, order.keyed_by, order.then)
+        return OrderedFrame(self.levels, order.time, self.measures, keys=order.keyed_by, order=order.then)
 
     def _check(self) -> None:
         *finer, _ = self.levels.items()
@@ -126,9 +126,9 @@ class OrderedFrame(OrderedQuery):
                 raise ValueError(
                     f"{name} reads rows, and is made of windows of {first[0]}, which have none; put it first"
                 )
-        taken = [LEVEL, self.order.time, *self.order.keys, *self.measures]
-        for name in taken:
-            if taken.count(name) > 1:
+        reserved = [LEVEL, self.order.time, *self.order.keys, *self.measures]
+        for name in reserved:
+            if reserved.count(name) > 1:
                 raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, time, keys and measures")
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class OrderedRollup(OrderedAggregator):
         Parameters
         ----------
         batch : table or record batch
-            Of the same schema every time; perhaps without rows.
+            Of the same schema every time, with or without rows.
         until : int, optional
             As of `RunningAggregation.add`.
 
@@ -184,7 +184,7 @@ class OrderedRollup(OrderedAggregator):
             If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
             counts as not taken.
         """
-        table, frame = self._taken(batch), self.query
+        table, frame = self._checked_batch(batch), self.query
         names = [column.name for column in frame.states]
         ordered = in_order(table, frame.order, self._keys)
         entries = with_ticks(ordered, frame.reads, ())
@@ -194,7 +194,7 @@ class OrderedRollup(OrderedAggregator):
             part = frame.parts[number]
             state = self._window_states[number].spread(ordered.places, ordered.keys.n, window, part.functions)
             reduce = merger(part, states) if number else reducer(part, ordered, entries, state)
-            done = advance(window, part.functions, rows, state, reduce, lambda ranges: None)
+            done = advance(window, part.functions, rows, state=state, reduce=reduce, choose=lambda ranges: None)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
             if window.least_rows:
                 enough = pa.array(done.ranges.last - done.ranges.first >= window.least_rows)
@@ -250,11 +250,11 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     >>> finish_ordered(states, frame).select(["level", "n"]).to_pydict()
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
-    made = OrderedRollup(frame)
-    rows = whole_or_batches(data, "data", frame.order.time, made.query.column_uses(), reading)
+    aggregator = OrderedRollup(frame)
+    rows = whole_or_batches(data, "data", frame.order.time, uses=aggregator.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        return made.add(rows)
-    return pa.concat_tables([made.add(batch) for batch in some_batches(rows)])
+        return aggregator.add(rows)
+    return pa.concat_tables([aggregator.add(batch) for batch in some_batches(rows)])
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:

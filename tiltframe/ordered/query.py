@@ -39,7 +39,7 @@ class Part:
 
 
 class OrderedQuery:
-    """What is asked of rows in order: measures over windows of each key, checked before there are rows."""
+    """A query over rows in order: measures over windows of each key, checked before there are rows."""
 
     order: Order
     measures: Mapping[str, Measure]
@@ -87,7 +87,7 @@ class OrderedQuery:
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse data that does not fit, by the schema of its rows, as `tiltframe.TiltFrame.check` does."""
-        check_rows(schema, self.keyed_by, self.columns, POSITION, [self.time, *self.order.then])
+        check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
     def describe(self) -> dict[str, Any]:
@@ -134,9 +134,9 @@ class RunningQuery(OrderedQuery):
         super().check(schema)
         order = self.order
         columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
-        taken = [*columns, *([TICK] if self.ticks else [])]
-        for name in [*self.measures, *taken]:
-            if [*self.measures, *taken].count(name) > 1:
+        reserved = [*columns, *([TICK] if self.ticks else [])]
+        for name in [*self.measures, *reserved]:
+            if [*self.measures, *reserved].count(name) > 1:
                 raise ValueError(
                     f"the name {name!r} is taken twice among the columns and the measures; rename one of them"
                 )
@@ -161,25 +161,26 @@ def running_query(
     distinct = tuple(dict.fromkeys(windows.values()))
     if not isinstance(emit, str) or emit not in EMIT:
         raise ValueError(f"emit is one of {', '.join(EMIT)}; got {shown(emit)}")
-    if len(distinct) > 1 and not all(each.per_row for each in distinct):
+    if len(distinct) > 1 and not all(distinct_window.per_row for distinct_window in distinct):
         raise ValueError(
             f"measures over different windows need one result for every row, as of running, since and sliding; got "
             f"{', '.join(map(str, distinct))}: ask for the others one by one"
         )
-    known = [read for each in distinct for read in each.reads if isinstance(read, Tick)]
+    tick_reads = [read for distinct_window in distinct for read in distinct_window.reads if isinstance(read, Tick)]
     tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
     extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in tick_list]
-    every = tuple(dict.fromkeys([*known, *extra]))
+    every = tuple(dict.fromkeys([*tick_reads, *extra]))
     if every and not distinct[0].per_row:
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
     if emit == "ticks" and not every:
         raise ValueError("emit='ticks' needs ticks, say ticks=hourly() or window=since(daily('UTC'))")
     by_window = {
-        each: {n: m for n, m in measures.items() if windows[n] == each} | ({ROWS: count()} if each.least_rows else {})
-        for each in distinct
+        distinct_window: {n: m for n, m in measures.items() if windows[n] == distinct_window}
+        | ({ROWS: count()} if distinct_window.least_rows else {})
+        for distinct_window in distinct
     }
-    parts = tuple(Part(each, plan(named)) for each, named in by_window.items())
-    return RunningQuery(make_order(time, keys, order), measures, parts, every, emit)
+    parts = tuple(Part(window_of_part, plan(named)) for window_of_part, named in by_window.items())
+    return RunningQuery(make_order(time, keys, order), measures, parts, ticks=every, emit=emit)
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
@@ -194,7 +195,7 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
 def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Measure]:
     """Check that there are measures, named by text and made by aggr, and name the event times that they read.
 
-    Functions to which times only tell which row is later are given the places of rows. Raises ``ValueError``.
+    Functions that use times only to order rows receive the positions of rows. Raises ``ValueError``.
     """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
@@ -208,15 +209,15 @@ def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Meas
 def _with_time(measure: Measure, time: str) -> Measure:
     if measure.function.time_is_order:
         return measure
-    given = zip(measure.function.inputs[1:], measure.others, strict=False)
-    by = [time if role == EVENT_TIME and text is None else text for role, text in given]
+    inputs = zip(measure.function.inputs[1:], measure.others, strict=False)
+    by = [time if role == EVENT_TIME and text is None else text for role, text in inputs]
     return replace(measure, others=tuple(by))
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
-    """Name the columns that windows read, among those of these names."""
-    asked = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
-    conditions = [sql.column_in(name, names) or name for name in asked]
+    """List the columns that windows read, out of ``names``."""
+    columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
+    conditions = [sql.column_in(name, names) or name for name in columns]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]
 
 

@@ -62,7 +62,7 @@ class Sorted(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Rows and ticks in order: ``source[i]`` is the row of the table, -1 of a tick; ``ticks`` tells which are ticks."""
+    """Rows and ticks in order: ``source[i]`` is the row number in the table, or -1 for a tick."""
 
     rows: Rows
     source: Ints
@@ -75,7 +75,7 @@ def no_keys(schema: pa.Schema, order: Order) -> Keys:
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
-def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
+def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
     """Sort rows by key and time, unless they are; raise ``ValueError`` for a row before one that has come already.
 
     A row comes once per element of a list that is a key.
@@ -83,16 +83,16 @@ def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
     own = [normalize(key) for key in by_name.values()]
     times = event_times(table.column(order.time), order.time)
-    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(known.columns, own, strict=True)]
-    groups, one = group_by(both, known.n + len(times))
-    places, key = groups.ids[: known.n], groups.ids[known.n :]
-    columns = tuple(column.take(pa.array(one)) for column in both)
+    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(known_keys.columns, own, strict=True)]
+    groups, first_rows = group_by(both, known_keys.n + len(times))
+    places, key = groups.ids[: known_keys.n], groups.ids[known_keys.n :]
+    columns = tuple(column.take(pa.array(first_rows)) for column in both)
     ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.then]
     if not _is_sorted([key, times, *ranks]):
         by = np.lexsort([*ranks[::-1], times, key])
         table, key, times = table.take(pa.array(by)), key[by], times[by]
     before = np.full(groups.n, _NEVER)
-    before[places] = known.latest
+    before[places] = known_keys.latest
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     late = heads[times[heads] < before[key[heads]]]
     if len(late):
@@ -102,8 +102,8 @@ def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
         )
     latest = before.copy()
     latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
-    end = max(known.end, int(times.max(initial=_NEVER)))
-    return Sorted(table, key, times, Keys(columns, latest, end), places, before)
+    end = max(known_keys.end, int(times.max(initial=_NEVER)))
+    return Sorted(table, key=key, times=times, keys=Keys(columns, latest, end), places=places, before=before)
 
 
 def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], until: int | None = None) -> Entries:
@@ -175,8 +175,8 @@ def _between(ordered: Sorted, instants: Ints, until: int | None) -> tuple[Ints, 
         high = np.append(high, np.full(ordered.keys.n, np.searchsorted(instants, until)))
         key = np.append(key, np.arange(ordered.keys.n))
     counts = np.maximum(high - low, 0)
-    ends = np.cumsum(counts)
-    place = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts - low, counts)
+    upper = np.cumsum(counts)
+    place = np.arange(int(upper[-1]) if len(upper) else 0) - np.repeat(upper - counts - low, counts)
     return np.repeat(key, counts), instants[place]
 
 

@@ -30,7 +30,7 @@ Choose = Callable[[Ranges], Flags | None]
 
 
 class WindowState(NamedTuple):
-    """What is carried of every key: the window's `Carry`, and for each column a state for each of its open starts."""
+    """The state between batches: the window's `Carry`, and per column a state for each open start of each key."""
 
     carry: Carry
     states: States
@@ -43,9 +43,9 @@ class WindowState(NamedTuple):
         start.position[places] = self.carry.position
         counts = start.counts.copy()
         counts[places] = self.carry.counts
-        known = np.zeros(keys, np.bool_)
-        known[places] = True
-        old = np.repeat(known, counts)
+        has_state = np.zeros(keys, np.bool_)
+        has_state[places] = True
+        old = np.repeat(has_state, counts)
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
@@ -84,18 +84,18 @@ def advance(
         ranges = Ranges(*(column[chosen] for column in ranges))
     axis = _Axis(rows, state.carry)
     first, until = axis.place(ranges.key, ranges.first), axis.place(ranges.key, ranges.last)
-    begins, ends = (np.zeros(0, np.int64),) * 2 if last else axis.marks(after)
+    begins, stops = (np.zeros(0, np.int64),) * 2 if last else axis.marks(after)
     is_cut = np.zeros(axis.units + 1, np.bool_)
-    for places in (first, until, begins, ends, axis.edges()):
+    for places in (first, until, begins, stops, axis.edges()):
         is_cut[places] = True
     runs = _Runs(axis, is_cut)
-    first, until, begins, ends = (runs.number[places] for places in (first, until, begins, ends))
+    first, until, begins, stops = (runs.number[places] for places in (first, until, begins, stops))
     states, carried = {}, {}
     for name, function in functions.items():
         of_runs = runs.states(state.states[name], reduce(name, runs.row_used, runs.row_groups))
         states[name] = merge_runs(function, of_runs, first, until)
         if not last:
-            carried[name] = _merge_disjoint(function, of_runs, begins, ends)
+            carried[name] = _merge_disjoint(function, of_runs, begins, stops)
     return Advanced(ranges, states, None if last else WindowState(after, carried))
 
 
@@ -125,10 +125,10 @@ class _Axis:
         """Find the stretches to be carried: from each mark to the next one of its key, or to the key's end."""
         key = np.repeat(np.arange(len(after.counts)), after.counts)
         begins = self.place(key, after.open_starts)
-        ends = np.append(begins[1:], 0)
+        stops = np.append(begins[1:], 0)
         final = np.cumsum(after.counts) - 1
-        ends[final] = self.base + self.carry.counts + self.rows.lengths
-        return begins, ends
+        stops[final] = self.base + self.carry.counts + self.rows.lengths
+        return begins, stops
 
     def edges(self) -> Ints:
         """List where carried states begin, and where the rows behind them do."""
@@ -136,7 +136,7 @@ class _Axis:
 
     @property
     def is_carried(self) -> Flags:
-        """Tell which places are carried states, not rows."""
+        """Return a mask of the places that are carried states, not rows."""
         flags = np.ones(self.units, np.bool_)
         flags[self.row_places] = False
         return flags
@@ -169,12 +169,12 @@ class _Runs:
         return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
 
 
-def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, ends: Ints) -> pa.StructArray:
+def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:
     """Merge stretches of runs that do not overlap."""
     if not len(begins):
         return function.merge(states.slice(0, 0), Groups.of([], 0))
     run = np.arange(len(states))
     stretch = np.searchsorted(begins, run, side="right") - 1
-    within = np.flatnonzero((stretch >= 0) & (run < ends[stretch]))
-    taken = states if len(within) == len(states) else states.take(pa.array(within))
-    return function.merge(taken, Groups.of(stretch[within], len(begins)))
+    within = np.flatnonzero((stretch >= 0) & (run < stops[stretch]))
+    chosen_states = states if len(within) == len(states) else states.take(pa.array(within))
+    return function.merge(chosen_states, Groups.of(stretch[within], len(begins)))

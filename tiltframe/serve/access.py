@@ -1,4 +1,7 @@
-"""Access: who may ask. Without a token this machine alone, by its own names; with one, whoever sends it."""
+"""Access control.
+
+Without a token only requests from this machine to a loopback name are allowed. With a token, any request that sends it.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_origin(text: str) -> None:
-    """Refuse what is no origin of a page; raises ``ValueError``."""
+    """Raise ``ValueError`` if a text is not the origin of a page."""
     if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", text):
-        raise ValueError(f"{shown(text)} is no origin; write it as browsers do: https://example.org")
+        raise ValueError(f"{shown(text)} is not an origin; write it as browsers do: https://example.org")
 
 
 def check_reach(host: str, token: bytes | None) -> None:
@@ -57,7 +60,7 @@ def check_reach(host: str, token: bytes | None) -> None:
 
 
 def read_token(file: Path) -> bytes:
-    """Read the token from a file; raises ``ValueError`` for one that is none."""
+    """Read the token from a file; raises ``ValueError`` if it is not a valid token."""
     try:
         token = file.read_bytes().strip()
     except OSError as error:
@@ -70,10 +73,10 @@ def read_token(file: Path) -> bytes:
 
 
 class Access:
-    """ASGI middleware: what has no token, or another host's name, is not answered."""
+    """ASGI middleware that rejects requests without the token, or with another host's name."""
 
     def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
-        """Let requests for what is ``open_to_all`` through without a token: it holds nothing of the stores."""
+        """Create the middleware. Paths in ``open_to_all`` need no token: they contain no data of stores."""
         self._app, self._open = app, open_to_all
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
@@ -87,8 +90,8 @@ class Access:
 
     @staticmethod
     def _check_token(authorization: str, digest: bytes) -> None:
-        kind, _, given = authorization.partition(" ")
-        digest_given = hashlib.sha256(given.strip().encode("latin-1", "replace")).digest()
+        kind, _, token = authorization.partition(" ")
+        digest_given = hashlib.sha256(token.strip().encode("latin-1", "replace")).digest()
         if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
             raise Refused(
                 401, "this needs the server's token: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}

@@ -23,11 +23,11 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 
-_WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
-_KEPT = 64 << 20  # bytes of memory for answers that are kept
+_BUFFERED_BYTES = 1 << 20  # bytes: a longer answer is sent while it is computed
+_CACHE_BYTES = 64 << 20  # bytes of memory for answers that are kept
 _ENTRY = 440  # bytes of an entry without its body and headers: objects, dicts and the tag, as measured
 _CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
-_LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
+_LIVES = "private, no-cache"  # caches must revalidate an answer before each use
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Question:
     """What an answer depends on, and how it is computed."""
 
-    words: str  # equal ones have equal answers: the store's name and version, and what is asked of it
+    words: str  # cache key of the answer: the store's name and version, and the query
     form: str  # the media type
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
     # of its packing and the deadline of its beginning: headers, pieces
@@ -49,7 +49,7 @@ class _Begun:
     headers: Mapping[str, str]
     form: str
     body: bytes
-    rest: Iterator[bytes] | None = None
+    remaining: Iterator[bytes] | None = None
     deadline: Deadline | None = None  # of the next piece
 
 
@@ -66,41 +66,41 @@ class Answers:
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
         """Answer a request: ``ask`` says, in a worker thread, what it asks for."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
-        known = request.headers.get("if-none-match", "")
-        begun = await self._pool.look_up(self._known, ask, packing, known)
+        etags = request.headers.get("if-none-match", "")
+        begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
         if isinstance(begun, tuple):
             begun = await self._pool.run(self._computed, *begun, packing)
-        if begun is None or begun.rest is None:
+        if begun is None or begun.remaining is None:
             status, body = (200, begun.body) if begun else (304, b"")
-            headers = begun.headers if begun else {"etag": known, "cache-control": _LIVES}
+            headers = begun.headers if begun else {"etag": etags, "cache-control": _LIVES}
             return Response(body, status, dict(headers), begun.form if begun else None)
         return StreamingResponse(self._sent(begun), 200, dict(begun.headers), begun.form)
 
     async def _sent(self, begun: _Begun) -> AsyncIterator[bytes]:
-        assert begun.rest is not None
+        assert begun.remaining is not None
         assert begun.deadline is not None
         body = begun.body
         while body:
             for at in range(0, len(body), _CHUNK):
                 yield body[at : at + _CHUNK]
             begun.deadline.restart()
-            body = await self._pool.run(next, begun.rest, b"")
+            body = await self._pool.run(next, begun.remaining, b"")
 
-    def _known(
-        self, ask: Callable[[], Question], packing: str | None, known: str
+    def _find_answer(
+        self, ask: Callable[[], Question], packing: str | None, etags: str
     ) -> _Begun | tuple[Question, str] | None:
-        """Look for an answer, or tell the question and its tag; None if who asks has it."""
+        """Return the cached answer, or else the question and its tag; None if the client already has the answer."""
         question = ask()
-        told = f"{question.words} {question.form} {packing}"
-        tag = f'"{hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:32]}"'
-        if tag in known.replace("W/", "").split(", "):
+        question_text = f"{question.words} {question.form} {packing}"
+        tag = f'"{hashlib.sha256(question_text.encode(errors="surrogatepass")).hexdigest()[:32]}"'
+        if tag in etags.replace("W/", "").split(", "):
             self._metrics.add("cache_hits_total")
             return None
         with self._lock:
-            if kept := self._kept.get(tag):
+            if cached := self._kept.get(tag):
                 self._kept.move_to_end(tag)
-        self._metrics.add("cache_hits_total" if kept else "cache_misses_total")
-        return kept or (question, tag)
+        self._metrics.add("cache_hits_total" if cached else "cache_misses_total")
+        return cached or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None) -> _Begun:
         deadline = Deadline(self._limits.seconds)
@@ -111,14 +111,14 @@ class Answers:
         body = bytearray()
         for piece in deadline.checked(pieces):
             body += piece
-            if len(body) > _WHOLE:
-                return _Begun(headers, question.form, bytes(body), rest=pieces, deadline=deadline)
+            if len(body) > _BUFFERED_BYTES:
+                return _Begun(headers, question.form, bytes(body), remaining=pieces, deadline=deadline)
         begun = _Begun(headers, question.form, bytes(body))
         with self._lock:
             replaced = self._kept.pop(tag, None)  # another thread has computed the same answer meanwhile
             self._kept[tag] = begun
             self._bytes += _kept_bytes(begun) - (_kept_bytes(replaced) if replaced else 0)
-            while self._bytes > _KEPT:
+            while self._bytes > _CACHE_BYTES:
                 self._bytes -= _kept_bytes(self._kept.popitem(last=False)[1])
         return begun
 
@@ -151,7 +151,7 @@ def _packed(text: bytes, packing: str) -> bytes:
 
 
 class WorkerPool:
-    """As many threads as queries may run at once; and as many to look up what is known, which waits for no query."""
+    """A thread for each query that may run at once, and as many for look-ups, which never wait for queries."""
 
     def __init__(self, limits: Limits) -> None:
         """Start no thread yet."""
@@ -178,10 +178,10 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                said = (
+                message = (
                     f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
                 )
-                raise Refused(503, said, {"retry-after": "5"}) from None
+                raise Refused(503, message, {"retry-after": "5"}) from None
             raise Refused(
                 503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
             ) from None

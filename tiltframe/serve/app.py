@@ -30,7 +30,7 @@ from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.writing import Writing
 
-_SAID = {
+_MESSAGES = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
     405: "{path} takes no {method}",
 }
@@ -87,7 +87,7 @@ def app_of(
             Middleware(Observed, metrics),
             Middleware(Access, token, PATHS | {"/healthz"}),
         ],
-        exception_handlers={HTTPException: _said},
+        exception_handlers={HTTPException: _error_response},
     )
     app.router.redirect_slashes = False
     return app
@@ -97,17 +97,17 @@ def _refusals() -> list[Route]:
     """Say of the routes that write that this server does not."""
 
     async def refuse(request: Request) -> Response:
-        raise Refused(403, "this server changes nothing; who starts it with --writable has it take events")
+        raise Refused(403, "this server is read-only; start it with --writable to accept events")
 
     return [Route(f"/v1/stores/{{name}}/{what}", refuse, methods=["POST"]) for what in ("events", "metrics")]
 
 
-def _said(request: Request, error: Exception) -> Response:
+def _error_response(request: Request, error: Exception) -> Response:
     """Say in a sentence what the router means."""
     assert isinstance(error, HTTPException)
-    if isinstance(error, Refused) or error.status_code not in _SAID:
+    if isinstance(error, Refused) or error.status_code not in _MESSAGES:
         raise error
-    sentence = _SAID[error.status_code].format(path=shown(request.url.path), method=request.method)
+    sentence = _MESSAGES[error.status_code].format(path=shown(request.url.path), method=request.method)
     raise Refused(error.status_code, sentence, error.headers)
 
 
@@ -130,9 +130,9 @@ def run(
     origins: Sequence[str],
     writable: bool,
 ) -> None:
-    """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if nobody can listen at the address."""
+    """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if the address cannot be used."""
     pool = WorkerPool(limits)
-    app = app_of(stores, pool, limits, token, origins, writable)
+    app = app_of(stores, pool, limits, token=token, origins=origins, writable=writable)
     host, port = address
     listening = _listening(host, port)
     log_to_stderr()
@@ -141,7 +141,7 @@ def run(
         timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: None)  # uvicorn raises again what has stopped it
+        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again
     shown_host = f"[{host}]" if ":" in host else host
     who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
     how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
@@ -150,7 +150,7 @@ def run(
     uvicorn.Server(config).run(sockets=[listening])
     LOG.info({"message": "stopped"})
     if pool.close():
-        os._exit(0)  # Python would wait for the threads; nobody does for what they compute, and commits are whole
+        os._exit(0)  # Python would wait for the threads, whose results are not needed; commits are atomic
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -1,7 +1,7 @@
 """Arrow streams from outside: their size after decompression is known, and bounded, before anything is decompressed.
 
 A compressed buffer begins with its length as it was before, 8 bytes, little-endian; -1 stands for a buffer that is not
-compressed. Source: ``format/Message.fbs`` of Apache Arrow, read by hand, as pyarrow does not tell these lengths.
+compressed. Source: ``format/Message.fbs`` of Apache Arrow, read by hand, as pyarrow does not expose these lengths.
 
     Message       header type (field 1), header (2)
     DictionaryBatch   data, a RecordBatch (1)

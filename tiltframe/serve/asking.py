@@ -30,7 +30,7 @@ from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 
 MANY = ("per", "measures", "keys", "order_by")  # words that may stand several times in an address
-WHOLE = ("limit", "points")
+INTEGER_WORDS = ("limit", "points")
 TRUTHS = ("flat", "latest")
 WORDS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # of a key, to choose from
@@ -47,16 +47,16 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     """
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):
-        given = params.getlist(word)
+        values = params.getlist(word)
         if word in MANY:
-            members[word] = [text for text in given if text]
-        elif len(given) > 1:
-            raise ValueError(f"{word} is given {len(given)} times; give it once")
+            members[word] = [text for text in values if text]
+        elif len(values) > 1:
+            raise ValueError(f"{word} is given {len(values)} times; give it once")
         else:
-            members[word] = _value(word, given[0])
+            members[word] = _value(word, values[0])
     if "measures" in members:
         members["measures"] = asked_measures(members["measures"])
-    return _of(members)
+    return _store_and_query(members)
 
 
 def from_body(body: bytes) -> tuple[str, Query]:
@@ -64,16 +64,16 @@ def from_body(body: bytes) -> tuple[str, Query]:
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
-        raise ValueError('the body is no JSON; write an object: {"store": "web", "per": "1h"}') from None
+        raise ValueError('the body is not JSON; write an object: {"store": "web", "per": "1h"}') from None
     if not isinstance(members, Mapping):
         raise ValueError(f'the body must be an object, {{"store": "web", "per": "1h"}}; got {shown(members)}')
-    return _of(dict(members))
+    return _store_and_query(dict(members))
 
 
-def _of(members: dict[str, Any]) -> tuple[str, Query]:
+def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
     store = members.pop("store", None)
     if not isinstance(store, str):
-        raise ValueError("say which store is asked: store=NAME, one of those at /v1/stores")
+        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
     query = Query.from_dict(members)
     if query.per is None and query.points is None:
         raise ValueError("say what results are per: per=LEVEL, or per=all for one result; or points=N")
@@ -87,7 +87,7 @@ def _value(word: str, text: str) -> Any:
         return text == "true"
     if word == "fill" and text in ("true", "false"):
         return text == "true"
-    if word in WHOLE:
+    if word in INTEGER_WORDS:
         if not re.fullmatch("[0-9]{1,18}", text):
             raise ValueError(f"{word} is a whole number; got {shown(text)}")
         return int(text)
@@ -152,8 +152,8 @@ class Asking:
     async def key_values(self, request: Request) -> Response:
         """List the values of a key, to choose from."""
         key, within = request.path_params["key"], request.query_params.get("within")
-        if others := set(request.query_params) - {"within"}:
-            raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(others))}")
+        if unknown := set(request.query_params) - {"within"}:
+            raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(unknown))}")
 
         def ask() -> Question:
             name = request.path_params["name"]
@@ -166,8 +166,12 @@ class Asking:
                 answer = view.windows(query)
                 self.budget.spend(name, answer.cost)
                 values = answer.table().column(key).combine_chunks().sort()
-                most = values.slice(0, _KEY_VALUES).to_pylist()
-                return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
+                first_values = values.slice(0, _KEY_VALUES).to_pylist()
+                return {
+                    "key": key,
+                    "values": [plain(value, 2**53) for value in first_values],
+                    "more": len(values) > len(first_values),
+                }
 
             return described(f"key {_words(name, view, query)}", describe)
 
@@ -197,18 +201,18 @@ def _outline(name: str, view: StoreView) -> dict[str, Any]:
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
     """Describe a store by its manifest and its parts; no states are read."""
-    frame, known = view.frame, view.known_from
+    frame, known_starts = view.frame, view.known_from
     levels = []
     for level in frame.levels:
-        held = view.level(level.name)
+        windows_of_level = view.level(level.name)
         levels.append(
             {
                 "level": level.name,
                 "seconds": level.length / 1e6,
-                "first": None if held.first_start is None else as_text(held.first_start),
-                "end": None if held.end is None else as_text(held.end),
-                "rows": held.rows,
-                "held_from": as_text(held.held_from) if held.has_expired else None,
+                "first": None if windows_of_level.first_start is None else as_text(windows_of_level.first_start),
+                "end": None if windows_of_level.end is None else as_text(windows_of_level.end),
+                "rows": windows_of_level.rows,
+                "held_from": as_text(windows_of_level.held_from) if windows_of_level.has_expired else None,
                 "kept_for": view.manifest.retention.get(level.name),
             }
         )
@@ -223,12 +227,12 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
         "measures": [
             {
                 "name": measure,
-                "call": repr(each),
-                "buckets": "buckets" in each.function.accessors,
+                "call": repr(plan),
+                "buckets": "buckets" in plan.function.accessors,
                 "columns": _columns(name, view, measure),
-                "known_from": as_text(known[measure]) if measure in known else None,
+                "known_from": as_text(known_starts[measure]) if measure in known_starts else None,
             }
-            for measure, each in frame.measures.items()
+            for measure, plan in frame.measures.items()
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Cost: what a query would read and give, told by the store's parts before anything is read, and its limits."""
+"""Cost: the limits of the rows that a query reads and the windows that it returns, estimated before reading."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ class Budget:
     metrics: Metrics
 
     def spend(self, store: str, cost: Cost) -> None:
-        """Refuse more than the limits allow by `Refused`; count the rows of what is read."""
-        most = self.limits
-        for what, much, limit in (("rows of states", cost.rows, most.rows), ("windows", cost.windows, most.windows)):
+        """Raise `Refused` if a cost exceeds the limits; otherwise count its rows in the metrics."""
+        limits = self.limits
+        for what, much, limit in (
+            ("rows of states", cost.rows, limits.rows),
+            ("windows", cost.windows, limits.windows),
+        ):
             if much > limit:
-                said = f"this is about {much:,} {what}, and the server's limit is {limit:,}"
-                raise Refused(422, f"{said}; ask for a shorter range or coarser windows")
+                message = f"this is about {much:,} {what}, and the server's limit is {limit:,}"
+                raise Refused(422, f"{message}; ask for a shorter range or coarser windows")
         self.metrics.add("rows_read_total", cost.rows, store=store)

@@ -21,16 +21,16 @@ LINES = "application/x-ndjson"  # JSON lines, of rows that are written
 
 
 class _Pieces(io.BytesIO):
-    """A file that keeps what is written to it until it is taken, though it has been closed."""
+    """A file in memory whose content can be taken even after it is closed."""
 
     def close(self) -> None:
         pass
 
     def take(self) -> bytes:
-        taken = self.getvalue()
+        content = self.getvalue()
         self.seek(0)
         self.truncate()
-        return taken
+        return content
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
@@ -112,7 +112,7 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Choose from what is offered by a header of names with weights, the first of equals."""
+    """Return the offered name with the highest weight in a header, the first of equals."""
     weights = {}
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))

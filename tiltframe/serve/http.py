@@ -27,7 +27,7 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
     """
     packing = request.headers.get("content-encoding", "identity")
     if packing not in packings:
-        accepted = " or ".join(each for each in packings if each != "identity")
+        accepted = " or ".join(packing for packing in packings if packing != "identity")
         with_packing = f", or as {accepted}" if accepted else ""
         raise Refused(415, f"the body has Content-Encoding {packing[:50]}; send it without one{with_packing}")
     body = bytearray()

@@ -1,4 +1,4 @@
-"""Requests as they are seen from outside: a line in the log and a count for each, and every error an answer."""
+"""Observation of requests: each has a line in the log and is counted, and every error becomes an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELP = {
     "requests_total": "Requests that were answered, by route and status.",
     "request_seconds_total": "Seconds that requests took, by route.",
     "rows_read_total": "Rows of states that queries have read, about, by store.",
-    "cache_hits_total": "Answers that were known already, to the server or to who asked.",
+    "cache_hits_total": "Answers that the server or the client had already.",
     "cache_misses_total": "Answers that were computed.",
 }
 LOG = logging.getLogger("tiltframe.serve")
@@ -63,7 +63,7 @@ class Metrics:
 
 @dataclass
 class Observed:
-    """ASGI middleware: answers errors, and tells the log and the metrics of every request."""
+    """ASGI middleware that answers errors, and adds every request to the log and the metrics."""
 
     app: ASGIApp
     metrics: Metrics
@@ -72,7 +72,7 @@ class Observed:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         began, seen = time.monotonic(), {"status": 0, "bytes": 0}
-        said: dict[str, Any] = {}
+        response: dict[str, Any] = {}
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -83,19 +83,19 @@ class Observed:
                 async with asyncio.timeout(_SEND_SECONDS):
                     await send(message)
             except TimeoutError:
-                said["error"] = f"the client took nothing for {_SEND_SECONDS} s, and was let go"
+                response["error"] = f"the client took nothing for {_SEND_SECONDS} s, and was let go"
                 raise ClientDisconnect from None
 
         try:
             await self.app(scope, receive, watched)
         except ClientDisconnect:
-            said.setdefault("error", "the client has gone")
+            response.setdefault("error", "the client has gone")
         except Exception as error:
-            said["error"] = place_of(error) if status_of(error) == 500 else sentence_of(error)
+            response["error"] = place_of(error) if status_of(error) == 500 else sentence_of(error)
             if not seen["status"]:
                 await failure(error)(scope, receive, watched)
         finally:
-            self._tell(scope, time.monotonic() - began, {**seen, **said})
+            self._tell(scope, time.monotonic() - began, {**seen, **response})
         return None
 
     def _tell(self, scope: Scope, seconds: float, seen: dict[str, Any]) -> None:
@@ -104,8 +104,8 @@ class Observed:
         self.metrics.add("request_seconds_total", seconds, route=route)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         client = (scope.get("client") or ["?"])[0]
-        asked = {"method": scope["method"], "address": address[:_LONGEST], "client": client}
-        LOG.info({**asked, "seconds": round(seconds, 6), **seen})
+        request = {"method": scope["method"], "address": address[:_LONGEST], "client": client}
+        LOG.info({**request, "seconds": round(seconds, 6), **seen})
 
 
 class _Lines(logging.Formatter):

@@ -7,12 +7,12 @@ import re
 from html import escape
 from typing import Any
 
-from tiltframe.serve.asking import MANY, TRUTHS, WHOLE, WORDS
+from tiltframe.serve.asking import INTEGER_WORDS, MANY, TRUTHS, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.store import FILLS, Query
 
 _ERRORS = {
-    "400": "What is asked cannot be read, or the store cannot be asked it.",
+    "400": "The request cannot be read, or the store cannot answer it.",
     "401": "The server's token is missing.",
     "404": "No store, or no key, has this name.",
     "409": "The writer's number has been used for others.",
@@ -28,7 +28,7 @@ _IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 def openapi(writable: bool) -> dict[str, Any]:
     """Describe the API as a document of OpenAPI 3.1, with the routes that write where stores take events."""
     meanings = _meanings()
-    words = [_word(word, "query", meanings[word], _schema(word), word == "store") for word in WORDS]
+    words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
     query = {"type": "object", "required": ["store"], "properties": members, "additionalProperties": False}
     results = "A row a window and key; in JSON, decimals, NaN, infinities and whole numbers beyond 2^53 are text."
@@ -54,8 +54,8 @@ def openapi(writable: bool) -> dict[str, Any]:
     }.items():
         paths[path] = {"get": read}
     if writable:
-        writer = _word("writer", "query", "Who writes.")
-        grows = "Grows with each request of a writer; what is sent again counts once."
+        writer = _word("writer", "query", "Name of the writer.")
+        grows = "Grows with each request of a writer; a repeated request counts once."
         number = _word("number", "query", grows, {"type": "integer"})
         written = _operation("Add events, all or none.", [name, writer, number], "Whether they were not there before.")
         paths["/v1/stores/{name}/events"] = {"post": written | _takes({LINES: {}, ARROW: {}})}
@@ -105,8 +105,10 @@ def _schema(word: str, in_body: bool = False) -> dict[str, Any]:
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
     if in_body and word in _IN_BODY:
         return {"type": _IN_BODY[word]}
-    one = {"type": "integer"} if word in WHOLE else {"type": "boolean"} if word in TRUTHS else {"type": "string"}
-    return {"type": "array", "items": one} if word in MANY else one
+    schema = (
+        {"type": "integer"} if word in INTEGER_WORDS else {"type": "boolean"} if word in TRUTHS else {"type": "string"}
+    )
+    return {"type": "array", "items": schema} if word in MANY else schema
 
 
 def _word(

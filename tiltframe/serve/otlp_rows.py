@@ -76,7 +76,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 
 
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
-    """Give doubles the type of integer numbers if the store has states of these: a point with a fraction is refused."""
+    """Use integer types for doubles if the store has states of integers; a point with a fraction is refused."""
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
     fitting = store.settled(pa.schema(unknown))
     fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]

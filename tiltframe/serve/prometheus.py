@@ -46,7 +46,7 @@ _EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 def routes(
     now: Callable[[], Mapping[str, StoreView]], pool: WorkerPool, answers: Answers, budget: Budget
 ) -> list[Route]:
-    """Make the routes of the API; ``now`` looks at the stores as they are now, for each request.
+    """Make the routes of the API; ``now`` returns the current views of the stores, for each request.
 
     Raises ``ValueError`` if two measures or two keys of a store would have the same legal name.
     """
@@ -64,7 +64,7 @@ def routes(
 
     seconds = budget.limits.seconds
 
-    def asked(name: str, text_of: TextOf) -> Endpoint:
+    def endpoint_of(name: str, text_of: TextOf) -> Endpoint:
         async def answer(request: Request) -> Response:
             form = await _form(request, seconds)
             if name == "query":
@@ -72,7 +72,7 @@ def routes(
 
             def ask() -> Question:
                 metrics = metrics_of(now())
-                versions = {each.store_name: each.view.version for named in metrics.values() for each in named}
+                versions = {metric.store_name: metric.view.version for named in metrics.values() for metric in named}
                 words = json.dumps([name, form, versions], sort_keys=True)
                 return written(words, lambda deadline: text_of(form, metrics, deadline))
 
@@ -85,9 +85,11 @@ def routes(
         answer = await pool.run(lambda: api.read(body, metrics_of(now()), Deadline(seconds)))
         return Response(answer, headers=_PACKED)
 
-    made = [Route(f"/api/v1/{n}", asked(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()]
-    values = Route("/api/v1/label/{name}/values", asked("label_values", api.label_values), methods=["GET"])
-    return [*made, values, Route("/api/v1/read", _saying_errors("read", read), methods=["POST"])]
+    api_routes = [
+        Route(f"/api/v1/{n}", endpoint_of(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()
+    ]
+    values = Route("/api/v1/label/{name}/values", endpoint_of("label_values", api.label_values), methods=["GET"])
+    return [*api_routes, values, Route("/api/v1/read", _saying_errors("read", read), methods=["POST"])]
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ class _Api:
     budget: Budget
 
     def query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
-        expression = read_expression(_one(form, "query"))
-        moments = np.array([read_moment(_one(form, "time"), "time")])
+        expression = read_expression(_only_value(form, "query"))
+        moments = np.array([read_moment(_only_value(form, "time"), "time")])
         evaluation = self._evaluation(form, metrics, moments=moments, step=None, deadline=deadline)
         alone = range_alone(expression, evaluation)
         if alone is not None:
@@ -108,9 +110,9 @@ class _Api:
         return response.success(response.instant(value, evaluation.moments), evaluation.warnings)
 
     def query_range(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
-        expression = read_expression(_one(form, "query"))
-        start, end = (read_moment(_one(form, name), name) for name in ("start", "end"))
-        step = read_duration(_one(form, "step"), "step")
+        expression = read_expression(_only_value(form, "query"))
+        start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
+        step = read_duration(_only_value(form, "step"), "step")
         if end < start:
             raise BadData("the end of the range is before its start; exchange them")
         if (end - start) // step >= MOST_POINTS:
@@ -135,7 +137,7 @@ class _Api:
         lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else LOOKBACK
         if "timeout" in form:
             deadline = deadline.within(read_duration(form["timeout"][-1], "timeout") / 1e6)
-        return Evaluation(metrics, moments, step, self.budget, lookback, deadline)
+        return Evaluation(metrics, moments, step, budget=self.budget, lookback=lookback, deadline=deadline)
 
     def series(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         if not form.get("match[]"):
@@ -143,8 +145,8 @@ class _Api:
         return self._listed(series_of(metrics, form["match[]"], self._listing(form, deadline)), form)
 
     def labels(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
-        found = label_names(metrics, form.get("match[]", []), self._listing(form, deadline))
-        return self._listed(found, form)
+        names = label_names(metrics, form.get("match[]", []), self._listing(form, deadline))
+        return self._listed(names, form)
 
     def label_values(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         name, matches = form["name"][0], form.get("match[]", [])
@@ -157,12 +159,12 @@ class _Api:
             raise BadData("the end of the range is before its start; exchange them")
         return Listing(start, end, self.budget, deadline)
 
-    def _listed(self, found: list[Any], form: Form) -> str:
-        return response.success(json.dumps(found[: _limit(form)], ensure_ascii=False))
+    def _listed(self, values: list[Any], form: Form) -> str:
+        return response.success(json.dumps(values[: _limit(form)], ensure_ascii=False))
 
     def metadata(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
-        wanted = form.get("metric")
-        described = {n: [m.described for m in ms] for n, ms in metrics.items() if wanted is None or n in wanted}
+        metric = form.get("metric")
+        described = {n: [m.described for m in ms] for n, ms in metrics.items() if metric is None or n in metric}
         return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
 
     def buildinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
@@ -194,16 +196,16 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
 async def _form(request: Request, seconds: int) -> Form:
     body = await read_body(request, _MOST_BYTES, seconds)
     try:
-        given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
+        form = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
         for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=1000).items():
-            given[name] = given.get(name, []) + values
+            form[name] = form.get(name, []) + values
     except ValueError as error:
         raise BadData(f"cannot read the parameters: {error}") from None
-    present = {name: values for name, values in given.items() if name not in _OPTIONAL or any(values)}
+    present = {name: values for name, values in form.items() if name not in _OPTIONAL or any(values)}
     return present | {name: [value] for name, value in request.path_params.items()}
 
 
-def _one(form: Form, name: str) -> str:
+def _only_value(form: Form, name: str) -> str:
     values = form.get(name, [])
     if len(values) > 1:
         raise BadData(f"{name} is given {len(values)} times; give it once")
@@ -217,5 +219,5 @@ def _limit(form: Form) -> int | None:
         return None
     text = form["limit"][-1]
     if not text.isascii() or not text.isdigit():
-        raise BadData(f"limit must be a whole number from 0, which is no limit; got {shown(text)}")
+        raise BadData(f"limit must be a whole number; 0 means without limit; got {shown(text)}")
     return int(text[:9]) or None

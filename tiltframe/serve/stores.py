@@ -24,10 +24,10 @@ class ServedStore:
     Raises ``ValueError`` for a name that cannot stand in a path, `StoreError` for a store that cannot be opened.
     """
 
-    def __init__(self, given: str, durable: bool = False) -> None:
+    def __init__(self, place: str, durable: bool = False) -> None:
         """Open the store."""
-        named = re.fullmatch(f"({_NAME})=(.+)", given)
-        uri = named[2] if named else given
+        named = re.fullmatch(f"({_NAME})=(.+)", place)
+        uri = named[2] if named else place
         in_database = scheme_of(uri) in _DATABASES
         store = FrameStore(uri, name=named[1] if named and in_database else None, durable=durable)
         folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
@@ -43,7 +43,7 @@ class ServedStore:
         self.now()
 
     def now(self) -> StoreView:
-        """Look at the store as it is now, and open it again if its frame has evolved.
+        """Return the current view of the store, which is opened again if its frame has evolved.
 
         The time of the view is the last one of the finest window that is open: until then the same windows are over, so
         that equal versions of the store give equal answers.
@@ -59,15 +59,15 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """Served stores by name, each as it is now; one that is not there is refused by a sentence."""
+    """Served stores by name, each in its current version. Unknown names are refused with a message."""
 
-    def __init__(self, given: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
+    def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
         """Open all, some with the states of streams, FILE or NAME=FILE.
 
         Raises ``ValueError`` if two have one name, and for states of no store.
         """
         self._stores: dict[str, ServedStore] = {}
-        for text in given:
+        for text in places:
             store = ServedStore(text, durable)
             if store.name in self._stores:
                 raise ValueError(
@@ -85,13 +85,13 @@ class Stores(Mapping[str, FrameStore]):
             self._stores[name].read_with_open(file)
 
     def now(self, name: str) -> StoreView:
-        """Look at a store as it is now; raises `Refused`."""
+        """Return the current view of a store; raises `Refused` for an unknown name."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
 
     def all_now(self) -> dict[str, StoreView]:
-        """Look at all stores as they are now."""
+        """Return the current views of all stores."""
         return {name: store.now() for name, store in self._stores.items()}
 
     def __getitem__(self, name: str) -> FrameStore:

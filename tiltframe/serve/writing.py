@@ -118,7 +118,7 @@ def _numbered(request: Request) -> tuple[str, int]:
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
         raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")
     if not (words["number"].isascii() and words["number"].isdigit()):
-        raise ValueError(f"number is a whole number that grows with what is sent; got {shown(words['number'])}")
+        raise ValueError(f"number must be a whole number that grows with each request; got {shown(words['number'])}")
     check_writer(words["writer"], int(words["number"]))
     return words["writer"], int(words["number"])
 

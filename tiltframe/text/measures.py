@@ -15,7 +15,7 @@ from aggr.function import column_keywords
 def measure_from(text: str) -> Measure:
     """Read a measure from a call: a function's name and arguments, the column first, as `aggr.call_text` reads them.
 
-    Raises ``ValueError`` if it is no call, the function is unknown, or an argument is wrong.
+    Raises ``ValueError`` if it is not a call, the function is unknown, or an argument is wrong.
 
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
@@ -34,8 +34,8 @@ def measure_from(text: str) -> Measure:
     def value(argument: str, parameter: str | None) -> Any:
         if parameter in columns:
             return _column(argument)
-        known, calls = read_value(argument), read_mapping(argument)
-        return {name: measure_from(inner) for name, inner in calls.items()} if calls and known == argument else known
+        value, calls = read_value(argument), read_mapping(argument)
+        return {name: measure_from(inner) for name, inner in calls.items()} if calls and value == argument else value
 
     measure = bound(call, maker, text, "a measure", value=value)
     try:
@@ -44,14 +44,14 @@ def measure_from(text: str) -> Measure:
         raise ValueError(f"{shortened(text)}: {error}") from None
 
 
-def keys_from(given: Iterable[str]) -> dict[str, str]:
+def keys_from(texts: Iterable[str]) -> dict[str, str]:
     """Read keys given as a column, or as ``NAME=EXPRESSION``; raises ``ValueError`` also for a name given twice.
 
     >>> keys_from(["host", "route=lower(route)"])
     {'host': 'host', 'route': 'lower(route)'}
     """
     keys: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, expression = (part.strip() for part in text.partition("="))
         if equals and not (name and expression):
             raise ValueError(f"cannot read {shown(text)} as a key; write COL, or NAME=EXPRESSION: route=lower(route)")
@@ -63,10 +63,10 @@ def keys_from(given: Iterable[str]) -> dict[str, str]:
     return keys
 
 
-def measures_from(given: Iterable[str]) -> dict[str, Measure]:
+def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
     """Read measures given as ``NAME=CALL``; raises ``ValueError`` also for a name given twice."""
     measures: dict[str, Measure] = {}
-    for text in given:
+    for text in texts:
         name, equals, call = text.partition("=")
         if not equals or not name.strip().isidentifier():
             raise ValueError(f"cannot read {shown(text)} as a measure; write NAME=CALL, such as requests=count()")
@@ -84,13 +84,13 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
     """
     measures: dict[str, Measure | str] = {}
     for text in texts:
-        name, equals, asked = (part.strip() for part in text.partition("="))
+        name, equals, expression = (part.strip() for part in text.partition("="))
         if name in measures:
             raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
         if not equals:
             measures[name] = name
-        elif _is_expression(asked):
-            measures[name] = asked
+        elif _is_expression(expression):
+            measures[name] = expression
         else:
             measures |= measures_from([text])
     return measures or None
@@ -105,7 +105,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _column(argument: str) -> Any:
-    """Read a column, or an expression, which is refused before there are files if it is none."""
+    """Read a column, or an expression; a wrong expression is refused before any file is read."""
     value = read_value(argument)
     if value == argument and not argument.isidentifier():
         sql.columns_of(argument, "expression")

@@ -48,7 +48,7 @@ def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def csv_cells(flat: pa.Table) -> pa.Table:
-    """Write what is no cell of CSV as text: times of windows as ISO 8601, lists as JSON, bytes as hex digits."""
+    """Convert columns for CSV: window times become ISO 8601, lists JSON, and bytes hex digits."""
     for i, field in enumerate(flat.schema):
         if field.name in (START, END):
             texts = iso_times(flat.column(i))
@@ -83,8 +83,8 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_floating(kind):
         simple = pc.all(pc.is_finite(column), min_count=0).as_py()
     elif pa.types.is_integer(kind):
-        ends = pc.min_max(column)
-        simple = all(abs(end.as_py() or 0) <= _EXACT for end in (ends["min"], ends["max"]))
+        extremes = pc.min_max(column)
+        simple = all(abs(end.as_py() or 0) <= _EXACT for end in (extremes["min"], extremes["max"]))
     else:
         simple = pa.types.is_string(kind) or pa.types.is_boolean(kind)
     values: list[Any] = column.to_pylist()

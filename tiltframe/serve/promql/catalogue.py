@@ -61,24 +61,24 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
     series = []
     for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
         labels = tuple(metrics_of_store[0].labels)
-        for metric, found in _labels(metrics_of_store, matchers, labels, listing):
+        for metric, labels_of_metric in _labels(metrics_of_store, matchers, labels, listing):
             own = {NAME: metric.name, STORE: metric.store_name}
-            series += [own | each for each in found]
-    return [dict(labels) for labels in dict.fromkeys(tuple(each.items()) for each in series)]
+            series += [own | key_labels for key_labels in labels_of_metric]
+    return [dict(labels) for labels in dict.fromkeys(tuple(one_series.items()) for one_series in series)]
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
     """List the names of labels: of the series that selectors choose, or all."""
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
-    every = [metric for each in metrics.values() for metric in each]
+    every = [metric for of_name in metrics.values() for metric in of_name]
     summaries = {QUANTILE for metric in every if metric.kind == HISTOGRAM}
     return sorted({NAME, STORE, *summaries, *(label for metric in every for label in metric.labels)})
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
     """List the values of a label: of the series that selectors choose, or of all rows."""
-    every: list[Selected] = [(metric, ()) for each in metrics.values() for metric in each]
+    every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
         return sorted({metric.name if label == NAME else metric.store_name for metric, _ in selected})
@@ -88,23 +88,26 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
         histograms = [metric.reader.parameters()["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
         return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
     with_label = [(metric, matchers) for metric, matchers in selected if label in metric.labels]
-    found = [
+    label_sets = [
         labels
         for metrics_of_store, matchers in _by_store(with_label)
         for _, of_metric in _labels(metrics_of_store, matchers, (label,), listing, of_rows=not matches)
         for labels in of_metric
     ]
-    return sorted({labels[label] for labels in found if label in labels})
+    return sorted({labels[label] for labels in label_sets if label in labels})
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
     """Say of the plain columns of a measure how PromQL reads them: ``aggregation by (keys) (function(metric[range]))``.
 
-    A column that is a quantile has it, and is ``histogram_quantile`` of that. One that is no merge of states in PromQL
-    has nothing of it.
+    A column of a quantile is ``histogram_quantile`` of its expression. A column that PromQL cannot merge from states
+    has no expression.
     """
     metrics = {
-        each.path: each for named in metrics_of({name: view}).values() for each in named if each.measure == measure
+        metric.path: metric
+        for named in metrics_of({name: view}).values()
+        for metric in named
+        if metric.measure == measure
     }
     function = view.frame.measures[measure].function
     result = function.result_type(view.manifest.schema.field(view.frame.state_of(measure)).type)
@@ -129,7 +132,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
         if node.name is not None:
             matchers.append(Matcher(NAME, node.name, regex=False, negated=False))
         on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
-        yield from ((m, on_keys) for each in metrics.values() for m in each if m.is_chosen(matchers))
+        yield from ((m, on_keys) for of_name in metrics.values() for m in of_name if m.is_chosen(matchers))
 
 
 def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
@@ -154,8 +157,8 @@ def _labels(
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
-    wanted = {*labels, *(matcher.label for matcher in matchers)}
-    keys = [key for label, key in metrics[0].labels.items() if label in wanted]
+    labels_read = {*labels, *(matcher.label for matcher in matchers)}
+    keys = [key for label, key in metrics[0].labels.items() if label in labels_read]
     query = Query(
         per=view.frame.levels[-1],
         within=_range_text(view.frame, listing),
@@ -165,7 +168,7 @@ def _labels(
     )
     answer = view.states(query) if read_values else view.windows(query)
     listing.budget.spend(metrics[0].store_name, answer.cost)
-    found: dict[str, list[pa.Table]] = {metric.name: [] for metric in metrics}
+    keys_of_metric: dict[str, list[pa.Table]] = {metric.name: [] for metric in metrics}
     for states in listing.deadline.checked(answer.slices):
         texts = label_columns(states, metrics[0])
         matching = chosen(texts, matchers, states.num_rows)
@@ -174,9 +177,9 @@ def _labels(
             mask = matching
             if metric in read_values:
                 mask = matching & metric.has_value(one_array(states.column(metric.state[0])))
-            found[metric.name].append(_distinct(columns, mask, labels))
+            keys_of_metric[metric.name].append(_distinct(columns, mask, labels))
     for metric in metrics:
-        tables = pa.concat_tables(found[metric.name])
+        tables = pa.concat_tables(keys_of_metric[metric.name])
         rows = _distinct(tables, np.ones(tables.num_rows, np.bool_), labels).to_pylist() if labels else []
         yield metric, [{label: text for label, text in row.items() if text is not None} for row in rows]
 

@@ -79,7 +79,7 @@ class Vector:
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
     def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
-        """Return the first group of series of which two have a value at one moment."""
+        """Return the first group in which two series have a value at one moment."""
         if len(np.unique(ids)) == len(ids):
             return None
         moments = self.present.shape[1]
@@ -111,7 +111,7 @@ class States:
     cells: NDArray[np.int64]  # the place ``series · moments + moment`` of each state, ascending
     states: pa.StructArray
     function: Function  # that merges them
-    reader: Function  # that reads them, perhaps by other quantiles than the measure's
+    reader: Function  # that reads them; its quantiles may differ from the measure's
     path: tuple[str, ...]  # of the fields that lead to values in its results
     kind: str  # of `tiltframe.serve.promql.metrics`: which aggregation is a merge
     per: float = 1.0  # what sums are divided by, the seconds of a rate
@@ -143,13 +143,13 @@ class States:
     def with_values(self) -> States:
         """Leave out the cells whose result is null."""
         valid, results = valued(self.states, self.reader, self.path, self.kind)
-        kept = np.flatnonzero(valid)
-        if len(kept) == len(valid):
+        kept_cells = np.flatnonzero(valid)
+        if len(kept_cells) == len(valid):
             return replace(self, known_results=results)
-        places = pa.array(kept)
+        places = pa.array(kept_cells)
         return replace(
             self,
-            cells=self.cells[kept],
+            cells=self.cells[kept_cells],
             states=self.states.take(places),
             known_results=None if results is None else results.take(places),
         )

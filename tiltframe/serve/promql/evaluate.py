@@ -46,7 +46,7 @@ Value: TypeAlias = "Scalar | States | Vector | str"
 def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     """Evaluate an expression at the moments of an evaluation.
 
-    Raises `Unanswerable` for what is no merge of states, `OutOfTime` after the deadline.
+    Raises `Unanswerable` if it is not a merge of states, `OutOfTime` after the deadline.
     """
     evaluation.check()
     try:
@@ -69,14 +69,14 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def shown_of(value: Value) -> Scalar | States | Vector | str:
-    """Take a value as it is shown: numbers are read of states, but histograms stay."""
+    """Return the numbers of a value; histograms are returned unchanged."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
     """Evaluate a range by itself at one moment: its windows, as Prometheus gives samples, or its steps.
 
-    None for what is no range.
+    Returns None if the expression is not a range.
     """
     node = _inside(node)
     if isinstance(node, SubqueryExpr):
@@ -91,14 +91,14 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vect
     last = int(evaluation.moments[0]) - selector.offset
     finest = selector.metric.view.frame.levels[0]
     evaluation.check(int(span / finest.length))
-    ends = finest.ends(finest.starts_between(last - span - int(finest.length), last + 1))
-    ends = ends[(ends > last - span) & (ends <= last)]
-    if not len(ends):
+    window_ends = finest.ends(finest.starts_between(last - span - int(finest.length), last + 1))
+    window_ends = window_ends[(window_ends > last - span) & (window_ends <= last)]
+    if not len(window_ends):
         return Vector.empty(1), evaluation.moments
-    at_ends = replace(evaluation, moments=ends + selector.offset, lookback=0)
+    at_ends = replace(evaluation, moments=window_ends + selector.offset, lookback=0)
     value = shown_of(evaluate(node.vector_selector, at_ends))
     assert isinstance(value, States | Vector)
-    return value, ends
+    return value, window_ends
 
 
 def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
@@ -142,8 +142,8 @@ def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
-    others = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
-    return _summary(select(replace(selector, matchers=others), evaluation), of_quantile)
+    other_matchers = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
+    return _summary(select(replace(selector, matchers=other_matchers), evaluation), of_quantile)
 
 
 def _summary(states: States, matchers: list[Matcher]) -> Vector:
@@ -174,7 +174,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
         return value
     if not isinstance(value, States) or value.kind != HISTOGRAM:
         raise Unanswerable(f"{name} reads histograms, and {text} is none")
-    value = replace(value, series=[ALL.kept(labels) for labels in value.series])
+    value = replace(value, series=[ALL.kept_labels(labels) for labels in value.series])
     if name == HISTOGRAM_QUANTILE:
         return quantile_of(value, _constant(node.args[0], evaluation))
     return part_of(value, name.removeprefix("histogram_"), text)
@@ -236,7 +236,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     if selector.metric.kind == LAST:  # a value of the metric, so that its name is kept
         return select(selector, evaluation)
-    return over_time(name, select(selector, evaluation, grouping), span, q, selector.text)
+    return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
@@ -244,7 +244,9 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
     if node.at is not None:
         raise Unanswerable("a subquery has the modifier @, which is not answered; ask at that time, or use offset")
     if node.step is None:
-        raise Unanswerable(f"the subquery [{written(_micros(node.range))}:] has no step; say of which windows, [1h:1m]")
+        raise Unanswerable(
+            f"the subquery [{written(_micros(node.range))}:] has no step; add the windows' length, [1h:1m]"
+        )
     moments, step, span = evaluation.moments - _micros(node.offset), _micros(node.step), _micros(node.range)
     evaluation.check((int(moments[-1] - moments[0]) + span) // step)
     steps = steps_before(moments, span, step)
@@ -278,7 +280,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Evaluate what is aggregated; a range whose states the aggregation merges is merged as it is read."""
+    """Evaluate the operand of an aggregation; a range is merged while reading if the aggregation merges its states."""
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
         selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}))
@@ -303,7 +305,8 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     if operator in SET_OPERATORS:
         return united(operator, _vector_of(node.lhs, evaluation), _vector_of(node.rhs, evaluation), grouping)
     as_bool = modifier is not None and modifier.return_bool
-    return combined(operator, _numbers(node.lhs, evaluation), _numbers(node.rhs, evaluation), as_bool, grouping)
+    left, right = _numbers(node.lhs, evaluation), _numbers(node.rhs, evaluation)
+    return combined(operator, left, right, as_bool=as_bool, grouping=grouping)
 
 
 def _negative(node: UnaryExpr, evaluation: Evaluation) -> Scalar | Vector:

@@ -42,8 +42,8 @@ def check_over_time(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` unless a function of ranges is a merge of the states of a metric of this kind."""
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
-            f"{name}({text}) is no merge of states; of this metric these are: {', '.join(OVER_TIME[kind]) or 'none'}; "
-            "of the values of windows write a subquery, [1h:1m]"
+            f"{name}({text}) is no merge of states; of this metric these are: "
+            f"{', '.join(OVER_TIME[kind]) or 'none'}; of the values of windows write a subquery, [1h:1m]"
         )
 
 
@@ -67,7 +67,7 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 def part_of(states: States, part: str, text: str) -> States:
     """Read a part of histograms: count, sum, min, max or avg."""
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
-    if field not in [each.name for each in states.reader.result_type(states.states.type)]:
+    if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(f"{text} keeps no {part}: its states are those of {states.reader.name}")
     per = states.per if kind == SUM else 1.0
     return replace(states, path=(field,), kind=kind, per=per).with_values()
@@ -151,9 +151,9 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     rank = np.arange(len(ids)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     among = np.zeros_like(vector.present)
     np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
-    kept = Vector(vector.series, vector.values, vector.present & among)
+    ranked_vector = Vector(vector.series, vector.values, vector.present & among)
     rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))  # at one moment in the order of values
-    return kept.chosen(rows[kept.present[rows].any(axis=1)])
+    return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:

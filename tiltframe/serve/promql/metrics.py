@@ -64,19 +64,19 @@ class Matcher:
         """Say which texts match; null, an absent label, is the empty text. Raises `BadData` for a wrong expression."""
         texts = pc.fill_null(texts, "")
         if not self.regex:
-            found = pc.equal(texts, self.text)
+            matching = pc.equal(texts, self.text)
         elif (choices := plain_texts(self.text)) is not None:
-            found = pc.is_in(texts, pa.array(choices, pa.string()))
+            matching = pc.is_in(texts, pa.array(choices, pa.string()))
         else:
             try:
                 check_size(self.text)
-                found = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
+                matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
             except pa.ArrowInvalid as error:  # a ValueError as well
-                said = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
-                raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {said}") from None
+                problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
+                raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {problem}") from None
             except ValueError as error:
                 raise BadData(str(error)) from None
-        mask: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False) ^ self.negated
+        mask: NDArray[np.bool_] = matching.to_numpy(zero_copy_only=False) ^ self.negated
         return mask
 
     def takes(self, text: str) -> bool:
@@ -105,14 +105,14 @@ class Grouping:
         """Say whether a label is kept."""
         return (label in self.labels) != self.without and not (self.without and label == NAME)
 
-    def kept(self, labels: Labels) -> dict[str, str]:
+    def kept_labels(self, labels: Labels) -> dict[str, str]:
         """Choose the labels that are kept."""
         return {label: text for label, text in labels.items() if self.keeps(label)}
 
     def groups(self, series: Sequence[Labels]) -> tuple[NDArray[np.intp], list[dict[str, str]]]:
         """Number the groups of series, in their order, and say which labels each has."""
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
-        ids = [numbers.setdefault(identity(self.kept(labels)), len(numbers)) for labels in series]
+        ids = [numbers.setdefault(identity(self.kept_labels(labels)), len(numbers)) for labels in series]
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
@@ -190,7 +190,7 @@ class Metric:
 
     name: str  # a legal name of PromQL
     store_name: str  # the value of the label ``store``
-    view: StoreView  # of the store, as it is read
+    view: StoreView  # the version of the store that is read
     measure: str  # of the store's frame
     path: tuple[str, ...]  # of the fields that lead to its values in the measure's results
     kind: str  # which aggregation of values is a merge of states: sum, min, max, avg, last, or ``gauge``; ``histogram``
@@ -280,7 +280,7 @@ def label_of(key: str) -> str:
 
 def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
     metric = partial(Metric, store_name=store_name, labels=labels)
-    for measure, function in ((name, each.function) for name, each in manifest.frame.measures.items()):
+    for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)
         is_histogram = "quantile" in function.accessors
         if is_histogram:

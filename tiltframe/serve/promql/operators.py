@@ -81,8 +81,8 @@ def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[
     """Return the labels of a result: a comparison that filters keeps the name, unless it is not matched on."""
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
-    kept = grouping.kept(labels)
-    return kept if filters else {label: text for label, text in kept.items() if label != NAME}
+    kept_labels = grouping.kept_labels(labels)
+    return kept_labels if filters else {label: text for label, text in kept_labels.items() if label != NAME}
 
 
 def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
@@ -103,9 +103,9 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
     ids, labels = grouping.groups([*left.series, *right.series])
     on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
     if operator == "or":
-        return _together(left, _kept(right, ~_groups_present(left, on_left, len(labels))[on_right]))
+        return _together(left, _with_mask(right, ~_groups_present(left, on_left, len(labels))[on_right]))
     matched = _groups_present(right, on_right, len(labels))[on_left]
-    return _kept(left, matched if operator == "and" else ~matched)
+    return _with_mask(left, matched if operator == "and" else ~matched)
 
 
 def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
@@ -133,7 +133,7 @@ def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArr
     return present
 
 
-def _kept(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
+def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
     present = vector.present & mask
     return Vector(vector.series, vector.values, present).chosen(np.flatnonzero(present.any(axis=1)))
 

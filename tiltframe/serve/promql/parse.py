@@ -22,7 +22,7 @@ _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, wi
 
 
 def read_expression(text: str) -> Expression:
-    """Parse PromQL; raises `BadData` for what is none."""
+    """Parse PromQL; raises `BadData` for other texts."""
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
     try:
@@ -104,8 +104,8 @@ def written(duration: int) -> str:
     >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
     ('1m30s', '1d')
     """
-    parts, rest = [], duration // 1000
+    parts, seconds = [], duration // 1000
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, rest = divmod(rest, size)
+        count, seconds = divmod(seconds, size)
         parts += [f"{count}{unit}"] if count else []
     return "".join(parts)

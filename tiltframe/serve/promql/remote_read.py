@@ -50,7 +50,7 @@ _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.u
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReadQuery:
     """One query: matchers, a range of time, both ends within; the function, steps and ranges of its expression."""
 
     matchers: tuple[Matcher, ...]
@@ -65,21 +65,21 @@ def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
     """Answer a request, before the evaluation's deadline; raises `BadData` for one that cannot be read."""
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
-    for asked in _queries(body):
+    for query in _queries(body):
         result = response.results.add()
         for metric in evaluation.deadline.checked(metrics):
-            if metric.is_chosen(asked.matchers):
-                result.series.extend(_series_of(metric, asked, evaluation))
+            if metric.is_chosen(query.matchers):
+                result.series.extend(_series_of(metric, query, evaluation))
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
-def _queries(body: bytes) -> list[_Asked]:
+def _queries(body: bytes) -> list[_ReadQuery]:
     try:
         request = _classes()["ReadRequest"].FromString(_unpacked(body))
         accepted = list(request.accepted_response_types)
         if accepted and _SAMPLES not in accepted:
             raise BadData(f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES})")
-        return [_asked(query) for query in request.queries]
+        return [_read_query(query) for query in request.queries]
     except BadData:
         raise
     except Exception as error:
@@ -98,85 +98,86 @@ def _unpacked(body: bytes) -> bytes:
     return bytes(pa.decompress(body, size, "snappy", asbytes=True))
 
 
-def _asked(query: Any) -> _Asked:
+def _read_query(query: Any) -> _ReadQuery:
     kinds = [(False, False), (False, True), (True, False), (True, True)]  # EQ, NEQ, RE, NRE
-    matchers = tuple(Matcher(each.name, each.value, *kinds[each.type]) for each in query.matchers)
+    matchers = tuple(Matcher(matcher.name, matcher.value, *kinds[matcher.type]) for matcher in query.matchers)
     start, end = (int(at) * _MILLIS for at in (query.start_ms, query.end_ms))
     hints = query.hints
     step, span = hints.step_ms * _MILLIS, hints.range_ms * _MILLIS
-    return _Asked(matchers, start, end, step=step, span=span, function=hints.func)
+    return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
 
 
-def _series_of(metric: Metric, asked: _Asked, evaluation: Evaluation) -> list[bytes]:
+def _series_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> list[bytes]:
     """Read a metric's windows, each a sample at its end: of a counter the running total, otherwise the value.
 
     ``sum_over_time`` adds up its samples, and gets those of single windows.
     """
-    is_total = metric.kind == SUM and asked.function != "sum_over_time"
+    is_total = metric.kind == SUM and query.function != "sum_over_time"
     first, last = _bounds(metric)
-    level = _level(metric, asked, is_total=is_total, first=first)
-    low = max(asked.start, first) - int(level.length)  # before the first events a counter is 0
-    high = min(asked.end, last) + 1
+    level = _level(metric, query, is_total=is_total, first=first)
+    low = max(query.start, first) - int(level.length)  # before the first events a counter is 0
+    high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
-    ends = level.ends(level.starts_between(low, max(low, high)))
-    ends = ends[(ends >= asked.start) & (ends <= asked.end)]
-    if not len(ends):
+    window_ends = level.ends(level.starts_between(low, max(low, high)))
+    window_ends = window_ends[(window_ends >= query.start) & (window_ends <= query.end)]
+    if not len(window_ends):
         return []
-    on_keys = tuple(matcher for matcher in asked.matchers if matcher.label not in (NAME, STORE))
-    at_ends = replace(evaluation, moments=ends, step=int(level.length), lookback=0)
-    vector = numbers_of(Selector(metric, on_keys, None, 0, metric.name), at_ends)
+    on_keys = tuple(matcher for matcher in query.matchers if matcher.label not in (NAME, STORE))
+    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
+    selector = Selector(metric, on_keys, span=None, offset=0, text=metric.name)
+    vector = numbers_of(selector, at_ends)
     if is_total:
-        vector = _running_total(vector, metric, asked)
-    return _written(vector, ends // _MILLIS, evaluation.deadline)
+        vector = _running_total(vector, metric, query)
+    return _written(vector, window_ends // _MILLIS, evaluation.deadline)
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
     """Return the first and the last start of the windows of all levels: Prometheus may ask for all of time."""
     view = metric.view
-    held = [view.level(level.name) for level in view.frame.levels]
-    first = min((each.first_start for each in held if each.first_start is not None), default=0)
-    last = -1 if held[0].last_start is None else held[0].last_start
+    levels = [view.level(level.name) for level in view.frame.levels]
+    first = min((level.first_start for level in levels if level.first_start is not None), default=0)
+    last = -1 if levels[0].last_start is None else levels[0].last_start
     return first, last
 
 
-def _running_total(vector: Vector, metric: Metric, asked: _Asked) -> Vector:
+def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
     """Add up each series; raises `Unanswerable` for a total that falls where falls are resets."""
     added = np.where(vector.present, vector.values, 0.0)
-    if asked.function in _OF_COUNTERS and (added < 0).any():
+    if query.function in _OF_COUNTERS and (added < 0).any():
         raise Unanswerable(
-            f"{metric.name} has negative sums, and {asked.function} of Prometheus takes each fall of a total for a "
-            f"reset; use delta, or ask this server for {asked.function}"
+            f"{metric.name} has negative sums, and {query.function} of Prometheus takes each fall of a total for a "
+            f"reset; use delta, or ask this server for {query.function}"
         )
     return Vector(vector.series, np.cumsum(added, axis=1), np.ones_like(vector.present))
 
 
-def _level(metric: Metric, asked: _Asked, *, is_total: bool, first: int) -> TimeWindow:
+def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> TimeWindow:
     """Choose the windows that are read: the finest, and of a total the coarsest that the moments and ranges allow.
 
     Steps, ranges and their first moment are whole windows, and a range has ten of them or more; without a range the
     samples are not yet stale when the next come. Raises `Unanswerable` if the windows of the range have expired.
     """
     frame = metric.view.frame
-    longest = asked.span // 10 or LOOKBACK
-    moments = [asked.start + (asked.span or LOOKBACK)]
-    moments += [] if asked.step else [asked.end]
+    longest = query.span // 10 or LOOKBACK
+    moments = [query.start + (query.span or LOOKBACK)]
+    moments += [] if query.step else [query.end]
 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
-        whole = asked.step % length == 0 and asked.span % length == 0
+        is_aligned = query.step % length == 0 and query.span % length == 0
         # since Prometheus 3 ranges are open at the left, and begin a millisecond later
-        return is_total and length <= longest and whole and all(at % length in (0, _MILLIS) for at in moments)
+        return is_total and length <= longest and is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     finest = frame.levels[0]
     levels = [*filter(fits, reversed(frame.levels)), finest]
-    start = max(asked.start, first)
+    start = max(query.start, first)
     for level in levels:
         if metric.view.level(level.name).held_from <= start:
             return level
-    held = as_text(metric.view.level(finest.name).held_from)
+    kept_from = as_text(metric.view.level(finest.name).held_from)
     raise Unanswerable(
-        f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest.name} are held from {held} "
-        "on; ask for a later range, or ask this server, which reads coarser windows"
+        f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest.name} are held "
+        f"from {kept_from} on; ask for a later range, or ask this server, which reads coarser windows"
     )
 
 

@@ -70,8 +70,8 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
     points = _points(times, texts, quoted=word == "value")
     begin, end = (f'"{word}":', "") if kind == "vector" else (f'"{word}s":[', "]")
     joined = _joined(points, cells // len(moments), len(value.series))
-    found = zip(value.series, joined.to_pylist(), strict=True)
-    result = ",".join(f'{{"metric":{_json(labels)},{begin}{text}{end}}}' for labels, text in found if text)
+    texts_by_series = zip(value.series, joined.to_pylist(), strict=True)
+    result = ",".join(f'{{"metric":{_json(labels)},{begin}{text}{end}}}' for labels, text in texts_by_series if text)
     return f'{{"resultType":"{kind}","result":[{result}]}}'
 
 
@@ -80,10 +80,13 @@ def _histogram_texts(states: States) -> pa.Array:
     count, total, buckets = histogram_buckets(states)
     low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
-    numbers = [number_texts(each) for each in (low, high, buckets.counts / states.per)]
-    texts = _text("[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]')
+    numbers = [number_texts(column) for column in (low, high, buckets.counts / states.per)]
+    fields = ["[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]']
+    texts = _text(*fields)
     joined = _joined(texts, buckets.rows, len(count))
-    return _text('{"count":"', number_texts(count), '","sum":"', number_texts(total), '","buckets":[', joined, "]}")
+    counts, totals = number_texts(count), number_texts(total)
+    members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', joined, "]}"]
+    return _text(*members)
 
 
 def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
@@ -99,7 +102,8 @@ def _time_texts(moments: Instants) -> pa.Array:
 
 def _points(times: pa.Array, texts: pa.Array, quoted: bool) -> pa.Array:
     quote = '"' * quoted
-    return _text("[", times, f",{quote}", texts, f"{quote}]")
+    pieces = ["[", times, f",{quote}", texts, f"{quote}]"]
+    return _text(*pieces)
 
 
 def _text(*parts: Any) -> pa.Array:

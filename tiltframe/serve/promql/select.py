@@ -1,7 +1,7 @@
 """Selecting: from a selector to states over series and moments, by one read of a store.
 
 windows of a level ──▶ those whose labels match ──▶ merged by the labels that are kept, in order of series and time
-    ──▶ of each moment t the newest window with a value, or the merge of those that ended in (t - range, t]
+    ──▶ for each moment t the newest window with a value, or the merge of all that ended in (t - range, t]
     ──▶ cells whose result is null are left out
 """
 
@@ -98,20 +98,21 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
         return None
     on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return Selector(metrics[0], on_keys, span, offset, text)
+    return Selector(metrics[0], on_keys, span=span, offset=offset, text=text)
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Read states over series and moments; ``grouping`` merges those of a range over other labels as they are read."""
+    """Read states by series and moment; with ``grouping``, a range is merged over other labels on reading."""
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
-    reach = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
+    span = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
     labels = [label for label in metric.labels if grouping is None or grouping.keeps(label)]
-    rows = _rows(selector, level, (int(moments[0]) - reach, int(moments[-1])), evaluation, labels)
-    groups, one = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
-    series = _series(rows.select(labels), one, metric, grouping)
+    limits = int(moments[0]) - span, int(moments[-1])
+    rows = _rows(selector, level, limits=limits, evaluation=evaluation, labels=labels)
+    groups, first_rows = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
+    series = _series(rows.select(labels), first_rows, metric, grouping)
     evaluation.check(len(series) * len(moments))
-    first, last = _ranges(groups.ids, len(series), instants_of(rows, END), moments, reach)
+    first, last = _ranges(groups.ids, len(series), window_ends=instants_of(rows, END), moments=moments, span=span)
     name, function = metric.state
     states = rows.column(name).combine_chunks()
 
@@ -158,7 +159,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
     if selector.span is None:
         level = newest_level(frame, step)
     else:
-        level = range_level(frame, moments, step, selector.span, selector.text)
+        level = range_level(frame, moments, step, span=selector.span, text=selector.text)
     sentences = [f"{selector.text} is read from windows of {level.name}"]
     if step is not None and step < int(frame.levels[0].length):
         finest = frame.levels[0].name
@@ -168,14 +169,14 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 
 
 def _rows(
-    selector: Selector, level: TimeWindow, ends: tuple[int, int], evaluation: Evaluation, labels: list[str]
+    selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
     """Read the states of windows that end in ``(low, high]``: labels, end, state, in order of labels and time."""
     metric = selector.metric
-    start = int(level.starts(np.array([ends[0]]))[0])
+    start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
     keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
-    within, where = f"{as_text(start)},{as_text(ends[1])}", narrowing(selector.matchers, metric)
+    within, where = f"{as_text(start)},{as_text(limits[1])}", narrowing(selector.matchers, metric)
     answer = metric.view.states(Query(per=level, within=within, where=where, measures=[metric.measure], keys=keys))
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
@@ -208,31 +209,33 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
     return " AND ".join(condition for condition in conditions if condition) or None
 
 
-def _series(keys: pa.Table, one: NDArray[np.intp], metric: Metric, grouping: Grouping | None) -> list[dict[str, str]]:
+def _series(
+    keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
+) -> list[dict[str, str]]:
     """Name the labels of each series, those of the store and the metric among them."""
     own = {NAME: metric.name, STORE: metric.store_name}
-    constant = own if grouping is None else grouping.kept(own)
-    each = keys.take(pa.array(one)).to_pylist() if keys.num_columns else [{}] * len(one)
-    return [constant | {label: text for label, text in texts.items() if text is not None} for texts in each]
+    constant = own if grouping is None else grouping.kept_labels(own)
+    label_values = keys.take(pa.array(first_rows)).to_pylist() if keys.num_columns else [{}] * len(first_rows)
+    return [constant | {label: text for label, text in texts.items() if text is not None} for texts in label_values]
 
 
 def _ranges(
-    ids: NDArray[np.intp], series: int, ends: Instants, moments: Instants, reach: int
+    ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the rows of each series that ended in ``(t - reach, t]`` for each moment: ``[first, last)``, flat.
+    """Find the rows of each series that ended in ``(t - span, t]`` for each moment: ``[first, last)``, flat.
 
     Rows are in order of series and end.
     """
-    edges = np.unique(ends)
-    places = ids * (len(edges) + 1) + np.searchsorted(edges, ends)
+    edges = np.unique(window_ends)
+    places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
     begin = (np.arange(series) * (len(edges) + 1))[:, None]
-    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - reach, moments))
+    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - span, moments))
     first, last = (np.searchsorted(places, (begin + at).ravel()) for at in (low, high))
     return first, last
 
 
 def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
-    """Choose the windows of which each moment is given the newest: the coarsest that steps are whole multiples of.
+    """Choose the windows from which each moment receives the newest: the coarsest that divide the step.
 
     The finest if none fits, and for one moment alone, which has no step.
     """
