@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import time as clock
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
-from tiltframe.cli.output import as_moment, on_same_terminal
 from tiltframe.cli.state_lock import locked
-from tiltframe.cli.stream_losses import Losses
-from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output, side_output
-from tiltframe.cli.stream_sources import Ahead, Arrivals, Lines
-from tiltframe.event_time import event_times
-from tiltframe.files.bad_rows import BadRows
+from tiltframe.cli.stream_run import run_stream
+from tiltframe.cli.stream_sources import Ahead
+from tiltframe.cli.stream_start import Settings
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.regular_files import not_a_file
 from tiltframe.store import FrameStore
-from tiltframe.store.closed_windows import ClosedWindows
-from tiltframe.streaming import OpenWindows, OrderedStream, read_emit, read_late
 from tiltframe.streaming.ahead import read_ahead
 from tiltframe.streaming.policies import micros
-from tiltframe.streaming.saved import extension
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-_STANDARD_INPUT = "standard input"
-_SHOWN_EVERY = 0.25  # seconds
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(
@@ -159,102 +139,7 @@ def _run(
             dropped=dropped, max_keys=max_keys, state=state, once=once, bad=bad, stream_name=stream_name,
         )  # fmt: skip
         open_store = None if uri is None else partial(FrameStore, uri, name=name, durable=durable)
-        _stream(folder=folder, frame=frame, settings=settings, open_store=open_store)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a stream runs, as the options say."""
-
-    reading: ReadOptions
-    emit: str
-    late: str | None
-    behind: int  # the watermark, behind the events; microseconds
-    ahead: Ahead
-    arrival: bool
-    dropped: Path | None
-    max_keys: int | None
-    state: Path | None
-    once: bool
-    bad: BadRows | None
-    stream_name: str | None
-
-
-def _stream(
-    *,
-    folder: Path | None,
-    frame: TiltFrame | OrderedAggregator,
-    settings: Settings,
-    open_store: Callable[..., FrameStore] | None,
-) -> None:
-    """Open what the stream goes on from, and run it until its input ends or it is stopped."""
-    state, bad = settings.state, settings.bad
-    data = state.read_bytes() if state is not None and state.exists() else None
-    store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
-    name = settings.stream_name or (_STANDARD_INPUT if folder is None else f"folder {folder.resolve()}")
-    sink = _sink(data=data, frame=frame, store=store, name=name, settings=settings)
-    read, ahead = settings.reading, settings.ahead
-    rows: Lines | Arrivals
-    if folder is None:
-        rows = Lines(sink.read, sink.attempt, read, arrival=settings.arrival, bad=bad, ahead=ahead)
-    else:
-        notes = {} if data is None else extension(data)[0].get("notes", {})
-        files = notes.get("files", {})
-        options = {"store": store, "once": settings.once, "known": files, "bad": bad, "ahead": ahead}
-        rows = Arrivals(folder, sink.read, sink.attempt, read, **options)
-    kept_in = None if settings.dropped is None else str(settings.dropped)
-    losses = Losses(sink.read, bad, kept_in, waits=settings.behind > 0)
-    with _stopped_by_signals() as stopped:
-        _run_until_stopped(sink=sink, rows=rows, settings=settings, losses=losses, stopped=stopped)
-    _end(sink, state, stopped, losses)
-
-
-def _run_until_stopped(
-    *, sink: Output | IntoStore, rows: Lines | Arrivals, settings: Settings, losses: Losses, stopped: list[int]
-) -> None:
-    """Take batch after batch; whole batches and files before an error are saved."""
-    state, safe = settings.state, sink.copy()
-    with _live_line(sink, losses) as show, side_output(settings.dropped) as put_aside:
-        try:
-            for arrived in rows.batches(stopped):
-                watermark = clock.time_ns() // 1000 - settings.behind if settings.arrival else None
-                if arrived.rows is not None and arrived.rows.num_rows:
-                    late_rows = sink.add(arrived.rows)
-                    put_aside(late_rows)
-                    losses.note(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
-                    read = sink.read
-                    times = event_times(arrived.rows.column(read.time), read.time, read.timezone)
-                    watermark = int(times.max()) - settings.behind
-                sink.tell(watermark)
-                if arrived.whole:
-                    sink.settle(state, rows.notes)
-                    safe = sink.copy()
-                losses.report()
-                show()
-        except BrokenPipeError:
-            _end_without_reader(safe, state, rows)
-        except Exception:
-            losses.end()
-            _save_first(safe, state, rows.notes)
-            raise
-        if state is None and not stopped:
-            sink.close()
-        try:
-            sink.settle(state, rows.notes, ended=True)
-        except BrokenPipeError:
-            _end_without_reader(safe, state, rows)
-
-
-def _sink(
-    *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
-) -> Output | IntoStore:
-    """Make the sink of the rows, from its saved state if there is one."""
-    emit, late, max_keys = settings.emit, settings.late, settings.max_keys
-    if isinstance(frame, OrderedAggregator):
-        return OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
-    if store is None:
-        return Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
-    return IntoStore(_closed(data, store, name, emit, "true_window" if late is None else late, max_keys))
+        run_stream(folder=folder, frame=frame, settings=settings, open_store=open_store)
 
 
 def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:
@@ -267,68 +152,6 @@ def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str |
         )
 
 
-def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Keep what had come before an error: the rows of whole batches and files."""
-    if state is None:
-        if safe.windows.progress.rows:
-            click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
-        return
-    with suppress(Exception):  # the error that counts is the first
-        safe.settle(state, notes, ended=True)
-        click.echo(f"tiltframe: what came before the error that follows is kept in {state}", err=True)
-
-
-def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Lines | Arrivals) -> NoReturn:
-    """End because standard output was closed: report the loss, with the status of a broken pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the held output is not written again at the end
-    lost = "and open windows are lost: --state FILE keeps them"
-    if state is not None:
-        safe.discard_output()
-        safe.settle(state, rows.notes, ended=True)
-        lost = f"and the state without the last batch is kept in {state}: {rows.unsaved}"
-    click.echo(f"tiltframe: the reader of standard output has gone; the last results may be lost, {lost}", err=True)
-    raise SystemExit(128 + signal.SIGPIPE)
-
-
-def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
-    policies = read_emit(emit), read_late(late)
-    if data is None:
-        return OpenWindows(frame, *policies, max_keys=max_keys)
-    if "writer" in extension(data)[0]:
-        raise ValueError("the saved state is of a stream into a store; give --store, or begin a new state")
-    return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
-
-
-def _closed(
-    data: bytes | None, store: FrameStore, stream_name: str, emit: str, late: str, max_keys: int | None
-) -> ClosedWindows:
-    """Begin, go on from a saved state, whose last commit may be missing, or from the store alone."""
-    if data is not None:
-        closed = ClosedWindows.from_ipc(data, store, stream_name, emit, late, max_keys=max_keys)
-        closed.commit()
-        return closed
-    closed = ClosedWindows(store, stream_name, emit, late, max_keys=max_keys)
-    if closed.committed is not None:
-        click.echo(
-            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.display_uri} as a new "
-            f"writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
-            err=True,
-        )
-    return closed
-
-
-def _end(sink: Output | IntoStore, state: Path | None, stopped: list[int], losses: Losses) -> None:
-    losses.end()
-    known = sink.windows.progress.committed_rows
-    if known:
-        click.echo(f"tiltframe: {known:,} rows of windows that are committed were not taken again", err=True)
-    if stopped and state is None:
-        left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
-        click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them", err=True)
-    if stopped:
-        raise SystemExit(128 + stopped[0])
-
-
 def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **given: Any) -> None:
     from importlib.metadata import entry_points
 
@@ -336,42 +159,3 @@ def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...],
     if not found:
         raise ValueError("--spark needs PySpark: pip install 'tiltframe[spark]'")
     found[0].load()(folder, source, options, **given)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[list[int]]:
-    """Note Ctrl-C and SIGTERM instead of ending at once, so that a batch is taken whole or not at all.
-
-    Yields a list that has the numbers of the signals.
-    """
-    stopped: list[int] = []
-    before = {number: signal.signal(number, lambda got, _: stopped.append(got)) for number in _STOPPING}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[], None]]:
-    """Show a line on standard error, if that is a terminal: rows a second, watermark, open windows, late rows."""
-    console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    shown = [0.0]
-    with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=on_same_terminal()) as live:
-
-        def show() -> None:
-            if clock.monotonic() - shown[0] < _SHOWN_EVERY:
-                return
-            shown[0] = clock.monotonic()
-            said = sink.windows.progress
-            rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            at = as_moment(said.watermark_us)
-            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()) or "·"
-            rows = f"{said.rows:,} rows, {rate:,.0f}/s"
-            live.update(Text(f"{rows} · watermark {at} · open {held} · late {losses.late:,}"))
-
-        yield show

@@ -1,0 +1,41 @@
+"""The line on a terminal that shows how a stream goes on."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tiltframe.cli.output import as_moment, on_same_terminal
+from tiltframe.cli.stream_losses import Losses
+from tiltframe.cli.stream_sinks import IntoStore, Output
+
+_SHOWN_EVERY = 0.25  # seconds
+
+
+@contextmanager
+def live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[], None]]:
+    """Show a line on standard error, if that is a terminal: rows a second, watermark, open windows, late rows."""
+    console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    shown = [0.0]
+    with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=on_same_terminal()) as live:
+
+        def show() -> None:
+            if clock.monotonic() - shown[0] < _SHOWN_EVERY:
+                return
+            shown[0] = clock.monotonic()
+            said = sink.windows.progress
+            rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
+            at = as_moment(said.watermark_us)
+            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()) or "·"
+            rows = f"{said.rows:,} rows, {rate:,.0f}/s"
+            live.update(Text(f"{rows} · watermark {at} · open {held} · late {losses.late:,}"))
+
+        yield show

@@ -1,0 +1,77 @@
+"""The start of a stream: its settings, and the sink of its rows, begun or continued from a saved state or a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tiltframe.cli.output import as_moment
+from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output
+from tiltframe.cli.stream_sources import Ahead
+from tiltframe.files.bad_rows import BadRows
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.frame import TiltFrame
+from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.store import FrameStore
+from tiltframe.store.closed_windows import ClosedWindows
+from tiltframe.streaming import OpenWindows, OrderedStream, read_emit, read_late
+from tiltframe.streaming.saved import extension
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a stream runs, as the options say."""
+
+    reading: ReadOptions
+    emit: str
+    late: str | None
+    behind: int  # the watermark, behind the events; microseconds
+    ahead: Ahead
+    arrival: bool
+    dropped: Path | None
+    max_keys: int | None
+    state: Path | None
+    once: bool
+    bad: BadRows | None
+    stream_name: str | None
+
+
+def sink_of(
+    *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
+) -> Output | IntoStore:
+    """Make the sink of the rows, from its saved state if there is one."""
+    emit, late, max_keys = settings.emit, settings.late, settings.max_keys
+    if isinstance(frame, OrderedAggregator):
+        return OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
+    if store is None:
+        return Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
+    return IntoStore(_closed(data, store, name, emit, "true_window" if late is None else late, max_keys))
+
+
+def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
+    policies = read_emit(emit), read_late(late)
+    if data is None:
+        return OpenWindows(frame, *policies, max_keys=max_keys)
+    if "writer" in extension(data)[0]:
+        raise ValueError("the saved state is of a stream into a store; give --store, or begin a new state")
+    return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
+
+
+def _closed(
+    data: bytes | None, store: FrameStore, stream_name: str, emit: str, late: str, max_keys: int | None
+) -> ClosedWindows:
+    """Begin, go on from a saved state, whose last commit may be missing, or from the store alone."""
+    if data is not None:
+        closed = ClosedWindows.from_ipc(data, store, stream_name, emit, late, max_keys=max_keys)
+        closed.commit()
+        return closed
+    closed = ClosedWindows(store, stream_name, emit, late, max_keys=max_keys)
+    if closed.committed is not None:
+        click.echo(
+            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.display_uri} as a new "
+            f"writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
+            err=True,
+        )
+    return closed
