@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -42,16 +43,17 @@ def sink_of(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
 ) -> Output | IntoStore:
     """Make the sink of the rows, from its saved state if there is one."""
-    emit, late, max_keys = settings.emit, settings.late, settings.max_keys
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
     if store is None:
-        return Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
-    return IntoStore(_closed(data, store, name, emit, "true_window" if late is None else late, max_keys))
+        return Output(_windows(data, frame, settings))
+    return IntoStore(_closed(data, store, name, settings))
 
 
-def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
-    policies = read_emit(emit), read_late(late)
+def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
+    late = "drop" if settings.late is None else settings.late
+    policies = read_emit(settings.emit), read_late(late)
+    max_keys = settings.max_keys
     if data is None:
         return OpenWindows(frame, *policies, max_keys=max_keys)
     if "writer" in extension(data)[0]:
@@ -59,15 +61,15 @@ def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_key
     return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
 
 
-def _closed(
-    data: bytes | None, store: FrameStore, stream_name: str, emit: str, late: str, max_keys: int | None
-) -> ClosedWindows:
+def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
     """Begin, go on from a saved state, whose last commit may be missing, or from the store alone."""
+    late = "true_window" if settings.late is None else settings.late
+    policies: dict[str, Any] = {"emit": settings.emit, "late": late, "max_keys": settings.max_keys}
     if data is not None:
-        closed = ClosedWindows.from_ipc(data, store, stream_name, emit, late, max_keys=max_keys)
+        closed = ClosedWindows.from_ipc(data, store, stream_name, **policies)
         closed.commit()
         return closed
-    closed = ClosedWindows(store, stream_name, emit, late, max_keys=max_keys)
+    closed = ClosedWindows(store, stream_name, **policies)
     if closed.committed is not None:
         click.echo(
             f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.display_uri} as a new "

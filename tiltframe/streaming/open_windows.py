@@ -17,7 +17,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole, shown
-from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
@@ -25,15 +24,17 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
-from tiltframe.merged_windows import merge_level, merge_panes
+from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
 from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
 from tiltframe.streaming.ahead import check_ahead, read_ahead
+from tiltframe.streaming.key_limit import KeyLimit
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.rebuilt import rebuilt_levels
 from tiltframe.streaming.session_lateness import kept_in_order, touches_held
 from tiltframe.streaming.stream_rules import (
     StreamRules,
@@ -50,14 +51,10 @@ from tiltframe.streaming.window_table import (
     WindowTable,
     concat,
     merged_levels,
-    new_windows,
-    unknown_in,
     with_bounds,
 )
 from windows import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow
 from windows.timezone import Instants
-
-BEYOND = ("error", "drop")
 
 
 class OpenWindows:
@@ -114,8 +111,7 @@ class OpenWindows:
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = read_emit(emit), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
-        if not isinstance(beyond, str) or beyond not in BEYOND:
-            raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
+        self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond
         read_ahead(ahead)
         self.ahead = ahead
@@ -328,7 +324,7 @@ class OpenWindows:
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
-        keys, ids = self._numbered_keys()
+        keys, ids = self._limit.numbered([level.held.index for level in self._levels])
         pending = pending_counts(self._levels, ids)
         return Progress(
             **self._counts,
@@ -480,24 +476,8 @@ class OpenWindows:
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
-        levels, at, below = [], committed, committed_states
-        own = [name for name in windows._rules.functions if name not in committed_states.column_names]  # of the policy
-        added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
-        windows._rules = replace(windows._rules, added=tuple(added))
-        for level in frame.levels:
-            here = pc.equal(committed_states.column(LEVEL), level.name)
-            of_level = committed_states.filter(here).drop_columns([LEVEL])
-            if level == finest:
-                of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
-            table = merge_level(below, frame, level, unknown=True)
-            new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
-            held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
-            held = held if level == finest else mark_first_panes(held, level, below, windows._rules)
-            kept, none = held.filter(held.ends > at), held.none()
-            levels.append(OpenLevel(level, kept, none, at + windows.emit.delay_micros))
-            if windows.late.closes_by_events:  # the next closes behind the newest that is closed
-                at = int(level.starts(level.starts(np.array([at])) - 1)[0])
-            below = of_level if of_level.num_rows else table
+        rules, levels = rebuilt_levels(committed_states, committed, frame, windows._rules)
+        windows._rules = rules
         windows._levels = adopt(levels, windows._rules)
         newest = windows.late.newest_at(finest, committed)
         windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
@@ -551,7 +531,11 @@ class OpenWindows:
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
-        panes, refused = self._within_keys(panes)
+        exceeding = self._limit.exceeding([level.held.index for level in self._levels], panes)
+        refused = 0
+        if exceeding.any():
+            refused = to_window_table(panes.filter(pa.array(exceeding)), self._rules).rows
+            panes = panes.filter(pa.array(~exceeding))
         pane_table = to_window_table(panes, self._rules)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
@@ -616,37 +600,6 @@ class OpenWindows:
             first_panes = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
             begun |= first_panes < HIGHEST
         return begun
-
-    def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
-        """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
-        if self.max_keys is None:
-            return panes, 0
-        indices = [level.held.index for level in self._levels]
-        groups, _ = self._keys_of([*indices, panes])
-        old = np.zeros(groups.n, np.bool_)
-        old[groups.ids[: len(groups) - panes.num_rows]] = True
-        beyond = ~old & (np.cumsum(~old) > self.max_keys - int(old.sum()))
-        if not beyond.any():
-            return panes, 0
-        if self.beyond == "error":
-            raise ValueError(
-                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; take fewer "
-                "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
-            )
-        out = beyond[groups.ids[len(groups) - panes.num_rows :]]
-        return panes.filter(pa.array(~out)), to_window_table(panes.filter(pa.array(out)), self._rules).rows
-
-    def _numbered_keys(self) -> tuple[int, list[NDArray[np.intp]]]:
-        """Count the keys, and number those of each level's windows alike."""
-        if not self._levels:
-            return 0, []
-        groups = self._keys_of([level.held.index for level in self._levels])[0]
-        return groups.n, np.split(groups.ids, np.cumsum([len(level.held) for level in self._levels])[:-1])
-
-    def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
-        keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None
-        rows = sum(table.num_rows for table in tables)
-        return group_by([] if keys is None else [key_column(keys.column(name)) for name in self.frame.keys], rows)
 
     def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
         """Take what was computed for what is so: nothing has changed where an error came before."""

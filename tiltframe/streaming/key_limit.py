@@ -1,0 +1,63 @@
+"""The limit of distinct keys in open windows: rows of further keys are refused, or dropped and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_whole, shown
+from aggr.groups.groups import Groups, group_by
+from aggr.tables.keys import key_column
+
+BEYOND = ("error", "drop")
+
+
+@dataclass(frozen=True)
+class KeyLimit:
+    """The most keys that may be in open windows, and what becomes of rows of more keys."""
+
+    keys: tuple[str, ...]  # names of the key columns
+    max_keys: int | None
+    beyond: str
+
+    def __post_init__(self) -> None:
+        """Check the number and the choice; raises ``ValueError``."""
+        if self.max_keys is not None:
+            checked_whole(self.max_keys, "max_keys", 1)
+        if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
+            raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
+
+    def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
+        """Return which panes have keys beyond the limit, after the keys of open windows; refuses them on request."""
+        none = np.zeros(panes.num_rows, np.bool_)
+        if self.max_keys is None:
+            return none
+        groups = self._keys_of([*indices, panes])
+        old = np.zeros(groups.n, np.bool_)
+        old[groups.ids[: len(groups) - panes.num_rows]] = True
+        beyond = ~old & (np.cumsum(~old) > self.max_keys - int(old.sum()))
+        if not beyond.any():
+            return none
+        if self.beyond == "error":
+            raise ValueError(
+                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; take fewer "
+                "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
+            )
+        return beyond[groups.ids[len(groups) - panes.num_rows :]]
+
+    def numbered(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
+        """Count the keys of several tables, and number those of each table alike."""
+        if not indices:
+            return 0, []
+        groups = self._keys_of(indices)
+        return groups.n, np.split(groups.ids, np.cumsum([index.num_rows for index in indices])[:-1])
+
+    def _keys_of(self, tables: Sequence[pa.Table]) -> Groups:
+        keys = pa.concat_tables([table.select(list(self.keys)) for table in tables]) if self.keys else None
+        rows = sum(table.num_rows for table in tables)
+        columns = [] if keys is None else [key_column(keys.column(name)) for name in self.keys]
+        return group_by(columns, rows)[0]

@@ -1,0 +1,44 @@
+"""Rebuilding: the open windows of all levels, from the states of finer ones that are committed somewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from tiltframe.frame import TiltFrame
+from tiltframe.instants import instants_of
+from tiltframe.merged_windows import merge_level
+from tiltframe.names import LEVEL
+from tiltframe.streaming.open_level import OpenLevel
+from tiltframe.streaming.stream_rules import StreamRules, mark_first_panes
+from tiltframe.streaming.window_table import new_windows, unknown_in
+
+
+def rebuilt_levels(
+    committed_states: pa.Table, committed: int, frame: TiltFrame, rules: StreamRules
+) -> tuple[StreamRules, list[OpenLevel]]:
+    """Return the levels with the windows that reach beyond a moment, and rules that know which states are missing."""
+    finest = frame.levels[0]
+    levels: list[OpenLevel] = []
+    at, below = committed, committed_states
+    own = [name for name in rules.functions if name not in committed_states.column_names]  # of the policy
+    added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
+    rules = replace(rules, added=tuple(added))
+    for level in frame.levels:
+        here = pc.equal(committed_states.column(LEVEL), level.name)
+        of_level = committed_states.filter(here).drop_columns([LEVEL])
+        if level == finest:
+            of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
+        table = merge_level(below, frame, level, unknown=True)
+        new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
+        held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
+        held = held if level == finest else mark_first_panes(held, level, below, rules)
+        kept, none = held.filter(held.ends > at), held.none()
+        levels.append(OpenLevel(level, kept, none, at + rules.emit.delay_micros))
+        if rules.late.closes_by_events:  # the next closes behind the newest that is closed
+            at = int(level.starts(level.starts(np.array([at])) - 1)[0])
+        below = of_level if of_level.num_rows else table
+    return rules, levels
