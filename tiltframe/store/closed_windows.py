@@ -1,4 +1,4 @@
-"""A stream into a store, in one process and without Spark: windows are written once they are closed, each row once.
+"""A stream into a store, in one process and without Spark: windows are written once they are closed, each row once::
 
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
