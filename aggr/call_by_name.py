@@ -11,12 +11,14 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from aggr.arguments import checked_truth, shown
-from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
 
 _OPTIONAL = "str | None"
+_DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}  # what distinct=True calls
+_ESTIMATES = {"count_distinct": "approx_count_distinct"}  # what beyond="estimate" calls
 _WORDS = {  # that several calls have, and what each is
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
@@ -70,13 +72,14 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             said = str(error).replace("got an unexpected keyword argument", "there is no parameter")
             raise TypeError(f"{function.name}: {said}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
-            return call_of(get(str(function.of_distinct)))(**arguments)
-        if function.estimated_by and _is_estimate(arguments.pop("beyond", "error")):
+            return call_of(get(_DISTINCT[function.name]))(**arguments)
+        if function.name in _ESTIMATES and _is_estimate(arguments.pop("beyond", "error")):
             exact = {"k": arguments.pop("max")} if "max" in arguments else {}
-            return call_of(get(function.estimated_by))(**arguments, **exact)
+            return call_of(get(_ESTIMATES[function.name]))(**arguments, **exact)
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
-        for name in parameters.keys() & function.state_parameters.keys():
-            parameters[name] = typed(name, parameters[name], function.state_parameters[name])
+        shaping = function().own_state.parameters if parameters else {}
+        for name in parameters.keys() & shaping.keys():
+            parameters[name] = typed(name, parameters[name], shaping[name])
         others = tuple(arguments.pop(keyword(role), None) for role in function.inputs[1:])
         return Measure(function(**parameters), arguments.pop("column", None), others=others, **arguments)
 
@@ -106,9 +109,9 @@ def _signature(function: type[Function]) -> Signature:
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
     words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
-    if function.of_distinct:
+    if function.name in _DISTINCT:
         named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
-    if function.estimated_by:
+    if function.name in _ESTIMATES:
         named.append(Parameter("beyond", Parameter.KEYWORD_ONLY, default="error", annotation="str"))
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
 
@@ -123,7 +126,10 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     sections = {title: text.strip("\n") for title, text in zip(rest[::2], rest[1::2], strict=True)}
     first, *further = function.inputs
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
-    columns = [f"{word} : str\n    {function.about.get(role, function.takes.sentence)}" for word, role in about.items()]
+    columns = [
+        f"{word} : str\n    {function.about.get(role, input_rule(function, role).sentence)}"
+        for word, role in about.items()
+    ]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     kinds = {"distinct": "bool", "beyond": '"error" or "estimate"'}
     words = [f"{word} : {kinds.get(word, 'str, optional')}\n    {_WORDS[word]}" for word in named]

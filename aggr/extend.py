@@ -1,15 +1,15 @@
-"""What a function of one's own is made of: the contract, fields, exact sums, damaged states, compiled loops.
+"""What a function of one's own is made of: states, their fields, readings of them, exact sums, compiled loops.
 
-A function subclasses `Function`, or `ExactSums` where its state is exact sums of its inputs and of their products; what
-else it needs is imported from here, and from nowhere else in this package.
+A function subclasses `Function`, or `ExactSums` if its state is exact sums of its inputs and of their products. Its
+state is a `PlainState` of fields, a `SumsState`, a subclass of `State`, or that of another function. Import what a
+function needs from here, and from nowhere else in this package.
 
 >>> from dataclasses import dataclass
->>> from typing import ClassVar
 >>> import pyarrow as pa
 >>> @dataclass(frozen=True)
 ... class SumOfSquares(ExactSums):
 ...     name, keeps, returns = "sum_of_squares", "exact Σx², count", "float64"
-...     sums: ClassVar = {"squares": "value·value"}
+...     state = SumsState("sum_of_squares", {"squares": "value·value"})
 ...     def result(self, sums):
 ...         return sums["squares"].over_integers()
 >>> SumOfSquares().finish(SumOfSquares().reduce(pa.array([3.0, 4.0]), Groups.single(2))).to_pylist()
@@ -24,17 +24,19 @@ from aggr.exact.row_sums import sum_exactly, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs
 from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
 from aggr.function import Function
-from aggr.functions.exact_family import ExactSums, Sums
+from aggr.functions.exact_family import ExactSums, Sums, SumsState
 from aggr.functions.python_function import PerGroup
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
+from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
+from aggr.state import PlainState, State
 from aggr.values import Values
 
 __all__ = [
     "ADD", "ANY", "COUNT", "EARLIEST", "EXACT", "GREATEST", "LATEST", "LEAST", "NUMBERS", "OR", "ORDERED", "SUMMABLE",
-    "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function", "Groups", "InputTypes",
-    "Limbs", "MinOrMax", "Numbers", "PerGroup", "Sums", "ValueBy", "Values", "compiled", "quotient", "sum_exactly",
-    "sum_products", "sum_squares", "unsupported_input",
+    "BucketState", "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function", "Groups",
+    "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState", "ValueBy",
+    "Values", "compiled", "quotient", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
 ]  # fmt: skip

@@ -188,7 +188,10 @@ class Add(Field):
 
 
 class Counts(Add):
-    """Counts, which add up and are never negative; the identity is 0."""
+    """Counts, which add up and are never negative; the identity is 0. Of values, how many rows there are."""
+
+    def reduce(self, values: Values) -> pa.Array:
+        return pa.array(values.counts)
 
     def check(self, column: pa.Array) -> None:
         numbers = field_of_type(column, pa.int64()).to_numpy()
@@ -298,6 +301,13 @@ class ValueBy(Field):
     greatest: bool
     other: str = "value"
 
+    def reduce(self, values: Values) -> pa.Array:
+        names = (self.by, self.other)
+        # The struct of what orders and the other value is stored in this order, in every state.
+        names = ("time", "value") if "time" in names else names
+        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
+        return self.merge(rows, values.groups)
+
     @property
     def greatest_of_ties(self) -> bool:
         """Whether the greatest of what is next to equal keys is taken."""
@@ -334,6 +344,9 @@ class Exact(Field):
     """
 
     degree: int = 2
+
+    def reduce(self, values: Values) -> pa.Array:
+        return values.exact_sum
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         return merge_exactly(column, groups)

@@ -1,87 +1,63 @@
-"""The contract of a function: zero, reduce, merge, finish, over columns of states.
+"""The contract of a function: a reading of states.
 
-A state is one row of an Arrow struct column. A function names the fields of its state and how each is merged
-(`aggr.fields`), and writes two methods: one from values to fields, one from fields to results. Everything
-else is derived here, once: the merge, the identity, the types, the name, the version and the parameters that
-travel in every state, and the checks.
+A `State` (`aggr.state`) keeps what results can be computed from. A function says what its inputs are, which types it
+takes, which state it keeps of them, and reads one result from each state. Everything else is derived here, once: the
+types, the identity, and how plain Arrow arrays become grouped values.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache, reduce
-from typing import Any, ClassVar, Self, final, overload
+from typing import Any, ClassVar, final, overload
 
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.arrays import Ids, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
 from aggr.exact.weights import read_weights
-from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups, type_name
-from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
-from aggr.parameters import default_of, repeated
 from aggr.sql.number_columns import Use
-from aggr.state_checks import (
-    FUNCTION,
-    VERSION,
-    CheckedStates,
-    check_states,
-    damaged_field,
-    made_here,
-    name_array,
-    received,
-)
+from aggr.state import State
+from aggr.state_checks import CheckedStates, check_states, received
 from aggr.values import Values
 
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
-CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
-_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 
 
 @dataclass(frozen=True)
 class Function(ABC):
     """A mergeable aggregate function; a frozen dataclass whose fields are its parameters.
 
-    Class attributes that a function sets
-    -------------------------------------
+    What a function sets
+    --------------------
     name : the word it is called by
-    aliases : other words that it is found by; a class that inherits from it does not inherit them
-    state_name : what its states say they are of; its own name, or that of a function whose states are the same
+    own_state : the `State` that it keeps; functions whose states are equal share a column
     keeps, returns, guarantee : a few words each, for people
+    takes : the rule for the types of its inputs, of `aggr.input_types`, or a mapping from each input to its rule; any
+        type by default
     inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
         is the event time, and is given by ``by=``; others are given by their names
-    takes : the rule for the types of its inputs, of `aggr.input_types`; any type by default
-    takes_by_input : input -> another rule for its type
-    about : input -> a sentence about its column, if that of ``takes`` does not say enough
-    nullable_inputs : names of inputs in which a null does not make the row skipped
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
-    time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
-    merges_by_field : whether each field of states merges on its own; False if `align` looks at several first
-    of_distinct : the name of the function that its call makes with ``distinct=True``, if it takes that
-    estimated_by : likewise with ``beyond="estimate"``
-    state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
-        others only read
+
+    More, for a few functions
+    -------------------------
+    aliases : other words that it is found by; a class that inherits from it does not inherit them
+    about : input -> a sentence about its column, if that of ``takes`` does not say enough
+    reads : states that contain its own, from which it can be read as well
     ordered_inputs : names of inputs whose values are compared with each other; others of any type are kept as they are
+    time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
-    accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
-        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`;
-        ``buckets``, which the method of this name lists
-    counted_by : names of the fields that together count a state's rows, each in one of them: by these and the fields'
-        own ``subtract`` rows are taken out of a state again; of a function without, they cannot be
-    answers_for : names of functions whose states this one's state contains, for the same column
-    version : of the state's layout
-    earlier_versions : of which the function reads states as well; others are refused by name
+    further_columns : the columns of its further `inputs` if its parameters name them
+
+    A parameter that shapes the state is a field of the `State`, and travels in it; the others only read.
 
     Guarantee
     ---------
@@ -90,47 +66,25 @@ class Function(ABC):
     """
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
-    state_name: ClassVar[str]
     keeps: ClassVar[str]
     returns: ClassVar[str]
     guarantee: ClassVar[str]
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
-    accessors: ClassVar[frozenset[str]] = frozenset()
-    answers_for: ClassVar[frozenset[str]] = frozenset()
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = ANY
     inputs: ClassVar[tuple[str, ...]] = ("value",)
-    takes: ClassVar[InputTypes] = ANY
-    takes_by_input: ClassVar[Mapping[str, InputTypes]] = {}
-    about: ClassVar[Mapping[str, str]] = {}
-    nullable_inputs: ClassVar[frozenset[str]] = frozenset()
-    ordered_inputs: ClassVar[frozenset[str]] = frozenset({"by", EVENT_TIME})
     takes_weights: ClassVar[bool] = False
+    aliases: ClassVar[tuple[str, ...]] = ()
+    about: ClassVar[Mapping[str, str]] = {}
+    reads: ClassVar[tuple[State, ...]] = ()
+    ordered_inputs: ClassVar[frozenset[str]] = frozenset({"by", EVENT_TIME})
     time_is_order: ClassVar[bool] = False
-    merges_by_field: ClassVar[bool] = True
     reads_neighbours: ClassVar[bool] = False
-    of_distinct: ClassVar[str | None] = None
-    estimated_by: ClassVar[str | None] = None
-    version: ClassVar[int] = 1
-    earlier_versions: ClassVar[frozenset[int]] = frozenset()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Name the state by the function if it has no other name."""
-        super().__init_subclass__(**kwargs)
-        name = cls.__dict__.get("name")
-        if isinstance(name, str):
-            cls.state_name = cls.__dict__.get("state_name", name)
 
     # What a function writes.
 
     @property
-    def counted_by(self) -> tuple[str, ...]:
-        """The fields that together count a state's rows; none if rows cannot be taken out again."""
-        return ()
-
-    @property
     @abstractmethod
-    def state_fields(self) -> Mapping[str, Field]:
-        """Name the fields of the state, each with the operation that merges it."""
+    def own_state(self) -> State:
+        """What it keeps of a group of rows, shaped by its parameters."""
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
@@ -139,42 +93,6 @@ class Function(ABC):
         Such a function has more `inputs` than its class, which are not given by name.
         """
         return ()
-
-    @abstractmethod
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        """Reduce grouped values to the fields of one state per group.
-
-            values.array         5   2  13   4        four rows, none null
-            values.groups.ids    0   1   0   1        of values.groups.n = 3 groups
-
-            low                  5   2  null          a row for each group; of one without rows, the identity
-            high                13   4  null
-
-        Called by `reduce`, which has checked types and lengths, decoded dictionaries, joined chunks, and left out nulls
-        (`drop_null`). No loop over rows or groups in Python: fields (``LEAST.reduce(values)``), numpy and
-        `aggr.extend.compiled` go over all of them at once.
-
-        Parameters
-        ----------
-        values : Values
-            ``values.array`` is of a plain type, for a function of several `inputs` a struct of them, each of which is
-            ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed once,
-            however many functions read the same column. ``values.weights`` is None, unless the function
-            `takes_weights`: then it may say how many rows each row stands for, as int64 from 1, and the state must be
-            to the bit that of the rows repeated.
-
-        Returns
-        -------
-        name -> array, shape (values.groups.n,)
-            As `state_fields` names them.
-
-        Raises
-        ------
-        ValueError
-            For a value that the function refuses; it says what was given, what is allowed, and what to do.
-        OverflowError
-            If a group's rows stand for more than int64 counts.
-        """
 
     @abstractmethod
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -237,45 +155,13 @@ class Function(ABC):
             Says what the function takes.
         """
         if len(self.inputs) == 1:
-            self.takes.check(self.name, dtype)
+            input_rule(self, self.inputs[0]).check(self.name, dtype)
             return
         for field in dtype:
-            self.takes_by_input.get(field.name, self.takes).check(self.name, field.type)
-
-    def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a given one, for a function whose ``accessors`` name ``rank``.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null, and checked.
-        value : float
-            Not NaN.
-
-        Returns
-        -------
-        array of float64, shape (rows,)
-            In [0, 1]; null if there are no values.
-        """
-        raise NotImplementedError
-
-    def buckets(self, states: pa.StructArray) -> BucketRanges:
-        """List the ranges of values that states count, for a function whose ``accessors`` name ``buckets``.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null, and checked.
-
-        Returns
-        -------
-        BucketRanges
-            By state, those of each ascending. Each holds its upper edge, negative ones the lower.
-        """
-        raise NotImplementedError
+            input_rule(self, field.name).check(self.name, field.type)
 
     def drop_null(self, values: Values) -> Values:
-        """Drop the rows that are null, or null in an input that is not in `nullable_inputs`.
+        """Drop the rows that are null in any input.
 
         Parameters
         ----------
@@ -288,7 +174,7 @@ class Function(ABC):
         """
         if len(self.inputs) == 1:
             return values.present
-        needed = [values.array, *(values.array.field(name) for name in self.inputs if name not in self.nullable_inputs)]
+        needed = [values.array, *(values.array.field(name) for name in self.inputs)]
         if not any(column.null_count for column in needed):
             return values
         valid = reduce(pc.and_, (column.is_valid() for column in needed))
@@ -332,8 +218,8 @@ class Function(ABC):
         ----------
         values : array, shape (rows,)
             Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
-            a row is skipped that has a null in any input which is not in `nullable_inputs`. Or what `numbers` gives:
-            functions that are given the same `Values` share what they read of it.
+            a row is skipped that has a null in any of them. Or `Values`: functions that are given the same object share
+            what they read of it.
         groups : Groups
             As many rows as ``values``.
         weights : array of whole numbers from 0, shape (rows,), optional
@@ -355,7 +241,7 @@ class Function(ABC):
         """
         plain = values if isinstance(values, Values) else self.grouped(values, groups, weights)
         self.check_input(plain.array.type)
-        return self._reduce_slices(plain)
+        return self.own_state.reduce(self.drop_null(plain))
 
     def grouped(
         self, values: pa.Array | Sequence[pa.Array], groups: Groups | None, weights: pa.Array | None = None
@@ -378,7 +264,7 @@ class Function(ABC):
         TypeError, ValueError
             As `reduce` does.
         """
-        array = self._as_struct(values)
+        array = _as_struct(self, values)
         check_groups(self.name, groups)
         assert groups is not None
         if len(array) != len(groups):
@@ -389,50 +275,11 @@ class Function(ABC):
             raise TypeError(f"{self.name} takes no weights")
         if len(weights) != len(groups):
             raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
-        plain = Values(array, groups, read_weights(normalize(self._arrow(weights))))
+        plain = Values(array, groups, read_weights(normalize(_arrow(self, weights))))
         assert plain.weights is not None
         if len(plain) and plain.weights.min() == 0:
             plain = plain.filter(plain.weights > 0)
         return Values(plain.array, plain.groups) if np.all(plain.weights == 1) else plain
-
-    def _reduce_slices(self, values: Values) -> pa.StructArray:
-        n = values.groups.n
-        if len(values) <= _MOST_ROWS:
-            return self.pack(self.reduce_values(self.drop_null(values)), n)
-        starts = range(0, len(values), _MOST_ROWS)
-        parts = [self._reduce_slices(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
-        groups = Groups(np.tile(np.arange(n), len(parts)), n)
-        return self.merge(made_here(pa.concat_arrays(parts)), groups).states
-
-    def _as_struct(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
-        """Take one array, or a struct of all inputs in their order."""
-        if len(self.inputs) == 1:
-            return normalize(self._arrow(values))
-        if isinstance(values, (pa.Array, pa.ChunkedArray)):
-            dtype = values.type
-            found = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
-            if sorted(found) != sorted(self.inputs):
-                raise unsupported_input(self.name, dtype, f"a struct of {' and '.join(self.inputs)}")
-            if isinstance(values, pa.ChunkedArray):
-                values = values.combine_chunks()
-            columns, missing = [pc.struct_field(values, name) for name in self.inputs], values.is_null()
-        else:
-            columns, missing = self._columns(values), None
-            if len(columns) != len(self.inputs):
-                raise ValueError(f"{self.name}: values are {' and '.join(self.inputs)}; got {len(columns)} columns")
-        columns = [normalize(self._arrow(column)) for column in columns]
-        return pa.StructArray.from_arrays(columns, names=list(self.inputs), mask=missing)
-
-    def _columns(self, values: Any) -> list[Any]:
-        if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-            takes = f"Arrow arrays of {' and '.join(self.inputs)}, or a struct of them"
-            raise TypeError(f"{self.name}: values are {takes}; got {type_name(values)}")
-        return list(values)
-
-    def _arrow(self, values: Any) -> Any:
-        if not isinstance(values, pa.Array | pa.ChunkedArray):
-            raise TypeError(f"{self.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
-        return values
 
     @overload
     def merge(self, states: CheckedStates, groups: Groups) -> CheckedStates: ...
@@ -461,52 +308,12 @@ class Function(ABC):
         Raises
         ------
         TypeError
-            If ``states`` is no Arrow column, or ``groups`` no `Groups`.
+            If ``states`` is not an Arrow column, or ``groups`` not `Groups`.
         ValueError
             If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
             `DamagedState` if one of them is damaged.
         """
-        sound = isinstance(states, CheckedStates)
-        column, named = (one_array(states.states), True) if sound else received(self, states)
-        check_groups(self.name, groups)
-        if len(column) != len(groups):
-            raise ValueError(f"{self.name}: {len(column)} states for {len(groups)} group ids")
-        if column.null_count:
-            groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
-            column = column.drop_null()
-        single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge
-        if not sound:
-            check_states(self, column, named, in_full=single)
-        if single and (sound or self._is_current(column)):
-            ordered = bool((np.diff(groups.ids) > 0).all())
-            merged = column if ordered else column.take(pa.array(np.argsort(groups.ids)))
-        else:
-            merged = self._merge(column, groups, sound)
-        return CheckedStates(merged) if sound else merged
-
-    def _merge(self, states: pa.StructArray, groups: Groups, sound: bool) -> pa.StructArray:
-        merged = {}
-        try:
-            states = self.align(states, groups)
-        except DamagedState as damage:
-            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
-        for name, field in self.state_fields.items():
-            try:
-                merged[name] = (field.merge if sound else field.merge_checked)(states.field(name), groups)
-            except DamagedState as damage:
-                raise damaged_field(self.name, name, damage) from None
-        return self.pack(merged, groups.n)
-
-    def _is_current(self, states: pa.StructArray) -> bool:
-        """Say whether all states have the layout of this release, so that one alone is its own merge."""
-        try:
-            merged_type = _merged_type(self, states.type)
-        except TypeError:  # a parameter that cannot be hashed, such as a struct given as a dict
-            merged_type = _merged_type.__wrapped__(self, states.type)
-        if states.type != merged_type:
-            return False
-        versions = states.field(VERSION)
-        return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
+        return self.own_state.merge(states, groups, self)
 
     @final
     def subtract(self, states: pa.Array | pa.ChunkedArray, gone: pa.Array | pa.ChunkedArray) -> pa.StructArray:
@@ -542,60 +349,7 @@ class Function(ABC):
         >>> Sum().subtract(both, b).equals(a)
         True
         """
-        self.check_subtractable()
-        whole, part = (self.merge(column, Groups.each(len(column))) for column in (states, gone))
-        if len(whole) != len(part) or whole.type != part.type:
-            kinds = " and ".join(f"{len(column)} of type {shown(str(column.type))}" for column in (whole, part))
-            raise ValueError(f"{self.name}: states are subtracted row by row, and of one type; got {kinds}")
-        left = self.row_counts(whole) - self.row_counts(part)
-        refuse_where(left < 0, NOT_THERE)
-        some, none = np.flatnonzero(left), np.flatnonzero(left == 0)
-        _check_equal(whole.take(pa.array(none)), part.take(pa.array(none)), none)
-        rest = self._subtract(whole.take(pa.array(some)), part.take(pa.array(some)), some)
-        zero = self.merge(whole.slice(0, 0), Groups.of([], 1))
-        place = np.full(len(left), len(rest))
-        place[some] = np.arange(len(rest))
-        return pa.concat_arrays([rest, zero]).take(pa.array(place))
-
-    def check_subtractable(self) -> None:
-        """Raise ``TypeError`` if rows cannot be taken out of the function's states."""
-        if not self.counted_by:
-            raise TypeError(CANNOT_SUBTRACT.format(f"states of {self!r}"))
-
-    def row_counts(self, states: pa.StructArray) -> Whole:
-        """Count the rows of each state by ``counted_by``.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null.
-
-        Returns
-        -------
-        array of int64, shape (rows,)
-        """
-        fields = self.state_fields
-        counts = (fields[name].row_counts(states.field(name)) for name in self.counted_by)
-        return sum(counts, np.zeros(len(states), np.int64))
-
-    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract field by field states of which some rows are left; errors name them by ``rows``."""
-        try:
-            fields = {name: f.subtract(states.field(name), gone.field(name)) for name, f in self.state_fields.items()}
-        except CannotSubtract as error:
-            raise CannotSubtract(int(rows[error.row]), error.reason) from None
-        rest = self.pack(fields, len(states))
-        if not self._is_sound(rest):
-            first = next(i for i in range(len(rest)) if not self._is_sound(rest.slice(i, 1)))
-            raise CannotSubtract(int(rows[first]), NOT_THERE)
-        return rest
-
-    def _is_sound(self, states: pa.StructArray) -> bool:
-        try:
-            check_states(self, states, True, in_full=True)
-        except DamagedState:
-            return False
-        return True
+        return self.own_state.subtract(states, gone, self)
 
     @final
     def finish(
@@ -623,11 +377,11 @@ class Function(ABC):
         OverflowError
             If a result does not fit its type.
         """
-        sound = isinstance(states, CheckedStates)
-        column, named = (one_array(states.states), True) if sound else received(self, states)
+        is_checked = isinstance(states, CheckedStates)
+        column, is_named = (one_array(states.states), True) if is_checked else received(self.own_state, states, self)
         valid = column.drop_null() if column.null_count else column
-        if not sound:
-            check_states(self, valid, named, in_full=False)
+        if not is_checked:
+            check_states(self.own_state, valid, self, is_named, in_full=False)
         try:
             if neighbours is None:
                 results = self.finish_states(valid)
@@ -694,106 +448,67 @@ class Function(ABC):
         -------
         Use
         """
-        takes = self.takes_by_input.get(name, self.takes)
+        takes = input_rule(self, name)
         if not takes.allows(pa.string()):
             return Use.NUMBER
         if name in self.ordered_inputs:
             return Use.ORDER
         return Use.ANY if takes is ANY else Use.KEEP
 
-    def state_function(self) -> Self:
-        """Return the function that keeps this one's state: the same, with whatever only reads at its default."""
-        reading = {f.name: default_of(f) for f in fields(self) if f.name not in self.state_parameters}
-        return replace(self, **reading)
-
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that shape a state, as the columns that travel in it.
 
-        Parameters
-        ----------
-        n : int
-            How many states.
+def input_rule(function: Function | type[Function], role: str) -> InputTypes:
+    """Return the rule for the type of an input of a function.
 
-        Returns
-        -------
-        dict of name -> array, shape (n,)
-            Of the types in `state_parameters`.
+    Parameters
+    ----------
+    function : Function, or its class
+    role : str
+        Name of the input, one of `Function.inputs`.
 
-        Raises
-        ------
-        TypeError
-            If a parameter is not of its type in `state_parameters`.
-        """
-        return {name: repeated(name, getattr(self, name), dtype, n) for name, dtype in self.state_parameters.items()}
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null.
-
-        Raises
-        ------
-        DamagedState
-            Says what contradicts what.
-        """
-        return
-
-    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Bring the states of each group to one form, before their fields are merged; by default they are of one.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null.
-        groups : Groups
-            As many rows as ``states``.
-
-        Returns
-        -------
-        column of states, shape (rows,)
-
-        Raises
-        ------
-        DamagedState
-            If a state is damaged.
-        """
-        return states
-
-    def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        """Make states of their fields.
-
-        Parameters
-        ----------
-        parts : name -> array, shape (n,)
-            As `state_fields` names them.
-        n : int
-            How many states.
-
-        Returns
-        -------
-        column of states, shape (n,)
-        """
-        columns = {
-            FUNCTION: pa.repeat(name_array(self.state_name)[0], n),
-            VERSION: pa.repeat(_one_version(self.version)[0], n),
-            **self.parameter_columns(n),
-            **{name: parts[name] for name in self.state_fields},
-        }
-        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    Returns
+    -------
+    InputTypes
+    """
+    takes = function.takes
+    return takes if isinstance(takes, InputTypes) else takes.get(role, ANY)
 
 
-def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> None:
-    """Refuse to take all rows out of states that are of other ones; errors name them by ``rows``."""
-    if not same_bits(states, gone):
-        first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), gone.slice(i, 1)))
-        raise CannotSubtract(int(rows[first]), NOT_THERE)
+def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
+    """Return one array, or a struct of all inputs of a function in their order."""
+    inputs = function.inputs
+    if len(inputs) == 1:
+        return normalize(_arrow(function, values))
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        dtype = values.type
+        names = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
+        if sorted(names) != sorted(inputs):
+            raise unsupported_input(function.name, dtype, f"a struct of {' and '.join(inputs)}")
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        columns, missing = [pc.struct_field(values, name) for name in inputs], values.is_null()
+    else:
+        columns, missing = _columns(function, values), None
+        if len(columns) != len(inputs):
+            raise ValueError(f"{function.name}: values are {' and '.join(inputs)}; got {len(columns)} columns")
+    columns = [normalize(_arrow(function, column)) for column in columns]
+    return pa.StructArray.from_arrays(columns, names=list(inputs), mask=missing)
+
+
+def _columns(function: Function, values: Any) -> list[Any]:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        takes = f"Arrow arrays of {' and '.join(function.inputs)}, or a struct of them"
+        raise TypeError(f"{function.name}: values are {takes}; got {type_name(values)}")
+    return list(values)
+
+
+def _arrow(function: Function, values: Any) -> Any:
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        raise TypeError(f"{function.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
+    return values
 
 
 @lru_cache(maxsize=512)
@@ -804,17 +519,6 @@ def _state_type(function: Function, input_type: pa.DataType) -> pa.StructType:
 @lru_cache(maxsize=512)
 def _result_type(function: Function, state_type: pa.StructType) -> pa.DataType:
     return function.finish(pa.array([], state_type)).type
-
-
-@lru_cache(maxsize=64)
-def _one_version(version: int) -> pa.Array:
-    return pa.array([version], pa.int8())
-
-
-@lru_cache(maxsize=512)
-def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
-    """Return the type that states of a type have once merged."""
-    return function._merge(pa.array([], dtype), Groups.of([], 0), True).type
 
 
 def keyword(role: str) -> str:

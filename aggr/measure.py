@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -67,7 +67,7 @@ class Measure:
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.parameter_columns(0)  # refuses a parameter of another type
+        self.function.own_state.parameter_columns(0)  # refuses a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):
@@ -279,6 +279,26 @@ class Measure:
         except (TypeError, ValueError, OverflowError) as error:
             named = with_text(error, f"{self!r}: {error}")
             raise named from named.__cause__
+
+    def of_states(self) -> Measure:
+        """Return the measure of the same states, with every parameter that only reads at its default.
+
+        Returns
+        -------
+        Measure
+
+        Examples
+        --------
+        >>> import aggr
+        >>> aggr.dds("ms", [0.5], relative_accuracy=0.02).of_states()
+        dds('ms', relative_accuracy=0.02)
+        """
+        state = self.function.own_state
+        parameters = {
+            f.name: state.parameter(f.name) if f.name in state.parameters else default_of(f)
+            for f in fields(self.function)
+        }
+        return replace(self, function=replace(self.function, **parameters))
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""

@@ -15,7 +15,7 @@ from keyword import iskeyword
 from aggr.arguments import checked_name, nearest, shown
 from aggr.entry_points import load_group
 from aggr.function import WEIGHT, Function, column_keywords, keyword
-from aggr.state_checks import FUNCTION, VERSION, forget_readers, note_readers
+from aggr.state_checks import FUNCTION, VERSION
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -74,7 +74,6 @@ def register(function: type[Function]) -> type[Function]:
 def _add(function: type[Function]) -> None:
     words = [function.name, *function.__dict__.get("aliases", ())]
     _FUNCTIONS.update(dict.fromkeys(words, function))
-    note_readers(function.name, function.state_name, {function.name, *function.answers_for})
 
 
 def register_own(*functions: type[Function]) -> None:
@@ -99,19 +98,31 @@ def _check(name: str, function: type[Function]) -> None:
     _check_inputs(name, function)
     if function.takes_weights and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
-    if unknown := set(function.state_parameters) - set(parameters):
-        raise ValueError(f"{name} names {unknown.pop()!r} in state_parameters; its parameters are {parameters}")
     try:
         made = function()
     except Exception as error:  # another's code: whatever it raises is told by name
         raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
+    _check_state(name, made)
+
+
+def _check_state(name: str, function: Function) -> None:
+    """Refuse a state that could not be stored, or that is not the one of the function that it is named after."""
     try:
-        kept = list(made.state_fields)
-        made.parameter_columns(0)
+        state = function.own_state
+        fields_of_state = list(state.fields)
+        state.parameter_columns(0)
+        state_name = state.name
     except Exception as error:
         raise ValueError(f"{name} does not say what its states keep: {error}") from None
-    if taken := {FUNCTION, VERSION, *function.state_parameters} & set(kept):
+    if taken := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
         raise ValueError(f"{name} has a field {taken.pop()!r} in its state, a name that is taken; choose another")
+    if state_name != name and state_name in _FUNCTIONS:
+        owner = _FUNCTIONS[state_name]().own_state
+        if type(owner) is not type(state) or list(owner.fields) != fields_of_state:
+            raise ValueError(
+                f"the state of {name} is called {state_name!r}, which is the name of another state; name the state of "
+                f"{state_name} itself, or choose another name"
+            )
 
 
 def _check_inputs(name: str, function: type[Function]) -> None:
@@ -119,7 +130,7 @@ def _check_inputs(name: str, function: type[Function]) -> None:
     if not function.inputs or not all(isinstance(role, str) and role.isidentifier() for role in function.inputs):
         raise ValueError(f"{name} needs inputs that are words, such as ('value',); got {shown(function.inputs)}")
     words = ["column", *map(keyword, function.inputs[1:])]
-    words += ["where"] + ["distinct"] * bool(function.of_distinct) + ["beyond"] * bool(function.estimated_by)
+    words.append("where")
     if clash := next((word for word in words if words.count(word) > 1), None):
         raise ValueError(
             f"{name} has inputs {shown(function.inputs)}, of which two are given by the word {clash!r}; choose other "
@@ -141,7 +152,6 @@ def unregister(name: str | type[Function]) -> None:
         As `get` does.
     """
     gone = get(name.name if isinstance(name, type) and issubclass(name, Function) else name)
-    forget_readers(gone.name)
     for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
         del _FUNCTIONS[word]
 

@@ -6,10 +6,10 @@ states is a `CheckedStates` again, and is not looked at a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,7 @@ from aggr.fields import Field
 from aggr.groups.groups import type_name
 from aggr.parameters import distinct
 
-FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
-_READERS: dict[str, tuple[str, frozenset[str]]] = {}  # registered function -> name in its states, and who reads them
+FUNCTION, VERSION = "function", "version"  # the fields that hold the name of a state and the version of its layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,22 +47,49 @@ class CheckedStates:
 
 
 class Layout(Protocol):
-    """What the checks ask of a function."""
-
-    name: ClassVar[str]
-    state_name: ClassVar[str]
-    version: ClassVar[int]
-    earlier_versions: ClassVar[frozenset[int]]
+    """The parts of a `aggr.state.State` that the checks need."""
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        """The fields of its states."""
+    def name(self) -> str:
+        """The word that is stored in each row."""
+
+    @property
+    def version(self) -> int:
+        """The version of the layout that is written."""
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions that can be read."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The fields, by name."""
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that travel in its states."""
+        """Repeat the parameters that travel in the states."""
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states whose fields contradict each other."""
+
+
+class Reading(Protocol):
+    """A function, or a state that is read by itself: the name that errors give, and the states that are accepted."""
+
+    @property
+    def name(self) -> str:
+        """The name that errors give."""
+
+    @property
+    def reads(self) -> Sequence[Layout]:
+        """The states that are accepted besides its own, because they contain it."""
+
+
+class FunctionOfStates(Reading, Protocol):
+    """A function, with the state that it keeps."""
+
+    @property
+    def own_state(self) -> Layout:
+        """The state that it keeps."""
 
 
 def made_here(states: Any) -> CheckedStates:
@@ -84,84 +110,72 @@ def checked_like(states: Any, derived: Any) -> Any:
     return CheckedStates(derived) if isinstance(states, CheckedStates) else derived
 
 
-def checked(function: Layout, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
+def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
     """Check a column of states of a function in full; a null is sound.
 
     Raises ``TypeError`` for what is no Arrow column, ``ValueError`` for states of another function, of unequal
     parameters or of a newer version, `DamagedState` for a field that is impossible or contradicts others.
     """
-    column, named = received(function, states)
-    check_states(function, column.drop_null() if column.null_count else column, named, in_full=True)
+    state = function.own_state
+    column, is_named = received(state, states, function)
+    check_states(state, column.drop_null() if column.null_count else column, function, is_named, in_full=True)
     return CheckedStates(column)
 
 
-def note_readers(function: str, state_name: str, readers: Iterable[str]) -> None:
-    """Note which functions read the states of a registered function, by their names."""
-    _READERS[function] = state_name, frozenset(readers)
+def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
+    """Return a column of states as one array, and whether every row is already known to have the state's name.
 
-
-def forget_readers(function: str) -> None:
-    """Forget what `note_readers` has noted of a function that is no longer registered."""
-    _READERS.pop(function, None)
-
-
-def _reads(function: str, state_name: str) -> bool:
-    return any(name == state_name and function in readers for name, readers in _READERS.values())
-
-
-def received(function: Layout, states: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, bool]:
-    """Take a column of states as one array; refuse what is none, or whose buffers lead out of bounds.
-
-    Say also whether each state is known to name this function: it was looked at on the way.
+    Raises ``TypeError`` if it is not an Arrow column, `DamagedState` if its buffers lead out of bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{function.name}: states are an Arrow column; got {type_name(states)}")
+        raise TypeError(f"{reading.name}: states are an Arrow column; got {type_name(states)}")
     try:
-        named = _validate(function, states)
+        is_named = _validate(state, states)
     except pa.ArrowException:
-        raise DamagedState(f"a damaged state of {function.name}: the column leads out of its bounds") from None
-    return states if isinstance(states, pa.StructArray) else normalize(states), named
+        raise DamagedState(f"a damaged state of {reading.name}: the column leads out of its bounds") from None
+    return states if isinstance(states, pa.StructArray) else normalize(states), is_named
 
 
-def _validate(function: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
-    """Validate in full what has offsets; numbers, and the function's own name in each row, need no second look."""
+def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
+    """Validate in full what has offsets; numbers, and the state's own name in each row, need no second look."""
     if not isinstance(states, pa.StructArray):
         states.validate(full=True)
         return False
     states.validate()
-    named = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
-        states.field(FUNCTION), name_array(function.state_name)
+    is_named = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
+        states.field(FUNCTION), name_array(state.name)
     )
     for i, field in enumerate(states.type):
-        if not pa.types.is_primitive(field.type) and not (named and field.name == FUNCTION):
+        if not pa.types.is_primitive(field.type) and not (is_named and field.name == FUNCTION):
             states.field(i).validate(full=True)
-    return named
+    return is_named
 
 
-def check_states(function: Layout, states: pa.StructArray, named: bool, *, in_full: bool) -> None:
-    """Refuse states, none null, that a function cannot merge and finish; their names only if they are not known.
+def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
+    """Refuse states, none null, that cannot be merged and read; their names only if these are not known.
 
     Without ``in_full``, fields are checked as far as their checked merge, or reader, leaves it to others.
     """
-    fields, mine = function.state_fields, function.parameter_columns(1)
+    fields = state.fields
+    parameters = state.parameter_columns(1)
     is_struct = pa.types.is_struct(states.type)
-    for name in (FUNCTION, VERSION, *mine, *fields):
+    for name in (FUNCTION, VERSION, *parameters, *fields):
         if not is_struct or states.type.get_field_index(name) < 0:
-            raise ValueError(f"these are not states of {function.name}: no field {name!r} in {states.type}")
-    if not named:
-        _check_names(function, states.field(FUNCTION))
-    _check_versions(function, states.field(VERSION))
-    for name, value in mine.items():
-        _check_parameter(function, name, states.field(name), value)
+            raise ValueError(f"these are not states of {reading.name}: no field {name!r} in {states.type}")
+    if not is_named:
+        _check_names(state, states.field(FUNCTION), reading)
+    _check_versions(state, states.field(VERSION), reading.name)
+    for name, value in parameters.items():
+        _check_parameter(reading.name, name, states.field(name), value)
     for name, field in fields.items():
         try:
             (field.check if in_full else field.check_first)(states.field(name))
         except DamagedState as damage:
-            raise damaged_field(function.name, name, damage) from None
+            raise damaged_field(reading.name, name, damage) from None
     try:
-        function.check_consistency(states)
+        state.check_consistency(states)
     except DamagedState as damage:
-        raise DamagedState(f"a damaged state of {function.name}: {damage}") from None
+        raise DamagedState(f"a damaged state of {reading.name}: {damage}") from None
 
 
 def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedState:
@@ -169,46 +183,48 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
     return DamagedState(f"a damaged state of {function}: its field {field!r} {damage}")
 
 
-def _check_names(function: Layout, names: pa.Array) -> None:
+def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
     """Comparing all names with the one expected costs less than telling them apart."""
-    for other in [] if is_constant(names, name_array(function.state_name)) else pc.unique(names).to_pylist():
-        if other != function.state_name and not _reads(function.name, other):
-            raise ValueError(f"these are states of {other}, not of {function.name}; read them with {other}")
+    if is_constant(names, name_array(state.name)):
+        return
+    for name in pc.unique(names).to_pylist():
+        if name != state.name and name not in [larger.name for larger in reading.reads]:
+            raise ValueError(f"these are states of {name}, not of {reading.name}; read them with {name}")
 
 
-def _check_versions(function: Layout, versions: pa.Array) -> None:
+def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
     if not pa.types.is_integer(versions.type) or versions.null_count:
-        raise DamagedState(f"a damaged state of {function.name}: it has no version")
+        raise DamagedState(f"a damaged state of {reader}: it has no version")
     numbers = versions.to_numpy()
-    if (numbers == function.version).all():
+    if (numbers == state.version).all():
         return
     if numbers.min() < 1:
-        raise DamagedState(f"a damaged state of {function.name}: its version is {numbers.min()}")
-    if numbers.max() > function.version:
+        raise DamagedState(f"a damaged state of {reader}: its version is {numbers.min()}")
+    if numbers.max() > state.version:
         raise ValueError(
-            f"a {function.name} state has version {numbers.max()}, and this release reads up to {function.version}; "
+            f"a {reader} state has version {numbers.max()}, and this release reads up to {state.version}; "
             "upgrade tiltframe"
         )
-    if unread := set(np.unique(numbers).tolist()) - {function.version, *function.earlier_versions}:
+    if unread := set(np.unique(numbers).tolist()) - set(state.versions):
         raise ValueError(
-            f"a {function.name} state has version {min(unread)}, and this one reads version {function.version}; "
+            f"a {reader} state has version {min(unread)}, and this one reads version {state.version}; "
             "roll the rows up again, or read the states with the release that wrote them"
         )
 
 
-def _check_parameter(function: Layout, name: str, column: pa.Array, mine: pa.Array) -> None:
-    """Refuse states of another value of a parameter; ``mine`` is one row."""
-    if is_constant(column, mine):
+def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Array) -> None:
+    """Refuse states of another value of a parameter; ``expected`` is one row."""
+    if is_constant(column, expected):
         return
     try:
-        values = distinct(name, column, mine.type)
+        values = distinct(name, column, expected.type)
     except ValueError as error:
-        raise ValueError(f"these are not states of {function.name}: {error}") from None
+        raise ValueError(f"these are not states of {reader}: {error}") from None
     for other in values:
-        if not same_bits(pa.repeat(other, 1), mine):
+        if not same_bits(pa.repeat(other, 1), expected):
             raise ValueError(
-                f"states of {function.name} with {name}={shortened(str(other))} cannot be merged or read as "
-                f"{name}={shortened(str(mine[0]))}; "
+                f"states of {reader} with {name}={shortened(str(other))} cannot be merged or read as "
+                f"{name}={shortened(str(expected[0]))}; "
                 f"use the same {name} everywhere"
             )
 

@@ -101,7 +101,7 @@ class Ours(Sketch):
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 
     def _shape(self) -> dict[str, Any]:
-        return {name: getattr(self.function, name) for name in self.function.state_parameters}
+        return {name: getattr(self.function, name) for name in self.function.own_state.parameters}
 
 
 class DDSketchPackage(Sketch):

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.registry import get
-from aggr.tables.state_plan import StateColumn
+from aggr.measure import from_description
+from aggr.tables.state_plan import StateColumn, holds
 
 KEY = b"tiltframe"  # of the field's metadata
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
     """Describe what shapes a column of states as plain data; parameters that only read are left out."""
-    described, shaping = column.measure.describe(), column.measure.function.state_parameters
+    described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
     parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
     return described | ({"parameters": parameters} if parameters else {})
 
@@ -67,10 +67,9 @@ def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mappin
 
 def _serves(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Say whether states of one description hold what those of another are read for."""
-    rows = [{k: v for k, v in each.items() if k not in ("function", "parameters")} for each in (kept, wanted)]
     try:
-        return rows[0] == rows[1] and wanted["function"] in get(kept["function"]).answers_for
-    except (LookupError, ValueError):
+        return holds(from_description(dict(kept)), from_description(dict(wanted)))
+    except (LookupError, TypeError, ValueError):
         return False
 
 

@@ -14,9 +14,23 @@ from aggr.distinct.item_hashes import HASHABLE
 from aggr.distinct.least_hashes import LeastHashes, Sketches
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.values import Values
+from aggr.state import State
 
 LEAST_K, MOST_K = 16, 1 << 26
+
+
+@dataclass(frozen=True)
+class HashesState(State):
+    """The ``k`` smallest hashes, and the next one."""
+
+    k: int
+
+    name = "approx_count_distinct"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"sketch": LeastHashes(self.k)}
 
 
 @dataclass(frozen=True)
@@ -56,8 +70,6 @@ class ApproxCountDistinct(Function):
     keeps = "the k smallest hashes, and the next one"
     returns = "int64; 0 if there are no values"
     guarantee = "exact up to k distinct values; beyond, a standard error of 1/sqrt(k)"
-    accessors = frozenset({"bounds"})
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or not LEAST_K <= self.k <= MOST_K:
@@ -66,11 +78,8 @@ class ApproxCountDistinct(Function):
             )
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"sketch": LeastHashes(self.k)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"sketch": LeastHashes(self.k).reduce(values)}
+    def own_state(self) -> HashesState:
+        return HashesState(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         sketches = Sketches.of(states.field("sketch"))

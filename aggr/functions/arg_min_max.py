@@ -9,10 +9,10 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.fields import Field, ValueBy
+from aggr.fields import ValueBy
 from aggr.function import Function
 from aggr.input_types import ORDERED
-from aggr.values import Values
+from aggr.state import PlainState, State
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,10 @@ class ArgMin(Function):
     returns = "the value's type; null if there are no values"
     guarantee = "exact; ties broken by value, never by arrival"
     inputs = ("value", "by")
-    state_fields: ClassVar[Mapping[str, Field]] = {"least": ValueBy("by", greatest=False)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        names = [*self.inputs[1:], "value"]  # what orders comes first
-        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
-        return {name: field.merge(rows, values.groups) for name, field in self.state_fields.items()}
+    own_state: ClassVar[State] = PlainState("arg_min", {"least": ValueBy("by", greatest=False)})
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        return pc.struct_field(states.field(next(iter(self.state_fields))), "value")
+        return pc.struct_field(states.field(next(iter(self.own_state.fields))), "value")
 
 
 @dataclass(frozen=True)
@@ -61,4 +56,4 @@ class ArgMax(ArgMin):
 
     name = "arg_max"
     keeps = "the greatest of the other column, and the value next to it"
-    state_fields: ClassVar[Mapping[str, Field]] = {"greatest": ValueBy("by", greatest=True)}
+    own_state = PlainState("arg_max", {"greatest": ValueBy("by", greatest=True)})

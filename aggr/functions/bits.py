@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.input_types import INTEGERS
+from aggr.state import PlainState, State
 from aggr.values import Values
 
 
@@ -22,6 +22,10 @@ class Bits(Field):
     """Whole numbers whose bits are combined by a ufunc that has an identity; that of the field is null."""
 
     operation: np.ufunc
+
+    def reduce(self, values: Values) -> pa.Array:
+        wide = values.array if values.array.type == pa.uint64() else values.array.cast(pa.int64())
+        return self.merge(wide, values.groups)
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         groups, numbers = groups.filter(column.is_valid().to_numpy(zero_copy_only=False)), column.drop_null().to_numpy()
@@ -50,15 +54,7 @@ class BitAnd(Function):
     keeps = "the bits"
     returns = "int64, uint64 of uint64; null if there are no values"
     guarantee = "exact"
-    operation: ClassVar[np.ufunc] = np.bitwise_and
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"bits": Bits(self.operation)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        wide = values.array if values.array.type == pa.uint64() else values.array.cast(pa.int64())
-        return {"bits": Bits(self.operation).merge(wide, values.groups)}
+    own_state: ClassVar[State] = PlainState("bit_and", {"bits": Bits(np.bitwise_and)})
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("bits")
@@ -76,7 +72,7 @@ class BitOr(BitAnd):
     """
 
     name = "bit_or"
-    operation = np.bitwise_or
+    own_state = PlainState("bit_or", {"bits": Bits(np.bitwise_or)})
 
 
 @dataclass(frozen=True)
@@ -91,4 +87,4 @@ class BitXor(BitAnd):
     """
 
     name = "bit_xor"
-    operation = np.bitwise_xor
+    own_state = PlainState("bit_xor", {"bits": Bits(np.bitwise_xor)})

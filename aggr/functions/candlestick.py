@@ -13,10 +13,40 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.exact.number_columns import float_results
 from aggr.fields import Field
 from aggr.function import EVENT_TIME
-from aggr.functions.m4 import EXTREME_POINTS, check_extreme_points, point_columns
+from aggr.functions.event_points import EXTREME_POINTS, check_extreme_points
+from aggr.functions.exact_family import SumsState
+from aggr.functions.m4 import point_columns
 from aggr.functions.weighted_avg import WeightedAvg
-from aggr.input_types import ORDERED
+from aggr.input_types import ORDERED, SUMMABLE, InputTypes
 from aggr.values import Values
+
+
+@dataclass(frozen=True, eq=False)
+class Prices(SumsState):
+    """Exact sums of volumes and of prices by volume, and the four points of the prices."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {**EXTREME_POINTS, **super().fields}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        points = {name: field.reduce(values) for name, field in EXTREME_POINTS.items()}
+        return {**points, **super().reduce_values(values)}
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        super().check_consistency(states)
+        check_extreme_points(states)
+        if not np.array_equal(states.field("count").to_numpy() > 0, states.field("earliest").is_valid()):
+            raise DamagedState("its count and its prices contradict each other")
+
+
+PRICES = Prices(
+    "candlestick",
+    {"products": "value·volume", "weights": "volume"},
+    units={"value": "unit", "volume": "weight_unit"},
+    special={"special": "value·volume", "weight_special": "volume"},
+    counted_by=(),  # prices cannot be taken out of a state
+)
 
 
 @dataclass(frozen=True)
@@ -43,27 +73,8 @@ class Candlestick(WeightedAvg):
     )
     guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)
-    takes_by_input: ClassVar = {EVENT_TIME: ORDERED}
-    units: ClassVar = {"value": "unit", "volume": "weight_unit"}
-    special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
-    counted_by: ClassVar[tuple[str, ...]] = ()  # prices cannot be taken out again
-    sums: ClassVar = {"products": "value·volume", "weights": "volume"}
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {**EXTREME_POINTS, **super().state_fields}
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        super().check_consistency(states)
-        check_extreme_points(states)
-        if not np.array_equal(states.field("count").to_numpy() > 0, states.field("earliest").is_valid()):
-            raise DamagedState("its count and its prices contradict each other")
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        names = [EVENT_TIME, "value"]
-        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
-        points = {name: field.merge(rows, values.groups) for name, field in EXTREME_POINTS.items()}
-        return {**points, **super().reduce_values(values)}
+    takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, "volume": SUMMABLE, EVENT_TIME: ORDERED}
+    own_state = PRICES
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         present = states.field("count").to_numpy() > 0

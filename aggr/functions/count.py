@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from aggr.fields import COUNT, Field
+from aggr.fields import COUNT
 from aggr.function import Function
-from aggr.values import Values
+from aggr.functions.moments import MOMENTS, SQUARES, SUM
+from aggr.state import PlainState, State
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,8 @@ class Count(Function):
     returns = "int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
-    of_distinct = "count_distinct"
-    counted_by = ("count",)
-    state_fields: ClassVar[Mapping[str, Field]] = {"count": COUNT}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"count": pa.array(values.counts)}
+    own_state: ClassVar[State] = PlainState("count", {"count": COUNT}, counted_by=("count",))
+    reads = (SUM, SQUARES, MOMENTS)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("count")

@@ -43,7 +43,7 @@ class Increase(SeriesFunction):
 
     extrapolate: str | None = None
 
-    name, state_name = "increase", "collect"
+    name = "increase"
     reads_neighbours = True
     returns = "float64; null if there are fewer than two points, or all at one time"
     guarantee = (
@@ -127,7 +127,7 @@ class Rate(Increase):
     rate('requests_total')
     """
 
-    name, state_name = "rate", "collect"
+    name = "rate"
     per_second = True
 
 
@@ -153,7 +153,7 @@ class Delta(Increase):
     delta('temperature')
     """
 
-    name, state_name = "delta", "collect"
+    name = "delta"
     counter = False
 
 
@@ -177,7 +177,7 @@ class Resets(SeriesFunction):
     resets('requests_total')
     """
 
-    name, state_name = "resets", "collect"
+    name = "resets"
     reads_neighbours = True
     returns = "int64; null if there are no values"
     guarantee = "exact, by event time, never by arrival"

@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.weights import Weights
-from aggr.functions.signed_sketch import COUNTS, SignedSketch, finite_floats, whole_numbers
+from aggr.functions.signed_sketch import COUNTS, SignedSketch, SketchState, finite_floats, whole_numbers
 from aggr.groups.numbers import Numbers
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.leb128 import FAR
@@ -30,64 +30,15 @@ from aggr.values import Values
 
 
 @dataclass(frozen=True)
-class Dds(SignedSketch):
-    """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
+class DdsState(SketchState):
+    """A DDSketch: buckets of logarithms, to a relative accuracy."""
 
-    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
-    ``method`` names another; between two values the error is at most α of each. Magnitudes below 2.3e-308 count as 0.
-    NaN is counted apart; infinities stand at the ends.
-
-    Parameters
-    ----------
-    quantiles : floats in [0, 1]
-        What to read; others can be read from the same states later.
-    relative_accuracy : float in (0, 1)
-        α. It shapes the state: states of unequal α are not merged.
-    max_bins : int, optional
-        Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
-    method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
-
-    Raises
-    ------
-    ValueError
-        If a quantile is outside [0, 1] or given twice, α or ``max_bins`` is out of its range, or ``method`` is not
-        known.
-
-    References
-    ----------
-    Masson, Rim, Lee, "DDSketch", VLDB 2019.
-
-    Examples
-    --------
-    >>> from aggr import dds
-    >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
-    dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
-    """
-
-    relative_accuracy: float = 0.01
-    max_bins: int | None = None
+    relative_accuracy: float
+    max_bins: int | None
 
     name = "dds"
-    version = 2  # of version 1, sums of decimals are those of the nearest doubles
-    earlier_versions = frozenset({1})
-    keeps = "DDSketch buckets, exact Σx, count, min, max"
-    returns = "record: count, sum, min, max, mean, quantiles; null if there are no values"
-    guarantee = "quantiles within a relative error of α; the rest exact"
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        accuracy = self.relative_accuracy
-        # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
-        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
-            raise ValueError(
-                f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
-            )
-        most = self.max_bins
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
-            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(most)}")
+    versions = (1, 2)  # of version 1, sums of decimals are those of the nearest doubles
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
     def counted_by(self) -> tuple[str, ...]:
@@ -100,25 +51,25 @@ class Dds(SignedSketch):
         return LogarithmicMapping(self.relative_accuracy)
 
     @property
-    def _field(self) -> Buckets:
+    def side(self) -> Buckets:
         return Buckets(self.max_bins, *self.mapping.reach)
 
     @property
     def least(self) -> float:
         return self.mapping.least
 
-    def _keys_of(self, size: float, states: pa.StructArray) -> Whole:
+    def keys_of(self, size: float, states: pa.StructArray) -> Whole:
         key = int(self.mapping.keys(np.array([size]))[0]) if size < np.inf else 2**31
         return np.full(len(states), key, np.int64)
 
-    def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
+    def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         return self.mapping.values(keys)
 
-    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+    def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
         half = (1.0 + self.mapping.gamma) / 2.0  # from a bucket's value to its upper edge
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
-    def _buckets(self, values: Values) -> dict[str, pa.Array]:
+    def count_finite(self, values: Values) -> dict[str, pa.Array]:
         buckets, x, groups, least = Buckets(self.max_bins), values.floats, values.groups, self.mapping.least
         if len(values) and x.min_max[0] > least:  # the common case: nothing to sort out
             none = pa.array(np.zeros(groups.n, np.int64))
@@ -163,6 +114,73 @@ class Dds(SignedSketch):
     @staticmethod
     def _held(column: pa.StructArray) -> list[NDArray[Any]]:
         return [column.field(name).to_numpy() for name in ("low", "high", "total")]
+
+
+@dataclass(frozen=True)
+class Dds(SignedSketch):
+    """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
+
+    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
+    ``method`` names another; between two values the error is at most α of each. Magnitudes below 2.3e-308 count as 0.
+    NaN is counted apart; infinities stand at the ends.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What to read; others can be read from the same states later.
+    relative_accuracy : float in (0, 1)
+        α. It shapes the state: states of unequal α are not merged.
+    max_bins : int, optional
+        Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, α or ``max_bins`` is out of its range, or ``method`` is not
+        known.
+
+    References
+    ----------
+    Masson, Rim, Lee, "DDSketch", VLDB 2019.
+
+    Examples
+    --------
+    >>> from aggr import dds
+    >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
+    dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
+    """
+
+    relative_accuracy: float = 0.01
+    max_bins: int | None = None
+
+    name = "dds"
+    keeps = "DDSketch buckets, exact Σx, count, min, max"
+    returns = "record: count, sum, min, max, mean, quantiles; null if there are no values"
+    guarantee = "quantiles within a relative error of α; the rest exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        accuracy = self.relative_accuracy
+        # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
+        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
+            raise ValueError(
+                f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
+            )
+        most = self.max_bins
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
+            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(most)}")
+
+    @property
+    def own_state(self) -> DdsState:
+        return DdsState(self.relative_accuracy, self.max_bins)
+
+    @property
+    def mapping(self) -> LogarithmicMapping:
+        """The mapping between values and buckets."""
+        return self.own_state.mapping
 
 
 @compiled

@@ -37,8 +37,9 @@ from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import check_neighbours, checked_entries, entries_of, lists_of
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers, extreme_by_group
-from aggr.input_types import SUMMABLE, TIMES
+from aggr.input_types import SUMMABLE, TIMES, InputTypes
 from aggr.iso8601 import read_time
+from aggr.state import State
 from aggr.values import Values
 
 _HALVINGS = 32  # half-lives a span: one digit of an exact sum
@@ -108,6 +109,56 @@ class Cells:
 
 
 @dataclass(frozen=True)
+class DecayedState(State):
+    """Exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time."""
+
+    half_life: str
+
+    name = "decayed_sum"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"half_life": pa.string()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        times = values.field(EVENT_TIME)
+        spans, weights = self.spans(microseconds(times.array))
+        cells = Cells.of(spans, values.groups)
+        rows = Values(values.array.field("value").filter(pa.array(cells.kept)), cells.groups)
+        weighed = Numbers(weights[cells.kept], cells.groups)
+        special = np.zeros(cells.groups.n, np.int8)
+        if rows.special is not None:
+            np.bitwise_or.at(special, cells.groups.ids, rows.special)
+        sums = sum_exactly([weighed]), sum_products(rows.parts, [weighed])
+        return {
+            "unit": unit_of(kept_type(rows.array.type), values.groups.n),
+            "newest": GREATEST.reduce(times),
+            "spans": cells.listed(pa.array(special), *sums),
+        }
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        if not pa.types.is_timestamp(states.field("newest").type):
+            raise DamagedState(f"its field 'newest' has type {states.field('newest').type}")
+        check_unit(states.field("unit"))
+        lengths = pc.list_value_length(states.field("spans")).to_numpy()
+        if not np.array_equal(lengths > 0, states.field("newest").is_valid()):
+            raise DamagedState("its newest time and its spans contradict each other")
+        last = states.field("spans").flatten().field("span").to_numpy()[np.cumsum(lengths)[lengths > 0] - 1]
+        newest, _ = self.spans(microseconds(states.field("newest").drop_null()))
+        if not np.array_equal(last, newest):
+            raise DamagedState("its newest time does not lie in its last span")
+
+    def spans(self, times: Whole) -> tuple[Whole, Floats]:
+        """Find the span of each time, and its weight over ``2^(32·span)``."""
+        length = read_duration(self.half_life, "half_life")
+        halvings = times // length
+        spans = halvings // _HALVINGS
+        fractions = power_of_two(times - halvings * length, length)
+        return spans, np.ldexp(fractions, halvings - spans * _HALVINGS)
+
+
+@dataclass(frozen=True)
 class DecayedSum(Function):
     """Sum a column in which a row counts half as much for each half-life that has passed since its event time.
 
@@ -143,14 +194,11 @@ class DecayedSum(Function):
     as_of: str | None = None
 
     name = "decayed_sum"
-    takes = SUMMABLE
-    takes_by_input: ClassVar = {EVENT_TIME: TIMES}
+    takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
     keeps = "exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time"
     returns = "float64; null if there are no values"
     guarantee = "correctly rounded, of weights 2^(t / half_life) that are correctly rounded doubles"
     inputs = ("value", EVENT_TIME)
-    answers_for = frozenset({"decayed_sum", "decayed_avg", "decayed_count"})
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"half_life": pa.string()}
 
     def __post_init__(self) -> None:
         length = read_duration(self.half_life, "half_life")
@@ -171,35 +219,9 @@ class DecayedSum(Function):
         naive = moment.tzinfo is None
         return int(microseconds(pa.array([moment], pa.timestamp("us", None if naive else "UTC")))[0])
 
-    state_fields: ClassVar[Mapping[str, Field]] = {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        times = values.field(EVENT_TIME)
-        spans, weights = self._spans(microseconds(times.array))
-        cells = Cells.of(spans, values.groups)
-        rows = Values(values.array.field("value").filter(pa.array(cells.kept)), cells.groups)
-        weighed = Numbers(weights[cells.kept], cells.groups)
-        special = np.zeros(cells.groups.n, np.int8)
-        if rows.special is not None:
-            np.bitwise_or.at(special, cells.groups.ids, rows.special)
-        sums = sum_exactly([weighed]), sum_products(rows.parts, [weighed])
-        return {
-            "unit": unit_of(kept_type(rows.array.type), values.groups.n),
-            "newest": GREATEST.reduce(times),
-            "spans": cells.listed(pa.array(special), *sums),
-        }
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        if not pa.types.is_timestamp(states.field("newest").type):
-            raise DamagedState(f"its field 'newest' has type {states.field('newest').type}")
-        check_unit(states.field("unit"))
-        lengths = pc.list_value_length(states.field("spans")).to_numpy()
-        if not np.array_equal(lengths > 0, states.field("newest").is_valid()):
-            raise DamagedState("its newest time and its spans contradict each other")
-        last = states.field("spans").flatten().field("span").to_numpy()[np.cumsum(lengths)[lengths > 0] - 1]
-        newest, _ = self._spans(microseconds(states.field("newest").drop_null()))
-        if not np.array_equal(last, newest):
-            raise DamagedState("its newest time does not lie in its last span")
+    @property
+    def own_state(self) -> DecayedState:
+        return DecayedState(self.half_life)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         present = states.field("newest").is_valid().to_numpy(zero_copy_only=False)
@@ -213,7 +235,7 @@ class DecayedSum(Function):
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
             raise ValueError(f"as_of={self.as_of!r} is before the newest row, of {late}; give that time or a later one")
         spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
-        last, weight = self._spans(newest if self._asked is None else np.full(len(newest), self._asked))
+        last, weight = self.own_state.spans(newest if self._asked is None else np.full(len(newest), self._asked))
         ends = np.cumsum(owners.counts()) - 1
         newest_span = spans.field("span").to_numpy()[ends]
         places = (spans.field("span").to_numpy() - newest_span[owners.ids]).astype(np.int16)
@@ -228,14 +250,6 @@ class DecayedSum(Function):
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         """Read one number a state of Σw, Σwx, and the weight of a row of the time that is asked for."""
         return products.over(now)
-
-    def _spans(self, times: Whole) -> tuple[Whole, Floats]:
-        """Find the span of each time, and its weight over ``2^(32·span)``."""
-        length = read_duration(self.half_life, "half_life")
-        halvings = times // length
-        spans = halvings // _HALVINGS
-        fractions = power_of_two(times - halvings * length, length)
-        return spans, np.ldexp(fractions, halvings - spans * _HALVINGS)
 
 
 @dataclass(frozen=True)
@@ -263,7 +277,7 @@ class DecayedAvg(DecayedSum):
     decayed_avg('latency_ms', half_life='5m')
     """
 
-    name, state_name = "decayed_avg", "decayed_sum"
+    name = "decayed_avg"
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return products.over(weights)
@@ -292,7 +306,7 @@ class DecayedCount(DecayedSum):
     decayed_count('user', half_life='7d')
     """
 
-    name, state_name = "decayed_count", "decayed_sum"
+    name = "decayed_count"
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return weights.over(now)

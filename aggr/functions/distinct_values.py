@@ -15,8 +15,22 @@ from aggr.functions.moments import Avg, Sum
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max, entries_of
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE
+from aggr.state import State
 from aggr.state_checks import made_here
-from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class SetState(State):
+    """Up to ``max`` distinct values."""
+
+    max: int
+
+    name = "collect_set"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"values": ValueSet(self.max)}
 
 
 @dataclass(frozen=True)
@@ -47,18 +61,13 @@ class CollectSet(Function):
     keeps = "the distinct values"
     returns = "list of the input's type; empty if there are no values"
     guarantee = "exact, in the order of values"
-    answers_for = frozenset({"collect_set", "count_distinct", "sum_distinct", "avg_distinct"})
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
 
     def __post_init__(self) -> None:
         check_max(self.max)
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"values": ValueSet(self.max)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"values": ValueSet(self.max).of(values.array, values.groups)}
+    def own_state(self) -> SetState:
+        return SetState(self.max)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("values")
@@ -89,8 +98,7 @@ class CountDistinct(CollectSet):
     approx_count_distinct('host', k=4000)
     """
 
-    name, estimated_by = "count_distinct", "approx_count_distinct"
-    state_name = "collect_set"
+    name = "count_distinct"
     returns = "int64; 0 if there are no values"
     guarantee = "exact"
 
@@ -121,7 +129,7 @@ class SumDistinct(CollectSet):
     sum_distinct('price')
     """
 
-    name, state_name = "sum_distinct", "collect_set"
+    name = "sum_distinct"
     takes = SUMMABLE
     returns = "int64, float64 or decimal by input; null if there are no values"
     guarantee = "correctly rounded"
@@ -154,6 +162,6 @@ class AvgDistinct(SumDistinct):
     avg_distinct('price')
     """
 
-    name, state_name = "avg_distinct", "collect_set"
+    name = "avg_distinct"
     returns = "float64; null if there are no values"
     of_values = Avg

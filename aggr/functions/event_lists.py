@@ -20,9 +20,26 @@ from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max
 from aggr.groups.groups import Groups
-from aggr.input_types import ORDERED, SUMMABLE, TIMES
+from aggr.input_types import ORDERED, SUMMABLE, TIMES, InputTypes
 from aggr.neighbours import Neighbours
-from aggr.values import Values
+from aggr.state import State
+
+ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIMES}
+
+
+@dataclass(frozen=True)
+class EventsState(State):
+    """Lists of up to ``max`` values and their event times, ordered by both; ``keep`` chooses the values of more."""
+
+    max: int
+    keep: str
+
+    name = "collect"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"events": OrderedRows(self.max, self.keep)}
 
 
 @dataclass(frozen=True)
@@ -32,17 +49,9 @@ class EventLists(Function):
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
 
-    takes = ORDERED
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = ORDERED
     keeps = "the values and their event times"
     inputs = ("value", EVENT_TIME)
-    state_name = "collect"
-    answers_for = frozenset(
-        {
-            *("collect", "points", "lttb", "rate", "increase", "delta", "resets"),
-            *("time_weighted_avg", "integral", "duration_in", "funnel"),
-        }
-    )
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
 
     def __post_init__(self) -> None:
         check_max(self.max)
@@ -50,13 +59,8 @@ class EventLists(Function):
             raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"events": OrderedRows(self.max, self.keep)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        columns = [values.array.field(name) for name in (EVENT_TIME, "value")]
-        events = pa.StructArray.from_arrays(columns, names=["time", "value"])
-        return {"events": OrderedRows(self.max, self.keep).of(events, values.groups)}
+    def own_state(self) -> EventsState:
+        return EventsState(self.max, self.keep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +151,7 @@ class Series:
 class SeriesFunction(EventLists):
     """A function of points: of values at times that are timestamps."""
 
-    takes = SUMMABLE
-    takes_by_input: ClassVar = {EVENT_TIME: TIMES}
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:
         """Read one result a group."""

@@ -1,6 +1,6 @@
-"""ExactSums: functions that declare which exact sums they keep, as products of their inputs, and read a result of them.
+"""SumsState: states that are declared as exact sums of products of inputs; and ExactSums, the functions that read them.
 
-    sums = {"x": "x", "xy": "x·y"}        Σx and Σxy without error, whatever the order of the rows
+    SumsState("products", {"x": "x", "xy": "x·y"}, …)        Σx and Σxy without error, whatever the order of the rows
 
 Types, units, special values, the consistency of states and the null rules follow from the declaration.
 """
@@ -28,7 +28,8 @@ from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.input_types import SUMMABLE
+from aggr.input_types import SUMMABLE, InputTypes
+from aggr.state import State
 from aggr.values import Values
 
 _TIMES = "·"
@@ -74,63 +75,59 @@ class Sums:
         return cross(self.counts, self[product], self[left], self[right])
 
 
-@dataclass(frozen=True)
-class ExactSums(Function):
-    """A function of exact sums of its inputs and of their products.
+@dataclass(frozen=True, eq=False)
+class SumsState(State):
+    """The state of exact sums of inputs and of their products.
 
-    Class attributes that a function sets
-    -------------------------------------
-    sums : field -> the product of inputs that is summed in it, up to four: ``"x"``, ``"x·y"``, ``"x·x·x"``
+    Parameters
+    ----------
+    name : str
+        As in `State`.
+    sums : field -> the product of inputs that is summed in it, up to four
+        ``"x"``, ``"x·y"``, ``"x·x·x"``.
     units : input -> the field that holds one unit of it
     special : field -> the product of inputs whose NaN and infinities it notes
+    takes : InputTypes
+        The rule for the types of the inputs.
+    rank, counted_by
+        As in `State`.
 
-    A declaration is checked when the class is made: a product, a unit or a flag of an input that is not there, or a
-    product of more than four inputs, raises ``TypeError``.
+    Raises
+    ------
+    TypeError
+        For a product, a unit or a flag of an input that is not there, or a product of more than four inputs.
 
-    Guarantee
-    ---------
-    A result that is a quotient of exact numbers, or the root of one, is correctly rounded.
-
-    Sources: Neal, "Fast exact summation using small and large superaccumulators" (2015); Rump, Ogita, Oishi, "Accurate
-    floating-point summation" (2008).
+    Examples
+    --------
+    >>> from aggr.extend import Groups, SumsState, Values
+    >>> squares = SumsState("squares", {"squares": "value·value"})
+    >>> list(squares.fields)
+    ['count', 'unit', 'special', 'squares']
     """
 
-    guarantee = "correctly rounded"
+    name: str
+    sums: Mapping[str, str]
+    units: Mapping[str, str] = field(default_factory=lambda: {"value": "unit"})
+    special: Mapping[str, str] = field(default_factory=lambda: {"special": "value"})
+    takes: InputTypes = SUMMABLE
+    rank: int = 0
+    counted_by: tuple[str, ...] = ("count",)
 
-    sums: ClassVar[Mapping[str, str]]
-    units: ClassVar[Mapping[str, str]] = {"value": "unit"}
-    special: ClassVar[Mapping[str, str]] = {"special": "value"}
-    takes = SUMMABLE
-    counted_by: ClassVar[tuple[str, ...]] = ("count",)
+    def __post_init__(self) -> None:
+        _check_declaration(self)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check the declaration of sums, units and special values."""
-        super().__init_subclass__(**kwargs)
-        if hasattr(cls, "sums"):
-            _check_declaration(cls)
+    @cached_property
+    def monomials(self) -> dict[str, tuple[str, ...]]:
+        """The inputs that are multiplied in each sum, by its field."""
+        return {name: tuple(product.split(_TIMES)) for name, product in self.sums.items()}
 
-    def least_count(self) -> int:
-        """How many rows a result needs; of fewer it is null."""
-        return 1
-
-    def result(self, sums: Sums) -> Floats:
-        """Read one number a state, NaN where none is defined, which becomes null; or write `finish_states` instead.
-
-        Special values are seen to: where there are any, the result is NaN.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def _monomials(cls) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(product.split(_TIMES)) for name, product in cls.sums.items()}
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
         return {
             "count": COUNT,
             **dict.fromkeys(self.units.values(), UNIT),
             **dict.fromkeys(self.special, OR),
-            **{name: Exact(max(2, len(inputs))) for name, inputs in self._monomials().items()},
+            **{name: Exact(max(2, len(inputs))) for name, inputs in self.monomials.items()},
         }
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -144,7 +141,7 @@ class ExactSums(Function):
 
     def _possible(self, states: pa.StructArray) -> bool:
         """Say whether count, sums and flags can be those of the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
-        counts, monomials = states.field("count").to_numpy(), self._monomials()
+        counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
@@ -164,47 +161,84 @@ class ExactSums(Function):
         return True
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        several = len(self.inputs) > 1
-        columns = {name: values.field(name) if several else values for name in self.inputs}
+        is_struct = pa.types.is_struct(values.array.type)
+        columns = {name: values.field(name) if is_struct else values for name in self.units}
         return {
             "count": pa.array(values.counts),
             **{unit: unit_of(kept_type(columns[x].array.type), values.groups.n) for x, unit in self.units.items()},
             **{name: _flags(product.split(_TIMES), columns, values.groups) for name, product in self.special.items()},
-            **{name: _sum(inputs, columns) for name, inputs in self._monomials().items()},
+            **{name: _sum(inputs, columns) for name, inputs in self.monomials.items()},
         }
+
+
+@dataclass(frozen=True)
+class ExactSums(Function):
+    """A function whose state is a `SumsState`: exact sums of its inputs and of their products.
+
+    Guarantee
+    ---------
+    A result that is a quotient of exact numbers, or the root of one, is correctly rounded.
+
+    Sources: Neal, "Fast exact summation using small and large superaccumulators" (2015); Rump, Ogita, Oishi, "Accurate
+    floating-point summation" (2008).
+    """
+
+    guarantee = "correctly rounded"
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = SUMMABLE
+    own_state: ClassVar[SumsState]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Check that the state is one of the function's inputs."""
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.__dict__.get("own_state"), SumsState):
+            _check_inputs(cls)
+
+    def least_count(self) -> int:
+        """How many rows a result needs; of fewer it is null."""
+        return 1
+
+    def result(self, sums: Sums) -> Floats:
+        """Read one number a state, NaN where none is defined, which becomes null; or write `finish_states` instead.
+
+        Special values are seen to: where there are any, the result is NaN.
+        """
+        raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         enough = states.field("count").to_numpy() >= self.least_count()
         few = states if enough.all() else states.filter(pa.array(enough))
         results = np.full(len(states), np.nan)
         results[enough] = self.result(self._sums(few))
-        special = np.any([states.field(name).to_numpy() != 0 for name in self.special], axis=0)
+        special = np.any([states.field(name).to_numpy() != 0 for name in self.own_state.special], axis=0)
         undefined = np.isnan(results) & ~special
         results[special] = np.nan
         return pa.array(results, mask=~enough | undefined)
 
     def _sums(self, states: pa.StructArray) -> Sums:
-        return Sums(states, self._monomials(), self.units)
+        return Sums(states, self.own_state.monomials, self.own_state.units)
 
 
-def _check_declaration(function: type[ExactSums]) -> None:
-    """Raise ``TypeError`` unless sums, units and special values are declared of the function's inputs."""
-    name, inputs = function.__name__, ", ".join(function.inputs)
+def _check_declaration(state: SumsState) -> None:
+    """Raise ``TypeError`` unless sums, units and special values are declared of inputs that have units."""
+    name = state.name
     for what in ("sums", "units", "special"):
-        if not isinstance(getattr(function, what), Mapping):
-            raise TypeError(f"{name}.{what} must map names to inputs; got {shown(getattr(function, what))}")
-    for what, products in (("sums", function.sums), ("special", function.special)):
+        if not isinstance(getattr(state, what), Mapping):
+            raise TypeError(f"{name}.{what} must map names to inputs; got {shown(getattr(state, what))}")
+    for what, products in (("sums", state.sums), ("special", state.special)):
         for key, product in products.items():
-            _check_product(f"{name}.{what}[{key!r}]", product, function.inputs)
-    factors = {factor for product in function.sums.values() for factor in product.split(_TIMES)}
-    for factor in sorted(factors - set(function.units)):
-        raise TypeError(f"{name}.units must name a field for the unit of {factor!r}; got {shown(dict(function.units))}")
-    for factor in sorted(set(function.units) - set(function.inputs)):
-        raise TypeError(f"{name}.units names {factor!r}, which is not an input; inputs are {inputs}")
-    names = ["count", *function.units.values(), *function.special, *function.sums]
+            _check_product(f"{name}.{what}[{key!r}]", product, tuple(state.units))
+    names = ["count", *state.units.values(), *state.special, *state.sums]
     for repeated in (key for key in names if names.count(key) > 1):
         raise TypeError(f"{name} uses the field {repeated!r} twice; give sums, units and special values other names")
-    if function.takes_weights and any(_TIMES in product for product in function.sums.values()):
+
+
+def _check_inputs(function: type[ExactSums]) -> None:
+    """Raise ``TypeError`` unless the units of a function's state are of its inputs, and its sums can be weighted."""
+    name, state = function.__name__, function.own_state
+    inputs = ", ".join(function.inputs)
+    for factor in sorted(set(state.units) - set(function.inputs)):
+        raise TypeError(f"{name}.own_state.units names {factor!r}, which is not an input; inputs are {inputs}")
+    if function.takes_weights and any(_TIMES in product for product in state.sums.values()):
         raise TypeError(f"{name} takes weights, by which only sums of one input are multiplied; remove takes_weights")
 
 
@@ -212,8 +246,8 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
     factors = product.split(_TIMES) if isinstance(product, str) else [product]
     if any(factor not in inputs for factor in factors):
         raise TypeError(
-            f"{where} is {shown(product)}; it must be a product of inputs, which are {', '.join(inputs)}, written with "
-            f"'·', such as {_TIMES.join([inputs[0], inputs[0]])!r}"
+            f"{where} is {shown(product)}; it must be a product of inputs that have units, which are "
+            f"{', '.join(inputs)}, written with '·', such as {_TIMES.join([inputs[0], inputs[0]])!r}"
         )
     if len(factors) > _MOST_FACTORS:
         raise TypeError(f"{where} is {shown(product)}; it must have at most {_MOST_FACTORS} factors")

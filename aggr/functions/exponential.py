@@ -20,7 +20,7 @@ from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.fields import Field
-from aggr.functions.signed_sketch import SignedSketch, whole_numbers
+from aggr.functions.signed_sketch import SignedSketch, SketchState, whole_numbers
 from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import shifted
@@ -56,6 +56,88 @@ class Scale(Field):
         scales = field_of_type(column, pa.int8()).to_numpy()
         if len(scales) and not COARSEST <= scales.min() <= scales.max() <= self.finest:
             raise DamagedState(f"is not from {COARSEST} to {self.finest}")
+
+
+@dataclass(frozen=True)
+class ExponentialState(SketchState):
+    """An exponential histogram, of the finest scale at which its buckets suffice."""
+
+    scale: int
+    max_buckets: int
+
+    name = "exponential"
+    versions = (1, 2)  # of version 1, sums of decimals are those of the nearest doubles
+    merges_by_field = False
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"kept_scale": Scale(self.scale), **super().fields}
+
+    @property
+    def least(self) -> float:
+        return 0.0
+
+    @property
+    def side(self) -> Buckets:
+        return Buckets(None, *REACH)
+
+    def count_finite(self, values: Values) -> dict[str, pa.Array]:
+        x, groups = values.floats.array, values.groups
+        columns, ends = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
+        of_sign = {}
+        for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
+            mine = groups.filter(rows)
+            order = mine.rows_by_group
+            keys, ids = finest_keys(np.abs(x[rows]))[order], mine.ids[order]
+            weights = None if values.weights is None else values.weights[rows][order]
+            of_sign[sign] = keys, Groups(ids, groups.n), weights
+            ends.append(reach(keys.astype(np.int32), mine.offsets))
+        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+        shifts = shifts_to_fit(lows, highs, np.full(groups.n, FINEST - self.scale), self.max_buckets)
+        columns["kept_scale"] = _scales(shifts)
+        for sign, (keys, sorted_groups, weights) in of_sign.items():
+            keys = keys >> shifts[sorted_groups.ids]
+            if weights is None:
+                columns[sign] = Buckets().count(keys, sorted_groups)
+            else:
+                columns[sign] = Buckets().count_weighted(keys, weights, sorted_groups)
+        return columns
+
+    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+        own = FINEST - _scales_of(states)
+        shifts = np.full(groups.n, FINEST - self.scale)
+        np.maximum.at(shifts, groups.ids, own)
+        ends = [_ends(states.field(sign), own, groups) for sign in _SIGNS]
+        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+        shifts = shifts_to_fit(lows, highs, shifts, self.max_buckets)[groups.ids]
+        if (shifts == own).all():
+            return states
+        parts = {name: states.field(name) for name in self.fields}
+        parts |= {sign: shifted(states.field(sign), shifts - own) for sign in _SIGNS}
+        return self.pack({**parts, "kept_scale": _scales(shifts)}, len(states))
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        shifts = FINEST - _scales_of(states)
+        for sign in _SIGNS:
+            low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
+            least, most = (end >> shifts for end in REACH)
+            if (high - low >= self.max_buckets).any() or (low < least).any() or (high > most).any():
+                raise DamagedState("its buckets are more than it keeps, or beyond all numbers of its scale")
+        if not _agree(states, shifts):
+            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
+
+    def keys_of(self, size: float, states: pa.StructArray) -> Whole:
+        if size == np.inf:
+            return np.full(len(states), FAR, np.int64)
+        return finest_keys(np.array([size])) >> (FINEST - _scales_of(states))
+
+    def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
+        return values_of(keys, np.broadcast_to(_scales_of(states), keys.shape))
+
+    def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+        scales = _scales_of(states)[rows]
+        return edges_of(keys, scales), edges_of(keys + 1, scales)
 
 
 @dataclass(frozen=True)
@@ -100,13 +182,9 @@ class Exponential(SignedSketch):
     max_buckets: int = 160
 
     name = "exponential"
-    version = 2  # of version 1, sums of decimals are those of the nearest doubles
-    earlier_versions = frozenset({1})
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null if there are no values"
     guarantee = "quantiles within the relative error of the reported scale; other fields exact"
-    merges_by_field = False
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,73 +192,8 @@ class Exponential(SignedSketch):
         checked_whole(self.max_buckets, "max_buckets", 2, 2**31 - 1)
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"kept_scale": Scale(self.scale), **super().state_fields}
-
-    @property
-    def least(self) -> float:
-        return 0.0
-
-    @property
-    def _field(self) -> Buckets:
-        return Buckets(None, *REACH)
-
-    def _buckets(self, values: Values) -> dict[str, pa.Array]:
-        x, groups = values.floats.array, values.groups
-        columns, ends = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
-        of_sign = {}
-        for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
-            mine = groups.filter(rows)
-            order = mine.rows_by_group
-            keys, ids = finest_keys(np.abs(x[rows]))[order], mine.ids[order]
-            weights = None if values.weights is None else values.weights[rows][order]
-            of_sign[sign] = keys, Groups(ids, groups.n), weights
-            ends.append(reach(keys.astype(np.int32), mine.offsets))
-        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
-        shifts = shifts_to_fit(lows, highs, np.full(groups.n, FINEST - self.scale), self.max_buckets)
-        columns["kept_scale"] = _scales(shifts)
-        for sign, (keys, sorted_groups, weights) in of_sign.items():
-            keys = keys >> shifts[sorted_groups.ids]
-            if weights is None:
-                columns[sign] = Buckets().count(keys, sorted_groups)
-            else:
-                columns[sign] = Buckets().count_weighted(keys, weights, sorted_groups)
-        return columns
-
-    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        own = FINEST - _scales_of(states)
-        shifts = np.full(groups.n, FINEST - self.scale)
-        np.maximum.at(shifts, groups.ids, own)
-        ends = [_ends(states.field(sign), own, groups) for sign in _SIGNS]
-        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
-        shifts = shifts_to_fit(lows, highs, shifts, self.max_buckets)[groups.ids]
-        if (shifts == own).all():
-            return states
-        parts = {name: states.field(name) for name in self.state_fields}
-        parts |= {sign: shifted(states.field(sign), shifts - own) for sign in _SIGNS}
-        return self.pack({**parts, "kept_scale": _scales(shifts)}, len(states))
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        shifts = FINEST - _scales_of(states)
-        for sign in _SIGNS:
-            low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
-            least, most = (end >> shifts for end in REACH)
-            if (high - low >= self.max_buckets).any() or (low < least).any() or (high > most).any():
-                raise DamagedState("its buckets are more than it keeps, or beyond all numbers of its scale")
-        if not _agree(states, shifts):
-            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
-
-    def _keys_of(self, size: float, states: pa.StructArray) -> Whole:
-        if size == np.inf:
-            return np.full(len(states), FAR, np.int64)
-        return finest_keys(np.array([size])) >> (FINEST - _scales_of(states))
-
-    def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
-        return values_of(keys, np.broadcast_to(_scales_of(states), keys.shape))
-
-    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        scales = _scales_of(states)[rows]
-        return edges_of(keys, scales), edges_of(keys + 1, scales)
+    def own_state(self) -> ExponentialState:
+        return ExponentialState(self.scale, self.max_buckets)
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
         accuracy = pa.array(accuracy_of(_scales_of(states)))

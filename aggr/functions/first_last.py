@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from aggr.fields import EARLIEST, LATEST, Field
 from aggr.function import EVENT_TIME
 from aggr.functions.arg_min_max import ArgMin
+from aggr.functions.event_points import ANY_VALUE, FIRST, FOUR_POINTS, LAST
+from aggr.state import State
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class First(ArgMin):
     guarantee = "exact; ties in time broken by value, never by arrival"
     inputs = ("value", EVENT_TIME)
     time_is_order = True
-    state_fields: ClassVar[Mapping[str, Field]] = {"earliest": EARLIEST}
+    own_state: ClassVar[State] = FIRST
+    reads: ClassVar[tuple[State, ...]] = (FOUR_POINTS,)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Last(First):
 
     name = "last"
     keeps = "value and event time of the latest event"
-    state_fields: ClassVar[Mapping[str, Field]] = {"latest": LATEST}
+    own_state = LAST
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,4 @@ class AnyValue(First):
     """
 
     name = "any_value"
-    state_name = "first"
+    own_state = ANY_VALUE

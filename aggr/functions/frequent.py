@@ -35,6 +35,7 @@ from aggr.groups.numbers import extreme_by_group
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import ORDERED
+from aggr.state import State
 from aggr.values import Values
 
 _LINES = 5  # of cells; a count is beyond its bound in all of them with a probability of at most e^-5
@@ -92,6 +93,61 @@ class Candidates(Field):
 
 
 @dataclass(frozen=True)
+class FrequentState(State):
+    """CountMin cells, and candidates by the least hashes of value and event time."""
+
+    share: float
+
+    name = "frequent"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"share": pa.float64()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"count": COUNT, "cells": self.cells, "candidates": self.candidates}
+
+    @property
+    def width(self) -> int:
+        """The number of cells of a line."""
+        return math.ceil(math.e * _FINER / self.share)
+
+    @property
+    def cells(self) -> Buckets:
+        """The field of the CountMin cells."""
+        return Buckets(least=0, greatest=_LINES * self.width - 1)
+
+    @property
+    def candidates(self) -> Candidates:
+        """The field of the candidates."""
+        return Candidates(math.ceil(_FINER / self.share))
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        column, times = normalize_floats(values.field("value").array), values.field(EVENT_TIME).array
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+        rows = values.groups.rows_by_group
+        groups = Groups(np.repeat(values.groups.ids[rows], _LINES), values.groups.n)
+        cells = self.places(hash64(column))[rows].ravel()
+        if values.weights is None:
+            counted = self.cells.count(cells, groups)
+        else:
+            counted = self.cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
+        candidates = self.candidates.of(column, hash64(column, times), values.groups)
+        return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
+
+    def places(self, hashes: Whole) -> Whole:
+        """Find the cell of each value in every line, shape (values, lines)."""
+        first, step = hashes & 0x7FFFFFFF, hashes >> 31
+        within = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self.width
+        return within + np.arange(_LINES) * self.width
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        counts, totals = states.field("count").to_numpy(), states.field("cells").field("total").to_numpy()
+        listed = states.field("candidates").value_lengths().to_numpy()
+        if (counts * _LINES != totals).any() or ((counts > 0) != (listed > 0)).any():
+            raise DamagedState("its count, its cells and its candidates are not of the same rows")
+
+
+@dataclass(frozen=True)
 class Frequent(Function):
     """List the values that at least a share of the rows have, with their counts, the most frequent first.
 
@@ -137,7 +193,6 @@ class Frequent(Function):
     guarantee = "counts at most overcount too high in 99.3 % of cases, never too low; missed with (1 - looked_at)^m"
     inputs = ("value", EVENT_TIME)
     takes_weights = True
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"share": pa.float64()}
 
     def __post_init__(self) -> None:
         share = self.share
@@ -146,46 +201,8 @@ class Frequent(Function):
         object.__setattr__(self, "share", float(share))
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"count": COUNT, "cells": self._cells, "candidates": self._candidates}
-
-    @property
-    def _width(self) -> int:
-        return math.ceil(math.e * _FINER / self.share)
-
-    @property
-    def _cells(self) -> Buckets:
-        return Buckets(least=0, greatest=_LINES * self._width - 1)
-
-    @property
-    def _candidates(self) -> Candidates:
-        return Candidates(math.ceil(_FINER / self.share))
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        column, times = normalize_floats(values.field("value").array), values.field(EVENT_TIME).array
-        if pa.types.is_timestamp(times.type):
-            times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
-        rows = values.groups.rows_by_group
-        groups = Groups(np.repeat(values.groups.ids[rows], _LINES), values.groups.n)
-        cells = self._places(hash64(column))[rows].ravel()
-        if values.weights is None:
-            counted = self._cells.count(cells, groups)
-        else:
-            counted = self._cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
-        candidates = self._candidates.of(column, hash64(column, times), values.groups)
-        return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
-
-    def _places(self, hashes: Whole) -> Whole:
-        """Find the cell of each value in every line, shape (values, lines)."""
-        first, step = hashes & 0x7FFFFFFF, hashes >> 31
-        within = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self._width
-        return within + np.arange(_LINES) * self._width
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        counts, totals = states.field("count").to_numpy(), states.field("cells").field("total").to_numpy()
-        listed = states.field("candidates").value_lengths().to_numpy()
-        if (counts * _LINES != totals).any() or ((counts > 0) != (listed > 0)).any():
-            raise DamagedState("its count, its cells and its candidates are not of the same rows")
+    def own_state(self) -> FrequentState:
+        return FrequentState(self.share)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         totals = states.field("count").to_numpy()
@@ -198,10 +215,10 @@ class Frequent(Function):
         listed = pa.StructArray.from_arrays(
             [values.take(pa.array(order)), pa.array(counts[order])], names=["value", "count"]
         )
-        thresholds = self._candidates.thresholds(states.field("candidates"))
+        thresholds = self.own_state.candidates.thresholds(states.field("candidates"))
         columns = {
             "count": pa.array(totals),
-            "overcount": pa.array((totals * (math.e / self._width)).astype(np.int64)),
+            "overcount": pa.array((totals * (math.e / self.own_state.width)).astype(np.int64)),
             "looked_at": pa.array(np.where(thresholds == ALL, 1.0, thresholds / 2.0**63)),
             "values": lists_of(listed, owners.counts()),
         }
@@ -209,11 +226,11 @@ class Frequent(Function):
 
     def _bounds(self, cells: pa.StructArray, values: pa.Array, owners: Groups) -> Whole:
         """Bound the count of each value by the least of its cells."""
-        self._cells.check(cells)
+        self.own_state.cells.check(cells)
         counted = Histograms.of(cells)
-        size = _LINES * self._width
+        size = _LINES * self.own_state.width
         known = counted.rows() * size + counted.keys  # ascending
-        wanted = (owners.ids * size)[:, np.newaxis] + self._places(hash64(values))
+        wanted = (owners.ids * size)[:, np.newaxis] + self.own_state.places(hash64(values))
         at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
         found = np.append(counted.counts, 0)[at]
         bounds: Whole = np.where(np.append(known, -1)[at] == wanted, found, 0).min(axis=1, initial=ALL)

@@ -12,8 +12,7 @@ from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.compiling.jit import compiled
 from aggr.duration import read_duration
-from aggr.functions.event_lists import Series, SeriesFunction
-from aggr.input_types import ORDERED
+from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Funnel(SeriesFunction):
     steps: tuple[str, ...] = field(default=(), metadata={"accepts": "Sequence[str]"})
     within: str = "1h"
 
-    name, state_name = "funnel", "collect"
-    takes = ORDERED
+    name = "funnel"
+    takes = ORDERED_AT_TIMES
     returns = "int64, how many steps; 0 if there are no values"
     guarantee = "exact, by event time, never by arrival"
 

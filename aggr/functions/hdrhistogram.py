@@ -28,6 +28,7 @@ from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
 from aggr.histograms.bucket_ranges import BucketRanges
+from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
@@ -113,69 +114,15 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 
 @dataclass(frozen=True)
-class Hdr(Function):
-    """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
+class HdrState(BucketState):
+    """An HdrHistogram of whole units, with NaN apart, and the least and greatest value."""
 
-    A quantile is the highest value that equals, to the given digits, the one at rank ``int(q·n + 0.5)``, counted from
-    1, as HdrHistogram has it in C and Python, unless ``method`` names another rank. Mean, stdev and var are
-    HdrHistogram's too: of the population, from the middles of the buckets.
-
-    Parameters
-    ----------
-    quantiles : floats in [0, 1]
-        What to read; others can be read from the same states later.
-    digits : int, 1 to 5
-        Significant decimal digits. It shapes the state, as does ``unit``.
-    unit : float, optional
-        The size of 1, say 0.001: values are counted as the nearest multiple, floats in double arithmetic. Without it,
-        values must be whole.
-    method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It only reads.
-
-    Raises
-    ------
-    ValueError
-        If a quantile is outside [0, 1] or given twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
-        not known.
-
-    References
-    ----------
-    Gil Tene, HdrHistogram.
-
-    Examples
-    --------
-    >>> from aggr import hdr
-    >>> hdr("latency_ms", [0.5, 0.99], digits=2)
-    hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
-    """
-
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
-    digits: int = 3
-    unit: float | None = None
-    method: str = field(default=HDR_HISTOGRAM, kw_only=True)
+    digits: int
+    unit: float | None
 
     name = "hdr"
-    takes = NUMBERS
-    about: ClassVar[Mapping[str, str]] = {
-        "value": "Of integers, floats or decimals from 0; others are refused by name."
-    }
-    accessors = frozenset({"quantile", "rank", "buckets"})
-    keeps = "HdrHistogram buckets, min, max"
-    returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
-    takes_weights = True
-    counted_by = ("nan", "buckets")
-    guarantee = "all but count, min and max to the given significant digits"
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
-        checked_whole(self.digits, "digits", 1, 5)
-        if self.unit is not None:
-            if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
-                raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
-            object.__setattr__(self, "unit", float(self.unit))
-        check_method(self.method)
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
+    counted_by: ClassVar[tuple[str, ...]] = ("nan", "buckets")
 
     @property
     def layout(self) -> Layout:
@@ -183,11 +130,12 @@ class Hdr(Function):
         return Layout(self.digits)
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self._field}
+    def fields(self) -> Mapping[str, Field]:
+        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram}
 
     @property
-    def _field(self) -> Buckets:
+    def histogram(self) -> Buckets:
+        """The field of the buckets."""
         return Buckets(None, 0, self.layout.last)
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -270,8 +218,8 @@ class Hdr(Function):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share as `Function` has it: exact for some value equal to ``value`` in the significant digits."""
-        buckets = self._field.packed(states, "buckets")
+        """Read the share as `BucketState` has it: exact for some value that has the significant digits of ``value``."""
+        buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
         units = self._units_up_to(value)
         last = self.layout.index(np.array([units])) if units >= 0 else np.array([-1])
@@ -288,7 +236,7 @@ class Hdr(Function):
         if self.unit is None:
             return math.floor(value)
         rounded = round(units)
-        is_above = bool(self._value(np.array([rounded]), np.array([False]))[0].as_py() > value)
+        is_above = bool(self.values_of(np.array([rounded]), np.array([False]))[0].as_py() > value)
         return min(rounded - is_above, 2**63 - 1)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
@@ -297,38 +245,7 @@ class Hdr(Function):
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
-    def finish_states(self, states: pa.StructArray) -> pa.Array:
-        buckets = self._field.packed(states, "buckets")
-        counts = buckets.totals
-        present = counts > 0
-        order = np.argsort(self.quantiles, kind="stable")
-        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
-        keys, mean, variance = buckets.described(low, self.layout.half_magnitude)
-        unit, place = self.unit or 1.0, np.argsort(order)
-        variance, mean = variance * unit * unit, mean * unit
-
-        def at(q: float, key: Whole) -> pa.Array:
-            return self._value(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
-
-        quantiles = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
-        dtype = pa.int64() if self.unit is None else pa.float64()
-        if interpolates(self.method):
-            keys, dtype = buckets.keys_at(high), pa.float64()
-            above = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
-            pairs = zip(quantiles, above, place, strict=True)
-            quantiles = [_between(values, others, shares[i], ~present) for values, others, i in pairs]
-        children = {
-            "count": pa.array(counts),
-            "min": self._value(*_edge(states, "min")),
-            "max": self._value(*_edge(states, "max")),
-            "mean": pa.array(mean, mask=~present),
-            "stdev": pa.array(np.sqrt(variance), mask=~present),
-            "var": pa.array(variance, mask=~present),
-            "quantiles": record(self.quantiles, quantiles, dtype),
-        }
-        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
-
-    def _value(self, units: Whole, mask: Flags) -> pa.Array:
+    def values_of(self, units: Whole, mask: Flags) -> pa.Array:
         """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
         if self.unit is None:
             return pa.array(units, mask=mask)
@@ -341,6 +258,109 @@ class Hdr(Function):
             divisors = np.full(large.sum(), parts)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
         return pa.array(values, mask=mask)
+
+
+@dataclass(frozen=True)
+class Hdr(Function):
+    """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
+
+    A quantile is the highest value that equals, to the given digits, the one at rank ``int(q·n + 0.5)``, counted from
+    1, as HdrHistogram has it in C and Python, unless ``method`` names another rank. Mean, stdev and var are
+    HdrHistogram's too: of the population, from the middles of the buckets.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What to read; others can be read from the same states later.
+    digits : int, 1 to 5
+        Significant decimal digits. It shapes the state, as does ``unit``.
+    unit : float, optional
+        The size of 1, say 0.001: values are counted as the nearest multiple, floats in double arithmetic. Without it,
+        values must be whole.
+    method : str
+        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
+        "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It only reads.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
+        not known.
+
+    References
+    ----------
+    Gil Tene, HdrHistogram.
+
+    Examples
+    --------
+    >>> from aggr import hdr
+    >>> hdr("latency_ms", [0.5, 0.99], digits=2)
+    hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
+    """
+
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    digits: int = 3
+    unit: float | None = None
+    method: str = field(default=HDR_HISTOGRAM, kw_only=True)
+
+    name = "hdr"
+    takes = NUMBERS
+    about: ClassVar[Mapping[str, str]] = {
+        "value": "Of integers, floats or decimals from 0; others are refused by name."
+    }
+    keeps = "HdrHistogram buckets, min, max"
+    returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
+    takes_weights = True
+    guarantee = "all but count, min and max to the given significant digits"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        checked_whole(self.digits, "digits", 1, 5)
+        if self.unit is not None:
+            if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
+                raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
+            object.__setattr__(self, "unit", float(self.unit))
+        check_method(self.method)
+
+    @property
+    def own_state(self) -> HdrState:
+        return HdrState(self.digits, self.unit)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the buckets."""
+        return self.own_state.layout
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        buckets = self.own_state.histogram.packed(states, "buckets")
+        counts = buckets.totals
+        present = counts > 0
+        order = np.argsort(self.quantiles, kind="stable")
+        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
+        keys, mean, variance = buckets.described(low, self.layout.half_magnitude)
+        unit, place = self.unit or 1.0, np.argsort(order)
+        variance, mean = variance * unit * unit, mean * unit
+
+        def at(q: float, key: Whole) -> pa.Array:
+            return self.own_state.values_of(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
+
+        quantiles = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
+        dtype = pa.int64() if self.unit is None else pa.float64()
+        if interpolates(self.method):
+            keys, dtype = buckets.keys_at(high), pa.float64()
+            above = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
+            pairs = zip(quantiles, above, place, strict=True)
+            quantiles = [_between(values, others, shares[i], ~present) for values, others, i in pairs]
+        children = {
+            "count": pa.array(counts),
+            "min": self.own_state.values_of(*_edge(states, "min")),
+            "max": self.own_state.values_of(*_edge(states, "max")),
+            "mean": pa.array(mean, mask=~present),
+            "stdev": pa.array(np.sqrt(variance), mask=~present),
+            "var": pa.array(variance, mask=~present),
+            "quantiles": record(self.quantiles, quantiles, dtype),
+        }
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
 
 def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:

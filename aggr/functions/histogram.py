@@ -25,11 +25,44 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.input_types import NUMBERS
+from aggr.state import State
 from aggr.values import Values
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # the buckets of Prometheus' clients
 _MOST_EDGES = 10_000
 _RESULT = ("counts", "below", "above", "nan")
+
+
+@dataclass(frozen=True)
+class CellsState(State):
+    """A count for each pair of neighbouring edges, for values below and above all edges, and for NaN."""
+
+    edges: tuple[float, ...]
+
+    name = "histogram"
+    versions = (1, 2)  # version 1 compared decimals and float32 with the exact doubles of the edges
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
+    counted_by: ClassVar[tuple[str, ...]] = ("counts",)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"counts": self.cells}
+
+    @property
+    def cells(self) -> Cells:
+        """The field of the counts: values below all edges, values from each edge on, and NaN."""
+        return Cells(len(self.edges) + 2)
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        numbers = values.array
+        nan = np.zeros(len(values), np.bool_)
+        if pa.types.is_floating(numbers.type):
+            numbers = normalize_floats(numbers)
+            nan = np.isnan(numbers.to_numpy())
+        edges = _reached(self.edges, numbers.type)
+        keys = order_keys(pa.concat_arrays([edges, numbers]))
+        cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
+        return {"counts": self.cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
 
 
 @dataclass(frozen=True)
@@ -62,45 +95,21 @@ class Histogram(Function):
     edges: tuple[float, ...] = field(default=_SECONDS, metadata={"accepts": "Sequence[float | Decimal | str]"})
 
     name = "histogram"
-    version = 2  # version 1 compared decimals and float32 with the exact doubles of the edges
-    earlier_versions = frozenset({1})
     takes = NUMBERS
     keeps = "a count for each pair of neighbouring edges, for the values below and above them, and for NaN"
     returns = "counts, a list; below, above and nan, all int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
-    counted_by = ("counts",)
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", _checked_edges(self.edges))
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"counts": self._cells}
-
-    @property
-    def _cells(self) -> Cells:
-        """What is below, from each edge on, and NaN."""
-        return Cells(len(self.edges) + 2)
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        numbers = values.array
-        nan = np.zeros(len(values), np.bool_)
-        if pa.types.is_floating(numbers.type):
-            numbers = normalize_floats(numbers)
-            nan = np.isnan(numbers.to_numpy())
-        edges = _reached(self.edges, numbers.type)
-        keys = order_keys(pa.concat_arrays([edges, numbers]))
-        cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
-        return {"counts": self._cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
-
-    def row_counts(self, states: pa.StructArray) -> Whole:
-        counts: Whole = self._cells.numbers(states.field("counts")).sum(axis=1)
-        return counts
+    def own_state(self) -> CellsState:
+        return CellsState(self.edges)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        counts = self._cells.numbers(states.field("counts"))
+        counts = self.own_state.cells.numbers(states.field("counts"))
         within = counts[:, 1:-2]
         offsets = np.arange(len(counts) + 1, dtype=np.int32) * within.shape[1]
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(within.ravel()))

@@ -14,7 +14,21 @@ from aggr.distinct.item_hashes import HASHABLE
 from aggr.distinct.registers import Registers
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.values import Values
+from aggr.state import State
+
+
+@dataclass(frozen=True)
+class RegistersState(State):
+    """HyperLogLog registers, ``2^lg_k`` of them, or the coupons of few values."""
+
+    lg_k: int
+
+    name = "hll"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"lg_k": pa.int8()}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"registers": Registers(self.lg_k)}
 
 
 @dataclass(frozen=True)
@@ -53,18 +67,14 @@ class Hll(Function):
     keeps = "HyperLogLog registers; of few values their coupons"
     returns = "int64; 0 if there are no values"
     guarantee = "a standard error of 1.04/2^(lg_k/2); of few values next to none"
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"lg_k": pa.int8()}
 
     def __post_init__(self) -> None:
         if isinstance(self.lg_k, bool) or not isinstance(self.lg_k, int) or not 8 <= self.lg_k <= 21:
             raise ValueError(f"lg_k, of 2^lg_k registers, must be a whole number from 8 to 21; got {shown(self.lg_k)}")
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"registers": Registers(self.lg_k)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"registers": Registers(self.lg_k).reduce(values)}
+    def own_state(self) -> RegistersState:
+        return RegistersState(self.lg_k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         estimates = Registers(self.lg_k).estimates(states.field("registers"))

@@ -119,7 +119,7 @@ class KeyedStates(Field):
             try:
                 if states.null_count:
                     raise DamagedState("is null in some states")
-                check_states(function, states, False, in_full=True)
+                check_states(function.own_state, states, function, False, in_full=True)
             except ValueError as problem:
                 raise DamagedState(f"has under {name!r}: {problem}") from None
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import DamagedState
-from aggr.arrow.sort_keys import order_keys
-from aggr.fields import EARLIEST, HIGHEST, LATEST, LOWEST, Field
+from aggr.functions.event_points import FOUR_POINTS
 from aggr.functions.first_last import First
-
-EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 
 
 @dataclass(frozen=True)
@@ -41,11 +35,8 @@ class M4(First):
     keeps = "the first, last, least and greatest value, each with its time"
     returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null if there are no values"
     guarantee = "exact, by event time, never by arrival"
-    answers_for = frozenset({"first", "any_value", "last"})
-    state_fields: ClassVar[Mapping[str, Field]] = EXTREME_POINTS
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        check_extreme_points(states)
+    own_state = FOUR_POINTS
+    reads = ()
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         columns = point_columns(states, first="earliest", min="lowest", max="highest", last="latest")
@@ -61,16 +52,3 @@ def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
         for name, point in points.items()
         for suffix, part in (("", "value"), ("_time", "time"))
     }
-
-
-def check_extreme_points(states: pa.StructArray) -> None:
-    """Refuse states whose four points cannot be those of the same rows."""
-    points = {name: states.field(name) for name in EXTREME_POINTS}
-    first = points["earliest"]
-    if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):
-        raise DamagedState("its first, last, least and greatest point are not of the same rows")
-    for part, low, high in (("time", "earliest", "latest"), ("value", "lowest", "highest")):
-        keys = order_keys(pa.concat_arrays([point.drop_null().field(part) for point in points.values()]))
-        rows = dict(zip(points, keys.reshape(len(points), -1), strict=True))
-        if any((rows[low] > row).any() or (rows[high] < row).any() for row in rows.values()):
-            raise DamagedState(f"the {part} of a point is not between those of its {low} and its {high}")

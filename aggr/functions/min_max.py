@@ -8,10 +8,41 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.sort_keys import order_keys
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.input_types import BOOLEANS, ORDERED
-from aggr.values import Values
+from aggr.state import PlainState, State
+
+MIN = PlainState("min", {"least": LEAST})
+MAX = PlainState("max", {"greatest": GREATEST})
+# Frames that are stored have a column for each of these, although the layouts are those of MIN and MAX.
+BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
+BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
+
+
+@dataclass(frozen=True)
+class LeastAndGreatest(State):
+    """The least and the greatest value of the same rows."""
+
+    name = "range"
+    rank = 1
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"least": LEAST, "greatest": GREATEST}
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        least, greatest = (states.field(name) for name in self.fields)
+        if least.type != greatest.type or not least.is_valid().equals(greatest.is_valid()):
+            raise DamagedState("its least and its greatest value are not of the same rows")
+        keys = order_keys(pa.concat_arrays([least.drop_null(), greatest.drop_null()]))
+        if (keys[: len(keys) // 2] > keys[len(keys) // 2 :]).any():
+            raise DamagedState("its least value is above its greatest")
+
+
+LEAST_AND_GREATEST = LeastAndGreatest()
 
 
 @dataclass(frozen=True)
@@ -31,13 +62,11 @@ class Min(Function):
     returns = "the input's type; null if there are no values"
     guarantee = "exact"
     ordered_inputs = frozenset({"value"})
-    state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {name: field.reduce(values) for name, field in self.state_fields.items()}
+    own_state: ClassVar[State] = MIN
+    reads: ClassVar[tuple[State, ...]] = (LEAST_AND_GREATEST,)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        return states.field(next(iter(self.state_fields)))
+        return states.field(next(iter(self.own_state.fields)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +82,7 @@ class Max(Min):
 
     name = "max"
     keeps = "the greatest value"
-    state_fields: ClassVar[Mapping[str, Field]] = {"greatest": GREATEST}
+    own_state = MAX
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,8 @@ class BoolAnd(Min):
 
     name = "bool_and"
     takes = BOOLEANS
-    state_name = "min"
+    own_state = BOOL_AND
+    reads = ()
     returns = "boolean; null if there are no values"
 
 
@@ -86,5 +116,6 @@ class BoolOr(Max):
 
     name = "bool_or"
     takes = BOOLEANS
-    state_name = "max"
+    own_state = BOOL_OR
+    reads = ()
     returns = BoolAnd.returns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +11,25 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState
 from aggr.exact.number_columns import NAN, decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.exact.rounding import as_integers, quotient, whole_number
 from aggr.exact.superaccumulator import Limbs
-from aggr.functions.exact_family import ExactSums, Sums, check_ddof
+from aggr.functions.exact_family import ExactSums, Sums, SumsState, check_ddof
 from aggr.input_types import SUMMABLE_OR_TIMES
+
+SUM = SumsState("sum", {"sum": "value"}, takes=SUMMABLE_OR_TIMES, rank=1)
+SQUARES = SumsState("var", {"sum": "value", "squares": "value·value"}, rank=2)
+MOMENTS = SumsState(
+    "skewness",
+    {
+        "sum": "value",
+        "squares": "value·value",
+        "cubes": "value·value·value",
+        "fourths": "value·value·value·value",
+    },
+    rank=2,
+)
 
 
 @dataclass(frozen=True)
@@ -24,8 +37,8 @@ class _Summed(ExactSums):
     """A count and an exact sum, also of rows that stand for several."""
 
     keeps = "exact Σx, count"
-    answers_for = frozenset({"count", "sum", "avg"})
-    sums: ClassVar = {"sum": "value"}
+    own_state = SUM
+    reads = (SQUARES, MOMENTS)
     takes_weights = True
 
 
@@ -59,7 +72,7 @@ class Sum(_Summed):
 
     dtype: str | None = None
 
-    name, of_distinct = "sum", "sum_distinct"
+    name = "sum"
     returns = "int64, float64 or decimal by input, or as dtype says; null if there are no values"
 
     def __post_init__(self) -> None:
@@ -69,6 +82,8 @@ class Sum(_Summed):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
         present = states.field("count").to_numpy() > 0
+        if pa.types.is_timestamp(dtype):
+            raise DamagedState(f"its field 'unit' has type {dtype}")
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
             raise TypeError("sums of floats are read as float64; dtype='decimal' is for integers and decimals")
         if pa.types.is_floating(dtype) or self.dtype == "float64":
@@ -90,10 +105,9 @@ class Avg(_Summed):
     avg('bytes')
     """
 
-    name, of_distinct = "avg", "avg_distinct"
+    name = "avg"
     takes = SUMMABLE_OR_TIMES
     aliases = ("mean",)
-    state_name = "sum"
     returns = "float64, a timestamp for timestamps; null if there are no values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -111,8 +125,7 @@ class _Squared(ExactSums):
     """A count, an exact sum and an exact sum of squares."""
 
     keeps = "exact Σx, exact Σx², count"
-    answers_for = frozenset({"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms"})
-    sums: ClassVar = {"sum": "value", "squares": "value·value"}
+    own_state = SQUARES
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,7 @@ class Var(_Squared):
     ddof: int = 1
 
     name = "var"
+    reads = (MOMENTS,)
     aliases = ("variance",)
     returns = "float64; null if the count is not above ddof"
 
@@ -178,7 +192,6 @@ class Stdev(Var):
 
     name = "stdev"
     aliases = ("stddev",)
-    state_name = "var"
 
     def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=True)
@@ -196,7 +209,6 @@ class SumOfSquares(_Squared):
     """
 
     name = "sum_of_squares"
-    state_name = "var"
     returns = "float64; null if there are no values"
 
     def result(self, sums: Sums) -> Floats:
@@ -220,7 +232,6 @@ class Rms(SumOfSquares):
     """
 
     name = "rms"
-    state_name = "var"
 
     def result(self, sums: Sums) -> Floats:
         return sums["squares"].over_integers(sums.counts, root=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest
 from aggr.arrow import compute as pc
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function
+from aggr.function import EVENT_TIME, Function, input_rule
 from aggr.functions.count import Count
 from aggr.functions.keyed_states import KeyedStates
 from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, lists_of
@@ -23,6 +23,7 @@ from aggr.input_types import ORDERED
 from aggr.measure import Measure, from_description
 from aggr.parameters import repeated
 from aggr.sql.number_columns import Use
+from aggr.state import State
 from aggr.values import Values
 
 ERROR, SAMPLE = "error", "sample"
@@ -33,6 +34,48 @@ class Measures(dict[str, Measure]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))
+
+
+@dataclass(frozen=True)
+class MapState(State):
+    """A map from each of up to ``max`` keys to states of measures; more keys are an error or a sample (``beyond``)."""
+
+    of: Measures
+    max: int
+    beyond: str
+
+    name = "per"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"of": pa.string(), "max": pa.int32(), "beyond": pa.string()}
+
+    @property
+    def map(self) -> KeyedStates:
+        """The field of the map."""
+        return _keyed(self.of, self.max, self.beyond)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"map": self.map}
+
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
+        """Repeat the parameters; the measures are stored as the JSON text of their descriptions."""
+        described = {name: measure.describe() for name, measure in self.of.items()}
+        values = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
+        return {name: repeated(name, values[name], dtype, n) for name, dtype in self.parameters.items()}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        keys = values.array
+        if any(True for measure in self.of.values() for _ in _texts(measure)):
+            keys = pc.struct_field(values.array, "key")
+        keyed = self.map.group(keys, values.groups)
+        rows = values if keyed.rows is None else values.filter(keyed.rows)
+        rows = Values(rows.array, keyed.groups, rows.weights)
+        shared: dict[object, Values] = {}
+        states = []
+        for measure in self.of.values():
+            if measure.reads not in shared:
+                shared[measure.reads] = _values_of(measure, rows)
+            states.append(measure.function.reduce(shared[measure.reads]))
+        return {"map": self.map.pack(keyed, states)}
 
 
 @dataclass(frozen=True)
@@ -85,7 +128,6 @@ class Per(Function):
     guarantee = "that of each function, up to max keys; beyond, that of a sample of the keys, whose share is reported"
     inputs = ("key",)
     takes_weights = True
-    state_parameters: ClassVar = {"of": pa.string(), "max": pa.int32(), "beyond": pa.string()}
 
     def __post_init__(self) -> None:
         measures = _checked_measures(self.of)
@@ -102,7 +144,6 @@ class Per(Function):
             )
         object.__setattr__(self, "of", measures)
         object.__setattr__(self, "inputs", ("key", *map(_input_name, self.further_columns)))
-        object.__setattr__(self, "nullable_inputs", frozenset(self.inputs[1:]))
         object.__setattr__(self, "takes_weights", all(m.function.takes_weights for m in measures.values()))
 
     @property
@@ -116,21 +157,11 @@ class Per(Function):
 
     @property
     def _map(self) -> KeyedStates:
-        functions = tuple((name, measure.function) for name, measure in self._measures.items())
-        return KeyedStates(functions, self.max, self.beyond == SAMPLE)
+        return _keyed(self._measures, self.max, self.beyond)
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"map": self._map}
-
-    def state_function(self) -> Self:
-        measures = {name: _state_measure(measure) for name, measure in self._measures.items()}
-        return replace(super().state_function(), of=measures)
-
-    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        described = {name: _state_measure(measure).describe() for name, measure in self._measures.items()}
-        given = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
-        return {name: repeated(name, given[name], dtype, n) for name, dtype in self.state_parameters.items()}
+    def own_state(self) -> MapState:
+        return MapState(of_states(self._measures), self.max, self.beyond)
 
     def input_use(self, name: str) -> Use:
         """Return how the measures read an input: as it is written, if one of them does."""
@@ -146,23 +177,18 @@ class Per(Function):
 
     def check_input(self, dtype: pa.DataType) -> None:
         several = len(self.inputs) > 1
-        self.takes.check(self.name, dtype.field("key").type if several else dtype)
+        input_rule(self, "key").check(self.name, dtype.field("key").type if several else dtype)
         for measure in self._measures.values():
             if measure.where and not pa.types.is_boolean(kind := dtype.field(_input_name(measure.where)).type):
                 raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
 
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        several = len(self.inputs) > 1
-        keyed = self._map.group(pc.struct_field(values.array, "key") if several else values.array, values.groups)
-        rows = values if keyed.rows is None else values.filter(keyed.rows)
-        rows = Values(rows.array, keyed.groups, rows.weights)
-        shared: dict[object, Values] = {}
-        states = []
-        for measure in self._measures.values():
-            if measure.reads not in shared:
-                shared[measure.reads] = _values_of(measure, rows)
-            states.append(measure.function.reduce(shared[measure.reads]))
-        return {"map": self._map.pack(keyed, states)}
+    def drop_null(self, values: Values) -> Values:
+        """Drop the rows whose key is null; each measure drops those of its own."""
+        if len(self.inputs) == 1:
+            return values.present
+        keys = values.array.field("key")
+        is_present = pc.and_(values.array.is_valid(), keys.is_valid())
+        return values.filter(is_present.to_numpy(zero_copy_only=False)) if keys.null_count else values
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         maps = states.field("map")
@@ -212,8 +238,14 @@ def _checked_measures(given: Any) -> Measures:
     return Measures(measures)
 
 
-def _state_measure(measure: Measure) -> Measure:
-    return replace(measure, function=measure.function.state_function())
+def of_states(measures: Measures) -> Measures:
+    """Return the measures with every parameter that only reads at its default."""
+    return Measures({name: measure.of_states() for name, measure in measures.items()})
+
+
+def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
+    functions = tuple((name, measure.function) for name, measure in measures.items())
+    return KeyedStates(functions, max_keys, beyond == SAMPLE)
 
 
 def _texts(measure: Measure) -> Iterator[str | None]:

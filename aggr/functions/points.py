@@ -10,9 +10,8 @@ import pyarrow as pa
 from aggr.arguments import checked_whole
 from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import compiled
-from aggr.functions.event_lists import Series, SeriesFunction
+from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 from aggr.functions.value_lists import lists_of
-from aggr.input_types import ORDERED
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ class Points(SeriesFunction):
     points('temperature', max=500)
     """
 
-    name, state_name = "points", "collect"
-    takes = ORDERED
+    name = "points"
+    takes = ORDERED_AT_TIMES
     returns = "list of records of time and value; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"
 
@@ -80,7 +79,7 @@ class Lttb(SeriesFunction):
 
     n: int = 100
 
-    name, state_name = "lttb", "collect"
+    name = "lttb"
     returns = "list of records of time and value; empty if there are no values"
     guarantee = "points of the column, chosen in double arithmetic in the order of time"
 

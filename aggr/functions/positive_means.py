@@ -25,6 +25,7 @@ from aggr.fields import COUNT, EXACT, OR, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
 from aggr.input_types import SUMMABLE
+from aggr.state import State
 from aggr.values import Values
 
 _LEAST, _GREATEST = -1074, 1023  # exponents of doubles, beyond which a damaged sum may be
@@ -32,14 +33,14 @@ _ZERO = NEGATIVE  # the flag of a zero, whose logarithm is -inf
 
 
 @dataclass(frozen=True)
-class _PositiveMean(Function):
-    """A mean of numbers from 0 on, read from an exact sum of one term a row."""
+class TermsState(State):
+    """An exact sum of one term a row, of numbers from 0 on."""
 
-    takes = SUMMABLE
-    takes_weights = True
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
-    state_fields: ClassVar[Mapping[str, Field]] = {"count": COUNT, "special": OR, "sum": EXACT}
-    returns = "float64; null if there are no values"
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"count": COUNT, "special": OR, "sum": EXACT}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         x, groups = values.floats.array, values.groups
@@ -48,7 +49,7 @@ class _PositiveMean(Function):
         special = np.zeros(groups.n, np.int8)
         np.bitwise_or.at(special, groups.ids[~plain], flags[~plain])
         halves, powers = np.frexp(np.where(plain, x, 1.0))
-        parts, shifts = self._terms(2 * halves, powers.astype(np.int64) - 1)
+        parts, shifts = self.terms(2 * halves, powers.astype(np.int64) - 1)
         terms = [Numbers(np.where(plain, part, 0.0), groups) for part in parts]
         weights = values.weight_parts or [Numbers(np.ones(len(x)), groups)]
         return {
@@ -57,14 +58,43 @@ class _PositiveMean(Function):
             "sum": sum_products(terms, weights, shifts),
         }
 
+    def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        """Give the doubles that add up to each row's term, and powers of two that they are multiplied by."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LogarithmsState(TermsState):
+    """Sums of binary logarithms."""
+
+    name = "geometric_mean"
+
+    def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        return [exponents.astype(np.float64), np.ldexp(binary_logarithm(mantissas).astype(np.float64), -PLACES)], None
+
+
+@dataclass(frozen=True)
+class ReciprocalsState(TermsState):
+    """Sums of reciprocals."""
+
+    name = "harmonic_mean"
+
+    def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        return [1.0 / mantissas], -exponents
+
+
+@dataclass(frozen=True)
+class _PositiveMean(Function):
+    """A mean of numbers from 0 on, read from an exact sum of one term a row."""
+
+    takes = SUMMABLE
+    takes_weights = True
+    returns = "float64; null if there are no values"
+
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         counts, special = (states.field(name).to_numpy() for name in ("count", "special"))
         means = self._mean(ExactNumbers(Limbs.of_arrow(states.field("sum"))), np.maximum(counts, 1), special)
         return pa.array(np.where(special & NAN, np.nan, means), mask=counts == 0)
-
-    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Give the doubles that add up to each row's term, and powers of two that they are multiplied by."""
-        raise NotImplementedError
 
     def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
         raise NotImplementedError
@@ -86,9 +116,7 @@ class GeometricMean(_PositiveMean):
     name = "geometric_mean"
     keeps = "exact Σ log2 x, each to 53 places, count"
     guarantee = "a relative error below 2^-51; the same bits in any order"
-
-    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        return [exponents.astype(np.float64), np.ldexp(binary_logarithm(mantissas).astype(np.float64), -PLACES)], None
+    own_state = LogarithmsState()
 
     def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
         whole = np.clip(np.floor(sums.over_integers(counts)), _LEAST, _GREATEST).astype(np.int64)
@@ -116,9 +144,7 @@ class HarmonicMean(_PositiveMean):
     name = "harmonic_mean"
     keeps = "exact Σ 1/x, each rounded to 53 bits, count"
     guarantee = "a relative error below 2^-51; the same bits in any order"
-
-    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        return [1.0 / mantissas], -exponents
+    own_state = ReciprocalsState()
 
     def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
         means = ExactNumbers.of(counts).over(sums)

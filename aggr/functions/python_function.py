@@ -13,6 +13,7 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.groups.groups import Groups
+from aggr.state import State
 from aggr.values import Values
 
 
@@ -23,6 +24,7 @@ class PerGroup(Function):
     ------------------------------------------------------------------
     state_kind : the Arrow type that states are kept as
     result_kind : the Arrow type of results
+    shaping : parameter name -> Arrow type, of the parameters that shape the state; the others only read
 
     Guarantee
     ---------
@@ -49,6 +51,7 @@ class PerGroup(Function):
 
     state_kind: ClassVar[pa.DataType]
     result_kind: ClassVar[pa.DataType]
+    shaping: ClassVar[Mapping[str, pa.DataType]] = {}
 
     @abstractmethod
     def start(self) -> Any:
@@ -100,15 +103,39 @@ class PerGroup(Function):
         """
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"state": _Folded(self.start, self.combine, self.state_kind)}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"state": _Folded(self.start, self.add, self.state_kind).merge(values.array, values.groups)}
+    def own_state(self) -> FoldedState:
+        return FoldedState(self.name, self)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         results = [self.result(state) for state in states.field("state").to_pylist()]
         return _kept(results, self.result_kind, "a result", self.result)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedState(State):
+    """The state of a `PerGroup`, which folds values and states; equal to that of one with the same parameters."""
+
+    name: str
+    function: PerGroup
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        return self.function.shaping
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"state": _Folded(self.function.start, self.function.combine, self.function.state_kind)}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        add = _Folded(self.function.start, self.function.add, self.function.state_kind)
+        return {"state": add.merge(values.array, values.groups)}
+
+    def parameter(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return type(self.function), *map(self.parameter, self.parameters)
 
 
 @dataclass(frozen=True)

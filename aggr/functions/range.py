@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import canonical, is_number
-from aggr.arrow.sort_keys import order_keys
-from aggr.fields import GREATEST, LEAST, Field
-from aggr.functions.min_max import Min
+from aggr.functions.min_max import LEAST_AND_GREATEST, Min
 from aggr.input_types import InputTypes
 
 _SUBTRACTABLE = InputTypes(
@@ -45,19 +40,11 @@ class Range(Min):
     keeps = "the least and the greatest value"
     returns = "int64 of integers, else the input's type, decimals with a digit more; null if there are no values"
     guarantee = "correctly rounded"
-    answers_for = frozenset({"min", "max"})
-    state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST, "greatest": GREATEST}
-
-    def check_consistency(self, states: pa.StructArray) -> None:
-        least, greatest = (states.field(name) for name in self.state_fields)
-        if least.type != greatest.type or not least.is_valid().equals(greatest.is_valid()):
-            raise DamagedState("its least and its greatest value are not of the same rows")
-        keys = order_keys(pa.concat_arrays([least.drop_null(), greatest.drop_null()]))
-        if (keys[: len(keys) // 2] > keys[len(keys) // 2 :]).any():
-            raise DamagedState("its least value is above its greatest")
+    own_state = LEAST_AND_GREATEST
+    reads = ()
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        least, greatest = (states.field(name) for name in self.state_fields)
+        least, greatest = (states.field(name) for name in self.own_state.fields)
         if not pa.types.is_integer(least.type):
             return canonical(pc.subtract(greatest, least))
         valid = least.is_valid().to_numpy(zero_copy_only=False)

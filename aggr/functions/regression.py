@@ -8,9 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arrays import Floats
-from aggr.functions.exact_family import ExactSums, Sums, check_ddof
+from aggr.functions.exact_family import ExactSums, Sums, SumsState, check_ddof
 
-_ALL = frozenset({"covar", "corr", "slope", "intercept", "r2"})
+TWO_COLUMNS = SumsState(
+    "covar",
+    {"y": "y", "x": "x", "yx": "y·x", "yy": "y·y", "xx": "x·x"},
+    units={"y": "y_unit", "x": "x_unit"},
+    special={"special": "y·x"},
+)
 
 
 @dataclass(frozen=True)
@@ -20,10 +25,7 @@ class _TwoColumns(ExactSums):
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
     about: ClassVar = {"x": "The other column, likewise."}
-    units: ClassVar = {"y": "y_unit", "x": "x_unit"}
-    special: ClassVar = {"special": "y·x"}
-    sums: ClassVar = {"y": "y", "x": "x", "yx": "y·x", "yy": "y·y", "xx": "x·x"}
-    answers_for = _ALL
+    own_state = TWO_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Corr(_TwoColumns):
     corr('price', x='area')
     """
 
-    name, state_name = "corr", "covar"
+    name = "corr"
     returns = "float64 from -1 to 1; null if a column does not vary"
 
     def result(self, sums: Sums) -> Floats:
@@ -98,7 +100,7 @@ class Slope(_TwoColumns):
     slope('price', x='area')
     """
 
-    name, state_name = "slope", "covar"
+    name = "slope"
     returns = "float64; null if x does not vary"
 
     def result(self, sums: Sums) -> Floats:
@@ -118,7 +120,7 @@ class Intercept(_TwoColumns):
     intercept('price', x='area')
     """
 
-    name, state_name = "intercept", "covar"
+    name = "intercept"
     returns = "float64; null if x does not vary"
 
     def result(self, sums: Sums) -> Floats:
@@ -138,7 +140,7 @@ class R2(_TwoColumns):
     r2('price', x='area')
     """
 
-    name, state_name = "r2", "covar"
+    name = "r2"
     returns = "float64 from 0 to 1; 1 where y alone does not vary, null if x does not"
 
     def result(self, sums: Sums) -> Floats:

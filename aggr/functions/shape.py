@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from aggr.arguments import checked_truth
 from aggr.arrays import Floats
 from aggr.functions.exact_family import ExactSums, Sums
+from aggr.functions.moments import MOMENTS
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,7 @@ class _Shape(ExactSums):
     sample: bool = False
 
     keeps = "exact Σx, Σx², Σx³, Σx⁴, count"
-    sums: ClassVar = {
-        "sum": "value",
-        "squares": "value·value",
-        "cubes": "value·value·value",
-        "fourths": "value·value·value·value",
-    }
-    answers_for = frozenset({"count", "sum", "avg", "var", "stdev", "skewness", "kurtosis"})
+    own_state = MOMENTS
 
     def __post_init__(self) -> None:
         checked_truth(self.sample, "sample")
@@ -92,7 +86,7 @@ class Kurtosis(_Shape):
     kurtosis('latency_ms')
     """
 
-    name, state_name = "kurtosis", "skewness"
+    name = "kurtosis"
     returns = "float64; null if the column does not vary, or a sample has fewer than 4 rows"
 
     def least_count(self) -> int:

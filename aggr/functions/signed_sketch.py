@@ -23,6 +23,7 @@ from aggr.exact.scaled_sums import read_scaled, with_places
 from aggr.fields import COUNT, GREATEST, LEAST, SCALED, Field
 from aggr.function import Function
 from aggr.histograms.bucket_ranges import BucketRanges
+from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
@@ -34,20 +35,8 @@ COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
 
 @dataclass(frozen=True)
-class SignedSketch(Function):
-    """A sketch of numbers of either sign, with exact count, sum, min, max, mean."""
-
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
-    method: str = field(default=LOWER, kw_only=True)
-
-    takes = NUMBERS
-    about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
-    accessors = frozenset({"quantile", "rank", "buckets"})
-    takes_weights = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
-        check_method(self.method)
+class SketchState(BucketState):
+    """Buckets of either sign, zeros, NaN and infinities apart, and exact sum, min and max."""
 
     @property
     @abstractmethod
@@ -56,33 +45,29 @@ class SignedSketch(Function):
 
     @property
     @abstractmethod
-    def _field(self) -> Buckets:
+    def side(self) -> Buckets:
         """The buckets of one sign."""
 
     @abstractmethod
-    def _buckets(self, values: Values) -> dict[str, pa.Array]:
+    def count_finite(self, values: Values) -> dict[str, pa.Array]:
         """Count finite values: the fields of zeros and of the buckets of both signs."""
 
     @abstractmethod
-    def _keys_of(self, size: float, states: pa.StructArray) -> Whole:
+    def keys_of(self, size: float, states: pa.StructArray) -> Whole:
         """Find the bucket of a magnitude in each state; of infinity, one beyond all."""
 
     @abstractmethod
-    def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
+    def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         """Return the value that stands for each key, of as many columns as there are states."""
 
     @abstractmethod
-    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+    def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
         """Return the lower and the upper edge of buckets, each of a key and of the state in its row."""
 
-    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
-        """Read more fields of the result, which stand before the quantiles."""
-        return {}
-
     @property
-    def state_fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, Field]:
         exact = {"min": LEAST, "max": GREATEST, "sum": SCALED}
-        return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self._field)}
+        return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self.side)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         none = pa.array(np.zeros(values.groups.n, np.int64))
@@ -97,17 +82,17 @@ class SignedSketch(Function):
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)  # counts beyond int64 are refused
-        return columns | self._buckets(finite)
+        return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share as `Function` has it: exact for some value within α of ``value``."""
-        parts = Parts.of(states, self._field)
+        """Read the share as `BucketState` has it: exact for some value within α of ``value``."""
+        parts = Parts.of(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.least:
-            keys = self._keys_of(value, states)
+            keys = self.keys_of(value, states)
             upto = low + below + zero + parts.positive.up_to(keys) + (parts.high if value == np.inf else 0)
         elif value < -self.least:
-            upto = low + below - parts.negative.up_to(self._keys_of(-value, states) - 1)
+            upto = low + below - parts.negative.up_to(self.keys_of(-value, states) - 1)
         else:
             upto = low + below + zero
         least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
@@ -115,19 +100,44 @@ class SignedSketch(Function):
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        up, down = (self._of_sign(states, sign) for sign in ("positive", "negative"))
+        up, down = (self._ranges_of_sign(states, sign) for sign in ("positive", "negative"))
         low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
         lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
         middle = BucketRanges.single(zero, -self.least, self.least)
         return BucketRanges.joined([lowest, down.mirrored(), middle, up, highest])
 
-    def _of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
+    def _ranges_of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
         side = Histograms.of(states.field(sign))
         rows = side.rows().astype(np.int64)
-        return BucketRanges(rows, *self._edges(side.keys, rows, states), side.counts)
+        return BucketRanges(rows, *self.edges(side.keys, rows, states), side.counts)
+
+
+@dataclass(frozen=True)
+class SignedSketch(Function):
+    """A sketch of numbers of either sign, with exact count, sum, min, max, mean."""
+
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    method: str = field(default=LOWER, kw_only=True)
+
+    takes = NUMBERS
+    about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
+    takes_weights = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        check_method(self.method)
+
+    @property
+    @abstractmethod
+    def own_state(self) -> SketchState:
+        """The sketch, shaped by the parameters."""
+
+    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
+        """Read more fields of the result, which stand before the quantiles."""
+        return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        parts = Parts.of(states, self._field)
+        parts = Parts.of(states, self.own_state.side)
         counts = parts.counts
         present = counts > 0
         sums = read_scaled(states.field("sum"))
@@ -167,7 +177,7 @@ class SignedSketch(Function):
         else:
             mirrored = ranks < middle
             keys = np.where(mirrored, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
-        values = self._values_at(keys, states)
+        values = self.own_state.values_at(keys, states)
         if len(mirrored):
             values = np.where(mirrored, -values, values)
         if zero.any():

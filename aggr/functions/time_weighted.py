@@ -18,9 +18,8 @@ from aggr.exact.number_columns import kept_type, scale_of, with_special
 from aggr.exact.row_sums import sum_products
 from aggr.exact.superaccumulator import Limbs
 from aggr.exact.weights import float_parts
-from aggr.functions.event_lists import Series, SeriesFunction
+from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 from aggr.groups.numbers import Numbers, sum_by_group
-from aggr.input_types import ORDERED
 from aggr.values import Values
 
 METHODS = ("step", "linear")
@@ -54,7 +53,7 @@ class Integral(SeriesFunction):
     method: str = "step"
     unit: str = "1s"
 
-    name, state_name = "integral", "collect"
+    name = "integral"
     reads_neighbours = True
     returns = "float64; null if no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
@@ -94,7 +93,7 @@ class TimeWeightedAvg(SeriesFunction):
 
     method: str = "step"
 
-    name, state_name = "time_weighted_avg", "collect"
+    name = "time_weighted_avg"
     reads_neighbours = True
     returns = "float64; null if no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
@@ -134,9 +133,9 @@ class DurationIn(SeriesFunction):
 
     state: bool | int | float | str = True
 
-    name, state_name = "duration_in", "collect"
+    name = "duration_in"
     reads_neighbours = True
-    takes = ORDERED
+    takes = ORDERED_AT_TIMES
     returns = "float64, seconds; null if there are no values"
     guarantee = "exact to the microsecond, then rounded once"
 

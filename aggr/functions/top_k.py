@@ -15,7 +15,30 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.value_lists import EARLIEST, LATEST, OrderedRows, values_of
 from aggr.input_types import ORDERED
-from aggr.values import Values
+from aggr.state import State
+
+
+@dataclass(frozen=True)
+class RankedRows(State):
+    """The ``k`` rows in which the column ``by`` is least."""
+
+    k: int
+
+    name = "bottom_k"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
+    keep: ClassVar[str] = EARLIEST
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"rows": OrderedRows(self.k, self.keep, "by")}
+
+
+@dataclass(frozen=True)
+class GreatestRows(RankedRows):
+    """The ``k`` rows in which the column ``by`` is greatest."""
+
+    name = "top_k"
+    keep = LATEST
 
 
 @dataclass(frozen=True)
@@ -51,20 +74,13 @@ class BottomK(Function):
     returns = "list of the input's type; empty if there are no values"
     guarantee = "exact; ties broken by value, never by arrival"
     inputs = ("value", "by")
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
-    keep: ClassVar[str] = EARLIEST
 
     def __post_init__(self) -> None:
         checked_whole(self.k, "k, the number of rows whose values are listed,", 1, 2**31 - 1)
 
     @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"rows": OrderedRows(self.k, self.keep, "by")}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        names = ["by", "value"]
-        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
-        return {"rows": OrderedRows(self.k, self.keep, "by").of(rows, values.groups)}
+    def own_state(self) -> RankedRows:
+        return RankedRows(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return values_of(states.field("rows"), "value")
@@ -95,7 +111,10 @@ class TopK(BottomK):
     """
 
     name = "top_k"
-    keep = LATEST
+
+    @property
+    def own_state(self) -> RankedRows:
+        return GreatestRows(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         least_first = super().finish_states(states)

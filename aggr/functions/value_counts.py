@@ -24,7 +24,32 @@ from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.input_types import ORDERED
 from aggr.quantile_methods import LOWER, between, check_method, interpolates, ranks_of
+from aggr.state import State
 from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class CountsState(State):
+    """A map from each of up to ``max`` distinct values to its count."""
+
+    max: int
+
+    name = "value_counts"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+
+    @property
+    def map(self) -> KeyedStates:
+        """The field of the map."""
+        return KeyedStates((("count", Count()),), self.max)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"values": self.map}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        keyed = self.map.group(values.array, values.groups)
+        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
+        return {"values": self.map.pack(keyed, [counts])}
 
 
 @dataclass(frozen=True)
@@ -33,32 +58,20 @@ class _Counted(Function):
 
     max = DEFAULT_MAX  # without an annotation, so that each function chooses the place of its parameter
 
-    state_name = "value_counts"
     takes = ORDERED
     keeps = "each distinct value and its count"
-    answers_for = frozenset({"value_counts", "mode", "entropy", "exact_quantiles"})
     takes_weights = True
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
 
     def __post_init__(self) -> None:
         check_max(self.max)
 
     @property
-    def _map(self) -> KeyedStates:
-        return KeyedStates((("count", Count()),), self.max)
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"values": self._map}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        keyed = self._map.group(values.array, values.groups)
-        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
-        return {"values": self._map.pack(keyed, [counts])}
+    def own_state(self) -> CountsState:
+        return CountsState(self.max)
 
     def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
         """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
-        results, owners = self._map.finish(states.field("values"))
+        results, owners = self.own_state.map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
 
 
@@ -88,7 +101,6 @@ class Mode(_Counted):
     max: int = DEFAULT_MAX
 
     name = "mode"
-    state_name = "value_counts"
     returns = "the input's type; null if there are no values"
     guarantee = "exact; ties go to the least value"
 
@@ -172,7 +184,6 @@ class Entropy(_Counted):
     max: int = DEFAULT_MAX
 
     name = "entropy"
-    state_name = "value_counts"
     returns = "float64; null if there are no values"
     guarantee = "exact counts; a sum of logarithms in the order of values"
 
@@ -220,7 +231,6 @@ class ExactQuantiles(_Counted):
     method: str = field(default=LOWER, kw_only=True)
 
     name = "exact_quantiles"
-    state_name = "value_counts"
     ordered_inputs = frozenset({"value"})
     returns = "quantiles, each of the input's type, or float64 between two values; null if there are no values"
     guarantee = "exact; between two values in double arithmetic"

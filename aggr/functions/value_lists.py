@@ -20,6 +20,7 @@ from aggr.arrow.normalize import canonical, normalize, normalize_floats
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
 from aggr.groups.groups import Groups
+from aggr.values import Values
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
 KEEPS = (ALL, EARLIEST, LATEST)
@@ -36,6 +37,11 @@ class OrderedRows(Field):
     max: int
     keep: str
     by: str = "time"
+
+    def reduce(self, values: Values) -> pa.ListArray:
+        names = [self.by, "value"]
+        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
+        return self.of(rows, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         return self.of(*entries_of(column, groups))
@@ -66,6 +72,9 @@ class ValueSet(Field):
     """The field of a state that lists up to ``max`` distinct values in their order; more are an error."""
 
     max: int
+
+    def reduce(self, values: Values) -> pa.ListArray:
+        return self.of(values.array, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         return self.of(*entries_of(column, groups))

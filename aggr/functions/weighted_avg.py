@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
-from aggr.functions.exact_family import ExactSums
+from aggr.functions.exact_family import ExactSums, SumsState
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,12 @@ class WeightedAvg(ExactSums):
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null if there are no values, or the weights add up to 0"
     inputs: ClassVar[tuple[str, ...]] = ("value", "weight")
-    units: ClassVar = {"value": "unit", "weight": "weight_unit"}
-    special: ClassVar = {"special": "value·weight", "weight_special": "weight"}
-    sums: ClassVar = {"products": "value·weight", "weights": "weight"}
+    own_state: ClassVar[SumsState] = SumsState(
+        "weighted_avg",
+        {"products": "value·weight", "weights": "weight"},
+        units={"value": "unit", "weight": "weight_unit"},
+        special={"special": "value·weight", "weight_special": "weight"},
+    )
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         sums = self._sums(states)

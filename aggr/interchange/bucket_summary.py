@@ -81,8 +81,8 @@ def filled(made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: 
 
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets; ``rows`` name states."""
-    if not function._is_sound(states):
-        first = next(i for i in range(len(rows)) if not function._is_sound(states.slice(i, 1)))
+    if not function.own_state.is_sound(states):
+        first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
         raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
 
 

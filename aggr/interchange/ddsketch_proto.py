@@ -159,7 +159,7 @@ def from_dds_proto(
         columns = {sign: fold(column, Groups.each(len(rows))) for sign, column in columns.items()}
     none = pa.array(np.zeros(len(rows), np.int64))
     parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none, **columns}
-    states = function.pack(parts, len(rows))
+    states = function.own_state.pack(parts, len(rows))
     if sums is not None or mins is not None or maxs is not None:
         check_fit(function, states, rows)
     return with_nulls(states, messages.is_valid())

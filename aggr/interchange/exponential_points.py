@@ -64,7 +64,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     parts["max"] = _beyond(parts["max"], np.inf, counts["positive_infinity"], counts["negative_infinity"])
     parts |= {each: pa.array(column) for each, column in counts.items()}
     parts["kept_scale"] = pa.array(scales.astype(np.int8))
-    states = function.align(function.pack(parts, len(rows)), Groups.each(len(rows)))
+    states = function.own_state.align(function.own_state.pack(parts, len(rows)), Groups.each(len(rows)))
     check_fit(function, states, rows)
     return with_nulls(states, messages.is_valid())
 

@@ -170,7 +170,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         "max": pa.array(layout.highest(last), mask=empty),
         "buckets": buckets.to_arrow(),
     }
-    return function.pack(parts, len(texts))
+    return function.own_state.pack(parts, len(texts))
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:

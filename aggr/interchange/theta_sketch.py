@@ -117,7 +117,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     kept = LeastHashes(function.k).merge(given.to_arrow(), Groups.each(len(rows)))
     lost = Sketches.of(kept).retained < np.minimum(given.retained, function.k)
     _refuse(rows, lost, "a damaged sketch: its hashes are not distinct, or not below its theta")
-    return with_nulls(function.pack({"sketch": kept}, len(rows)), valid)
+    return with_nulls(function.own_state.pack({"sketch": kept}, len(rows)), valid)
 
 
 def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:

@@ -21,7 +21,10 @@ from aggr.arrow.normalize import with_nulls
 from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE, Sketches
 from aggr.function import Function
+from aggr.functions.approx_count_distinct import HashesState
+from aggr.functions.count import Count
 from aggr.functions.moments import Avg, Stdev
+from aggr.histograms.bucket_state import BucketState
 from aggr.state_checks import checked
 from aggr.tables.identify import function_of
 
@@ -37,7 +40,7 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
     """
     asked = check_quantiles([q])
     function = function_of(states)
-    if "quantile" not in function.accessors:
+    if not isinstance(function.own_state, BucketState):
         raise _cannot("quantile", function)
     results = replace(function, **{"quantiles": asked}).finish(states)
     return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
@@ -49,10 +52,11 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     dds is exact for some value within α of the one given, hdr to its significant digits; NaN is never counted.
     """
     value, function = number(value), function_of(states)
-    if "rank" not in function.accessors:
+    state = function.own_state
+    if not isinstance(state, BucketState):
         raise _cannot("rank", function)
     column = checked(function, states).states
-    return with_nulls(function.share_up_to(column.drop_null(), value), column.is_valid())
+    return with_nulls(state.share_up_to(column.drop_null(), value), column.is_valid())
 
 
 def number(value: float) -> float:
@@ -65,7 +69,7 @@ def number(value: float) -> float:
 def mean(states: pa.Array) -> pa.Array:
     """Read the mean of each state as float64, null if there are no values."""
     function = function_of(states)
-    if "avg" in function.answers_for:
+    if _is_read_by(Avg, function):
         if pa.types.is_timestamp(states.type.field("unit").type):
             raise TypeError("the mean of timestamps is no number; read it with finish and aggr.avg")
         return Avg().finish(states)
@@ -78,7 +82,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     Null if the count is not above ddof. Of hdr, to its significant digits.
     """
     reader, function = Stdev(ddof), function_of(states)  # checks ddof
-    if "stdev" in function.answers_for:
+    if _is_read_by(Stdev, function):
         return reader.finish(states)
     population, counts = _field(states, function, "stdev"), count(states)
     free = pc.if_else(pc.greater(counts, ddof), pc.subtract(counts, ddof), None)
@@ -88,10 +92,8 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 def count(states: pa.Array) -> pa.Array:
     """Read how many values each state has seen, as int64; NaN is among them only where it poisons the result."""
     function = function_of(states)
-    if function.name == "count":
-        return function.finish(states)
-    if "count" in function.answers_for:
-        return pc.struct_field(checked(function, states).states, "count")
+    if _is_read_by(Count, function):
+        return Count().finish(states)
     counts = _field(states, function, "count")
     return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
 
@@ -140,7 +142,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     {'estimate': 2.0, 'lower': 2.0, 'upper': 2.0, 'theta': 1.0, 'retained': 2}
     """
     errors, function = standard_errors(sigmas), function_of(states)
-    if "bounds" not in function.accessors:
+    if not isinstance(function.own_state, HashesState):
         raise _cannot("bounds", function)
     column = checked(function, states).states
     return with_nulls(Sketches.of(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
@@ -170,15 +172,17 @@ def result_type(accessor: str) -> pa.DataType:
 def accessors_of(function: type[Function]) -> list[str]:
     """Name the accessors that can read the states of a function."""
     record = _record_of(function)
+    instance = function()
+    has_buckets = isinstance(instance.own_state, BucketState)
     able = {
-        "quantile": "quantile" in function.accessors,
-        "rank": "rank" in function.accessors,
-        "mean": "avg" in function.answers_for or "mean" in record,
-        "stdev": "stdev" in function.answers_for or {"stdev", "count"} <= record,
-        "count": function.name == "count" or "count" in function.answers_for or "count" in record,
+        "quantile": has_buckets,
+        "rank": has_buckets,
+        "mean": _is_read_by(Avg, instance) or "mean" in record,
+        "stdev": _is_read_by(Stdev, instance) or {"stdev", "count"} <= record,
+        "count": _is_read_by(Count, instance) or "count" in record,
         "min": "min" in record,
         "max": "max" in record,
-        "bounds": "bounds" in function.accessors,
+        "bounds": isinstance(instance.own_state, HashesState),
     }
     return [name for name, can in able.items() if can]
 
@@ -191,6 +195,12 @@ def _record_of(function: type[Function]) -> frozenset[str]:
     except (TypeError, AttributeError):
         return frozenset()
     return frozenset(f.name for f in result) if pa.types.is_struct(result) else frozenset()
+
+
+def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
+    """Say whether a function reads the states of another."""
+    reading, state = reader(), function.own_state
+    return state == reading.own_state or state in reading.reads
 
 
 def _field(states: pa.Array, function: Function, name: str) -> pa.Array:

@@ -22,10 +22,11 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, one_array
 from aggr.errors import with_text
 from aggr.fields import NOT_THERE, CannotSubtract
-from aggr.function import CANNOT_SUBTRACT, Function
+from aggr.function import Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.neighbours import Neighbours
+from aggr.state import CANNOT_SUBTRACT
 from aggr.state_checks import CheckedStates, arrow_of, checked_like
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
@@ -179,7 +180,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
             where = f" at {_row_text(gone.select(keys), row)}" * bool(keys)
             raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
         empty &= known
-        empty[rows] &= function.row_counts(rest) == 0
+        empty[rows] &= function.own_state.row_counts(rest) == 0
         left = np.full(len(at), -1)
         left[rows] = np.arange(len(rows))
         rest = rest.take(pa.array(left, mask=left < 0))
@@ -192,7 +193,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
     """Raise ``TypeError`` that names the columns of states out of which rows cannot be taken."""
-    fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.counted_by]
+    fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
 

@@ -33,9 +33,8 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     if function is None:
         raise TypeError(f"no registered function has states of type {states.type}; there are {', '.join(names())}")
     rows = states.drop_null()
-    parameters = {
-        name: distinct(name, rows.field(name), of).to_pylist() for name, of in function.state_parameters.items()
-    }
+    types = function().own_state.parameters
+    parameters = {name: distinct(name, rows.field(name), dtype).to_pylist() for name, dtype in types.items()}
     for name, values in parameters.items():
         if len(values) > 1:
             raise ValueError(
@@ -82,9 +81,10 @@ def _takes(function: type[Function], dtype: pa.DataType) -> bool:
         checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):
         return False
-    return function.name == function.state_name
+    return function.name == function().own_state.name
 
 
 @lru_cache(maxsize=256)
 def _fields_of(function: type[Function]) -> frozenset[str]:
-    return frozenset({FUNCTION, VERSION, *function.state_parameters, *function().state_fields})
+    state = function().own_state
+    return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields})

@@ -198,12 +198,11 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     if not levels:
         return states
     states = checked(function, states).states
-    if not function.merges_by_field:
+    state = function.own_state
+    if not state.merges_by_field:
         return _climbed(states, levels, lambda pairs, groups: function.merge(made_here(pairs), groups).states)
-    fields = function.state_fields  # each on its own: what is the same in all states need not be moved about
-    return function.pack(
-        {name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states)
-    )
+    fields = state.fields  # each on its own: what is the same in all states need not be moved about
+    return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 
 
 class _Level(NamedTuple):

@@ -42,7 +42,7 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     [0.5]
     """
     function = function_of(states)
-    name = next((name for name, field in function.state_fields.items() if isinstance(field, KeyedStates)), None)
+    name = next((name for name, field in function.own_state.fields.items() if isinstance(field, KeyedStates)), None)
     if name is None:
         raise TypeError(f"states of {function.name} have no keys; retention takes those of per and value_counts")
     pair = [checked(function, column).states for column in (states, later)]

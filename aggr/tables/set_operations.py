@@ -124,7 +124,7 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     nothing = one.are_empty | (other.are_empty & common)  # which is known exactly, whatever the other theta
     thetas = np.where(nothing, ALL, np.minimum(one.thetas, other.thetas))
     chosen = _among(one, other, thetas, common)
-    return with_nulls(function.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
+    return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from aggr.measure import Measure
 
@@ -35,11 +35,11 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
     >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
     [('n', 'mean', 'sd')]
     """
-    wanted = {name: replace(measure, function=measure.function.state_function()) for name, measure in measures.items()}
+    wanted = {name: measure.of_states() for name, measure in measures.items()}
     keepers: dict[str, list[str]] = {}
     for name, measure in wanted.items():
-        able = [other for other, candidate in wanted.items() if _holds(candidate, measure)]
-        keeper = max(able, key=lambda other: len(wanted[other].function.answers_for))
+        able = [other for other, candidate in wanted.items() if holds(candidate, measure)]
+        keeper = max(able, key=lambda other: wanted[other].function.own_state.rank)
         keepers.setdefault(keeper, []).append(name)
     return tuple(
         StateColumn(serves[0], wanted[keeper], tuple(serves), {name: measures[name] for name in serves})
@@ -55,18 +55,25 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
     >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
-    wanted = replace(measure, function=measure.function.state_function())
-    return next((column for column in columns if _holds(column.measure, wanted)), None)
+    wanted = measure.of_states()
+    return next((column for column in columns if holds(column.measure, wanted)), None)
 
 
-def _holds(candidate: Measure, measure: Measure) -> bool:
-    return measure == candidate or (
-        measure.function.name in candidate.function.answers_for and _reads(candidate) == _reads(measure)
-    )
+def holds(candidate: Measure, measure: Measure) -> bool:
+    """Say whether a measure can be read from the states of another.
+
+    >>> import aggr
+    >>> holds(aggr.var("x"), aggr.sum("x")), holds(aggr.sum("x"), aggr.var("x")), holds(aggr.var("y"), aggr.sum("x"))
+    (True, False, False)
+    """
+    if candidate == measure:
+        return True
+    candidate_state = candidate.function.own_state
+    is_same = candidate_state == measure.function.own_state
+    return (is_same or candidate_state in measure.function.reads) and _rows_of(candidate) == _rows_of(measure)
 
 
-def _reads(measure: Measure) -> tuple[object, ...]:
-    """Return what decides which values a state holds: columns, condition, and the parameters that shape it."""
-    others = {word: name for word, name in measure.named_inputs().items() if name is not None}
-    shape = {name: getattr(measure.function, name) for name in measure.function.state_parameters}
-    return measure.column, others, measure.where, shape
+def _rows_of(measure: Measure) -> tuple[object, ...]:
+    """Return what decides which values a state holds: the columns and the condition."""
+    inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
+    return measure.column, measure.others, inputs, measure.where

@@ -200,8 +200,8 @@ def travel(case: Case) -> None:
 def refusal(case: Case) -> None:
     """States of unequal parameters, of another function, or of something else, are refused."""
     states, n = case.states, case.groups.n
-    for name, dtype in case.function.state_parameters.items():
-        other = None if getattr(case.function, name) is not None else some(dtype)
+    for name, dtype in case.function.own_state.parameters.items():
+        other = None if case.function.own_state.parameter(name) is not None else some(dtype)
         if pa.types.is_null(dtype):  # there is only one
             continue
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
@@ -227,8 +227,8 @@ def isolated_results(case: Case) -> None:
 
 def versions(case: Case) -> None:
     """States of a later version are refused, and so are those of an earlier one that is not said to be read."""
-    states, version = case.states, case.function.version
-    unread = set(range(1, version)) - case.function.earlier_versions
+    states, version = case.states, case.function.own_state.version
+    unread = set(range(1, version)) - set(case.function.own_state.versions)
     for other in [version + 1, *unread] if len(states) else []:
         fields = {f.name: states.field(f.name) for f in states.type}
         fields[VERSION] = pa.array([other] * len(states), fields[VERSION].type)
@@ -238,11 +238,11 @@ def versions(case: Case) -> None:
 
 
 def reading_parameters(case: Case) -> None:
-    """A parameter that is not in ``state_parameters`` only reads: it shows in no state."""
+    """A parameter that is not in the parameters of the state only reads: it shows in no state."""
     for parameter in fields(case.function):
-        if parameter.init and parameter.name not in case.function.state_parameters:
+        if parameter.init and parameter.name not in case.function.own_state.parameters:
             for value, other in _readers(case.function, parameter.name, case.parameters):
-                where = f"with {parameter.name}={value!r}, which is not in state_parameters"
+                where = f"with {parameter.name}={value!r}, which is not a parameter of the state"
                 _same(other.reduce(case.values, case.groups), case.states, where)
 
 
@@ -270,7 +270,7 @@ def weights(case: Case) -> None:
 
 def subtraction(case: Case) -> None:
     """Taking states out of what they were merged into gives those that were there before; in doubt it is refused."""
-    if not case.function.counted_by:
+    if not case.function.own_state.counted_by:
         return
     n, parts = case.groups.n, case.parts(2)
     mine, gone, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
@@ -368,7 +368,7 @@ def _takes(function: Function, kind: pa.DataType) -> bool:
 
 def _check_parameters(function: Function, parameters: Mapping[str, Sequence[Any]]) -> None:
     """Refuse a parameter that only reads and of which no other value could be tried."""
-    reading = (p.name for p in fields(function) if p.init and p.name not in function.state_parameters)
+    reading = (p.name for p in fields(function) if p.init and p.name not in function.own_state.parameters)
     for name in reading:
         if not _readers(function, name, parameters):
             raise ValueError(
@@ -431,16 +431,16 @@ def _consult(oracle: Oracle, case: Case) -> None:
     results = case.function.finish(case.states).to_pylist()
     for group, result in enumerate(results):
         rows = case.values.filter(pa.array(case.groups.ids == group)).to_pylist()
-        expected = oracle([row for row in rows if not _is_skipped(case.function, row)])
+        expected = oracle([row for row in rows if not _is_skipped(case.function, row, case.values.type)])
         if not _equal(result, expected):
             raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
 
 
-def _is_skipped(function: Function, row: Any) -> bool:
+def _is_skipped(function: Function, row: Any, dtype: pa.DataType) -> bool:
     """Return whether a row is null, or null in an input that has to be there."""
     if row is None or len(function.inputs) == 1:
         return row is None
-    return any(row[name] is None for name in function.inputs if name not in function.nullable_inputs)
+    return len(function.drop_null(Values(pa.array([row], dtype), Groups.single(1)))) == 0
 
 
 def _equal(result: Any, expected: Any) -> bool:

@@ -177,14 +177,15 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]  # in the order of the call
-    reads = [parameter for parameter in parameters if parameter not in function.state_parameters]
+    shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
+    reads = [parameter for parameter in parameters if parameter not in shaping]
 
     def aggregated(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         applied, values, weights = _apply_parameters(plain, parameters, positional, named)
         return sql_column(applied.results(values, weights), result)[0]
 
     def reduced(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
-        applied, values, weights = _apply_parameters(states, list(function.state_parameters), positional, named)
+        applied, values, weights = _apply_parameters(states, shaping, positional, named)
         return applied.results(values, weights)[0]
 
     def aggregated_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
@@ -192,7 +193,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         return sql_column(applied.of_columns(values, groups), result)
 
     def reduced_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
-        applied, values, groups = _of_lists(states, list(function.state_parameters), positional, named)
+        applied, values, groups = _of_lists(states, shaping, positional, named)
         return applied.of_columns(values, groups)
 
     def merged_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
@@ -274,7 +275,7 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
 def _own(function: Function, states: pa.Array) -> Function:
     """Return the function with the shape parameters of the states; it refuses states of other functions."""
     shaped_by = function_of(states)
-    shaped = {name: getattr(shaped_by, name) for name in function.state_parameters if hasattr(shaped_by, name)}
+    shaped = {name: getattr(shaped_by, name) for name in function.own_state.parameters if hasattr(shaped_by, name)}
     return replace(function, **shaped)
 
 

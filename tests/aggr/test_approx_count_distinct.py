@@ -297,7 +297,7 @@ def test_damaged_states_are_refused():
         {"theta": theta, "hashes": struct.pack("<q", -1)},
     ):
         sketch = pa.array([broken], state.field("sketch").type)
-        damaged = ApproxCountDistinct(32).pack({"sketch": sketch}, 1)
+        damaged = ApproxCountDistinct(32).own_state.pack({"sketch": sketch}, 1)
         with pytest.raises(
             DamagedState, match="a damaged state of approx_count_distinct: its field 'sketch' holds hashes"
         ):

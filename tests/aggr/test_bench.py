@@ -15,7 +15,7 @@ import aggr
 from aggr import bench
 from aggr.bench.exact import errors_of, exact_of
 from aggr.bench.peers import counterparts, read_peer
-from aggr.extend import COUNT, ExactSums
+from aggr.extend import COUNT, ExactSums, State, SumsState
 
 SMALL = {"rows": 2000, "groups": (1, 7), "rounds": 1, "memory": False}
 
@@ -33,13 +33,25 @@ class MeanCube(ExactSums):
     name = "mean_cube"
     keeps = "exact sum of cubes, count"
     returns = "float64"
-    sums = {"cubes": "value·value·value"}  # noqa: RUF012
+    own_state = SumsState("mean_cube", {"cubes": "value·value·value"})
 
     def result(self, sums):
         return sums["cubes"].over(sums.n)
 
     def exact(self, rows):
         return float(sum(Fraction(x) ** 3 for x in rows.to_pylist()) / len(rows))
+
+
+@dataclass(frozen=True)
+class OneTooMany(State):
+    name = "rows_seen"
+
+    @property
+    def fields(self):
+        return {"count": COUNT}
+
+    def reduce_values(self, values):
+        return {"count": pa.array(np.bincount(values.groups.ids, minlength=values.groups.n) + 1)}
 
 
 @dataclass(frozen=True)
@@ -51,12 +63,7 @@ class RowsSeen(aggr.Function):
     returns = "int64"
     guarantee = "none"
 
-    @property
-    def state_fields(self):
-        return {"count": COUNT}
-
-    def reduce_values(self, values):
-        return {"count": pa.array(np.bincount(values.groups.ids, minlength=values.groups.n) + 1)}
+    own_state = OneTooMany()
 
     def finish_states(self, states):
         return states.field("count")

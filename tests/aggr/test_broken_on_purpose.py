@@ -10,47 +10,58 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aggr.extend import ADD, COUNT, Function, Values
+from aggr.extend import ADD, COUNT, Function, State, Values
 from aggr.groups.groups import Groups
 from aggr.input_types import NUMBERS, ORDERED
 from aggr.testing.laws import LawBroken, check
 
 
-@dataclass(frozen=True)
-class Counting(Function):
-    """A sound count, which the others spoil."""
+class CountingState(State):
+    """The state of a sound count, which the others spoil."""
 
-    name, keeps, returns, guarantee = "counting", "a count", "int64", "exact"
-    takes = NUMBERS
-    state_fields: ClassVar = {"n": COUNT}
+    name = "counting"
+    fields: ClassVar = {"n": COUNT}
 
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
         return {"n": pa.array(values.counts)}
+
+
+@dataclass(frozen=True)
+class Counting(Function):
+    """A sound count."""
+
+    name, keeps, returns, guarantee = "counting", "a count", "int64", "exact"
+    takes = NUMBERS
+    own_state: ClassVar[State] = CountingState()
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("n")
 
 
-@dataclass(frozen=True)
-class WritesIntoFloats(Counting):
+class ClippedFloats(CountingState):
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
         np.clip(values.floats.array, 0.0, 1.0, out=values.floats.array)
         return super().reduce_values(values)
 
 
 @dataclass(frozen=True)
-class WritesIntoSorted(Counting):
+class WritesIntoFloats(Counting):
+    own_state = ClippedFloats()
+
+
+class SortedInPlace(CountingState):
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
         values.floats.sorted_by_group.sort()
         return super().reduce_values(values)
 
 
 @dataclass(frozen=True)
-class Salted(Counting):
-    """Adds up hashes of text, which are other numbers in every process."""
+class WritesIntoSorted(Counting):
+    own_state = SortedInPlace()
 
-    takes = ORDERED
-    state_fields: ClassVar = {"n": ADD}
+
+class SaltedHashes(CountingState):
+    fields: ClassVar = {"n": ADD}
 
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
         hashes = [hash(str(value)) % 1000 for value in values.array.to_pylist()]
@@ -58,11 +69,31 @@ class Salted(Counting):
 
 
 @dataclass(frozen=True)
+class Salted(Counting):
+    """Adds up hashes of text, which are other numbers in every process."""
+
+    takes = ORDERED
+    own_state = SaltedHashes()
+
+
+class UpToAHundred(CountingState):
+    def reduce_values(self, values: Values) -> dict[str, pa.Array]:
+        return {"n": pa.array(np.minimum(values.counts, 100))}
+
+
+@dataclass(frozen=True)
 class BoundedSketch(Counting):
     """Goes wrong beyond 100 rows at once, as a buffer that is full."""
 
+    own_state = UpToAHundred()
+
+
+@dataclass(frozen=True)
+class ByWord(CountingState):
+    edge: str
+
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
-        return {"n": pa.array(np.minimum(values.counts, 100))}
+        return {"n": pa.array(values.counts + (values.counts if self.edge == "upper" else 0))}
 
 
 @dataclass(frozen=True)
@@ -75,20 +106,25 @@ class ShapedByWord(Counting):
         if self.edge not in ("lower", "upper"):
             raise ValueError("edge must be 'lower' or 'upper'")
 
+    @property
+    def own_state(self) -> State:
+        return ByWord(self.edge)
+
+
+class FloatSums(CountingState):
+    fields: ClassVar = {"n": ADD}
+
     def reduce_values(self, values: Values) -> dict[str, pa.Array]:
-        return {"n": pa.array(values.counts + (values.counts if self.edge == "upper" else 0))}
+        sums = np.bincount(values.groups.ids, values.floats.array, minlength=values.groups.n)
+        finite = np.nan_to_num(sums).clip(-(2.0**53), 2.0**53)
+        return {"n": pa.array(finite.astype(np.int64))}
 
 
 @dataclass(frozen=True)
 class FloatSumOfSmallNumbers(Counting):
     """Sound of int8 alone: sums of doubles depend on the order of rows."""
 
-    state_fields: ClassVar = {"n": ADD}
-
-    def reduce_values(self, values: Values) -> dict[str, pa.Array]:
-        sums = np.bincount(values.groups.ids, values.floats.array, minlength=values.groups.n)
-        finite = np.nan_to_num(sums).clip(-(2.0**53), 2.0**53)
-        return {"n": pa.array(finite.astype(np.int64))}
+    own_state = FloatSums()
 
 
 BROKEN: dict[type[Function], tuple[str, dict[str, Any]]] = {

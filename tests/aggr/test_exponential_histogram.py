@@ -139,7 +139,7 @@ def test_quantiles_are_within_the_accuracy_that_is_told(seed):
         for q, estimate in zip(quantiles, result["quantiles"].values(), strict=True):
             true = ordered[math.floor(q * (n - 1))]
             assert abs(estimate - true) <= alpha * abs(true) * (1 + 1e-12), (q, estimate, true, result["scale"])
-            share = function.share_up_to(state_of(function, values), float(true))[0].as_py()
+            share = function.own_state.share_up_to(state_of(function, values), float(true))[0].as_py()
             within = [np.mean(ordered <= true * width) for width in (base * (1 + 1e-9), (1 - 1e-9) / base)]
             assert base == math.inf or min(within) <= share <= max(within)  # those of its bucket, or none of them
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -22,28 +23,42 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.compiling import jit
 from aggr.distinct import registers
 from aggr.errors import with_text
-from aggr.extend import COUNT, ExactSums, Function, Values
+from aggr.extend import (
+    COUNT,
+    NUMBERS,
+    BucketState,
+    ExactSums,
+    Function,
+    PlainState,
+    State,
+    SumsState,
+    Values,
+)
+from aggr.tables.identify import function_of
 from aggr.tables.partial_aggregation import partial_states
-from tiltframe import TiltFrame, rollup
+from aggr.tables.state_plan import plan
+from aggr.testing.laws import check
+from tiltframe import TiltFrame, finish, rollup
 
 
 @dataclass(frozen=True)
 class _Plain(Function):
     keeps, returns, guarantee = "a count", "int64", "exact"
-    state_fields: ClassVar = {"n": COUNT}
-
-    def reduce_values(self, values: Values) -> dict[str, pa.Array]:
-        return {"n": pa.array(values.counts)}
+    own_state: ClassVar[State] = PlainState("plain", {"n": COUNT})
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("n")
 
 
-def declared(**members: Any) -> type[ExactSums]:
+def declared(result: Any = None, inputs: tuple[str, ...] = ("y", "x", "weight"), **members: Any) -> type[ExactSums]:
     """Make a class of exact sums of y, x and weight, as a plug-in does."""
-    own = {"inputs": ("y", "x", "weight"), "units": {"y": "y_unit", "x": "x_unit", "weight": "w_unit"}}
-    own |= {"special": {"special": "y·x·weight"}, "name": "declared", "keeps": "sums", "returns": "float64"}
-    return dataclass(frozen=True)(type("Declared", (ExactSums,), own | members))
+    own = {"units": {"y": "y_unit", "x": "x_unit", "weight": "w_unit"}, "special": {"special": "y·x·weight"}}
+    takes_weights = members.pop("takes_weights", False)
+    words = {"name": "declared", "keeps": "sums", "returns": "float64", "takes_weights": takes_weights}
+    state = SumsState("declared", **(own | members))
+    return dataclass(frozen=True)(
+        type("Declared", (ExactSums,), {"own_state": state, "inputs": inputs, "result": result, **words})
+    )
 
 
 DRAWS = {
@@ -90,14 +105,14 @@ def test_special_values_of_three_inputs_are_noted():
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"sums": {"t": "y*x"}}, r"Declared\.sums\['t'\] is 'y\*x'; it must be a product of inputs"),
-        ({"sums": {"t": "z"}}, "inputs, which are y, x, weight"),
+        ({"sums": {"t": "y*x"}}, r"declared\.sums\['t'\] is 'y\*x'; it must be a product of inputs"),
+        ({"sums": {"t": "z"}}, "inputs that have units, which are y, x, weight"),
         ({"sums": {"t": "y·y·y·x·x"}}, "at most 4 factors"),
         ({"sums": {"t": 5}}, "it must be a product of inputs"),
-        ({"sums": ["y"]}, r"Declared\.sums must map names to inputs"),
-        ({"sums": {"t": "y"}, "units": {"x": "x_unit"}}, "must name a field for the unit of 'y'"),
-        ({"sums": {"t": "y"}, "units": {"y": "u", "q": "v"}}, "'q', which is not an input"),
-        ({"sums": {"t": "y"}, "special": {"s": "y·q"}}, r"Declared\.special\['s'\]"),
+        ({"sums": ["y"]}, r"declared\.sums must map names to inputs"),
+        ({"sums": {"t": "y"}, "units": {"x": "x_unit"}}, "a product of inputs that have units, which are x,"),
+        ({"sums": {"t": "y"}, "units": {"y": "u", "q": "v"}, "special": {"s": "y"}}, "'q', which is not an input"),
+        ({"sums": {"t": "y"}, "special": {"s": "y·q"}}, r"declared\.special\['s'\]"),
         ({"sums": {"special": "y"}}, "uses the field 'special' twice"),
         ({"sums": {"t": "y·x"}, "inputs": ("y", "x"), "takes_weights": True, "units": {"y": "a", "x": "b"},
           "special": {"s": "y"}}, "takes weights"),
@@ -118,23 +133,20 @@ def test_shared_arrays_cannot_be_written_to():
             array[0] = 0
 
 
-def test_defining_a_class_does_not_change_which_states_are_accepted():
-    states = _named("stranger", frozenset({"sum"}))().reduce(pa.array([1.0]), Groups.single(1))
-    with pytest.raises(ValueError, match="these are states of stranger, not of sum"):
-        aggr.Sum().merge(_as_sum(states), Groups.single(1))
-    stranger = aggr.register(_named("stranger", frozenset({"sum"})))
+def test_neither_defining_nor_registering_a_class_changes_which_states_are_accepted():
+    stranger = _named("stranger")
+    states = stranger().reduce(pa.array([1.0]), Groups.single(1))
+    aggr.register(stranger)
     try:
-        assert len(aggr.Sum().merge(_as_sum(states), Groups.single(1))) == 1
+        with pytest.raises(ValueError, match="these are states of stranger, not of sum"):
+            aggr.Sum().merge(_as_sum(states), Groups.single(1))
     finally:
         aggr.unregister(stranger)
-    with pytest.raises(ValueError, match="these are states of stranger"):
-        aggr.Sum().merge(_as_sum(states), Groups.single(1))
 
 
-def _named(name: str, answers_for: frozenset[str] = frozenset(), **members: Any) -> type[Function]:
-    function_class = type(
-        "Stranger", (_Plain,), {"name": name, "answers_for": answers_for, "__module__": __name__, **members}
-    )
+def _named(name: str, **members: Any) -> type[Function]:
+    own = {"name": name, "own_state": PlainState(name, {"n": COUNT}), "__module__": __name__}
+    function_class = type("Stranger", (_Plain,), own | members)
     return dataclass(frozen=True)(function_class)
 
 
@@ -276,3 +288,116 @@ def test_slices_of_maps_have_their_own_bits():
     maps = pa.array([[("a", 1)], None, [("b", 2)]], pa.map_(pa.string(), pa.int64()))
     assert same_bits(maps[1:], pa.array([None, [("b", 2)]], maps.type))
     assert not same_bits(maps[:1], maps[2:])
+
+
+@dataclass(frozen=True)
+class MiddleMean(Function):
+    """The mean of the middle half of the values, from the buckets of dds."""
+
+    relative_accuracy: float = 0.01
+
+    name, keeps, returns, guarantee = "middle_mean", "DDSketch buckets", "float64", "within α"
+    takes = NUMBERS
+    takes_weights = True
+
+    @property
+    def own_state(self) -> State:
+        return aggr.Dds(relative_accuracy=self.relative_accuracy).own_state
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        state = self.own_state
+        assert isinstance(state, BucketState)
+        ranges = state.buckets(states)
+        totals = np.bincount(ranges.rows, ranges.counts, len(states))
+        first, last = totals[ranges.rows] / 4, totals[ranges.rows] * 3 / 4
+        ends = np.cumsum(ranges.counts) - (np.cumsum(totals) - totals)[ranges.rows]
+        inside = np.clip(ends, first, last) - np.clip(ends - ranges.counts, first, last)
+        sums = np.bincount(ranges.rows, inside * ranges.high, len(states))
+        return pa.array(sums / np.maximum(totals / 2, 1), mask=totals == 0)
+
+
+def buckets_within(states: pa.Array, low: float, high: float) -> list[int]:
+    """Count the rows of each state in buckets that lie between two numbers: an accessor of one's own."""
+    state = function_of(states).own_state
+    assert isinstance(state, BucketState)
+    ranges = state.buckets(states)
+    is_inside = (ranges.low >= low) & (ranges.high <= high)
+    return np.bincount(ranges.rows[is_inside], ranges.counts[is_inside], len(states)).astype(int).tolist()
+
+
+def test_a_plug_in_and_a_built_in_share_one_column():
+    aggr.register(MiddleMean)
+    try:
+        middle = aggr.caller("middle_mean")
+        measures = {"p": aggr.dds("v"), "m": middle("v"), "fine": middle("v", relative_accuracy=0.001)}
+        frame = TiltFrame(["1m"], "ts", measures, ["host"])
+        assert [column.serves for column in frame.states] == [("p", "m"), ("fine",)]
+        values = [float(i % 15 + 1) for i in range(60)]
+        states = rollup(_rows(values, ["a"] * 60), frame)
+        (result,) = finish(states, frame).to_pylist()
+        assert result["m"] == pytest.approx(statistics.mean(sorted(values)[15:45]), rel=0.02)
+        check(MiddleMean(), pa.float64(), source=lambda size, seed: pa.array(np.arange(size) + float(seed)), rounds=4)
+        column = states.column(frame.states[0].name)
+        assert function_of(column) == aggr.Dds()
+        assert buckets_within(column.combine_chunks(), 0.0, 4.5) == [16]
+    finally:
+        aggr.unregister(MiddleMean)
+
+
+def test_a_state_under_the_name_of_another_is_refused():
+    with pytest.raises(ValueError, match="the state of stranger is called 'sum', which is the name of another state"):
+        aggr.register(_named("stranger", own_state=PlainState("sum", {"n": COUNT})))
+    assert "stranger" not in aggr.names()
+
+
+def test_a_frame_keeps_the_columns_that_stored_frames_have():
+    def served(**measures: aggr.Measure) -> list[tuple[str, ...]]:
+        return [column.serves for column in plan(measures)]
+
+    x = "x"
+    assert served(n=aggr.count(x), s=aggr.sum(x), v=aggr.var(x), k=aggr.skewness(x)) == [("n", "s", "v"), ("k",)]
+    assert served(k=aggr.kurtosis(x), v=aggr.var(x), q=aggr.rms(x)) == [("k", "v"), ("q",)]
+    assert served(a=aggr.any_value(x), f=aggr.first(x)) == [("a",), ("f",)]
+    assert served(a=aggr.any_value(x), f=aggr.first(x), m=aggr.m4(x)) == [("a", "f", "m")]
+    assert served(least=aggr.min(x), every=aggr.bool_and(x), span=aggr.range(x)) == [("least", "span"), ("every",)]
+
+
+@dataclass(frozen=True)
+class PowerSum(aggr.PerGroup):
+    """A sum of powers; the exponent shapes the state, and the divisor only reads."""
+
+    exponent: int = 2
+    divisor: int = 1
+
+    name, keeps, returns, guarantee = "power_sum", "a sum of powers", "int64", "exact"
+    state_kind = result_kind = pa.int64()
+    shaping: ClassVar = {"exponent": pa.int8()}
+
+    def start(self) -> int:
+        return 0
+
+    def add(self, state: int, value: int) -> int:
+        return state + value**self.exponent
+
+    def combine(self, a: int, b: int) -> int:
+        return a + b
+
+    def result(self, state: int) -> int:
+        return state // self.divisor
+
+
+def test_parameters_of_a_function_in_plain_python_shape_its_states():
+    aggr.register(PowerSum)
+    try:
+        call = aggr.caller("power_sum")
+        measures = {"a": call("v"), "half": call("v", divisor=2), "cubes": call("v", exponent=3)}
+        assert [column.serves for column in plan(measures)] == [("a", "half"), ("cubes",)]
+        states = PowerSum(3).reduce(pa.array([1, 2, 3]), Groups.single(3))
+        assert function_of(states) == PowerSum(3)
+        assert PowerSum(3, divisor=2).finish(states).to_pylist() == [18]
+        with pytest.raises(
+            ValueError, match="states of power_sum with exponent=3 cannot be merged or read as exponent=2"
+        ):
+            PowerSum().finish(states)
+    finally:
+        aggr.unregister(PowerSum)

@@ -178,8 +178,8 @@ def passes(check: Callable[[pa.Array], None], column: pa.Array) -> bool:
 def in_current_version(function: Function, state: pa.Array) -> pa.Array:
     """Return states with the function's version instead of the earlier versions that it reads."""
     versions = state.field("version")
-    earlier = pc.is_in(versions, pa.array(sorted(function.earlier_versions), versions.type))
-    current = pc.if_else(earlier, pa.scalar(function.version, versions.type), versions)
+    earlier = pc.is_in(versions, pa.array(function.own_state.versions[:-1], versions.type))
+    current = pc.if_else(earlier, pa.scalar(function.own_state.version, versions.type), versions)
     names = [field.name for field in state.type]
     children = [current if name == "version" else state.field(name) for name in names]
     return pa.StructArray.from_arrays(children, names=names, mask=state.is_null())

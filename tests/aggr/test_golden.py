@@ -21,7 +21,7 @@ def test_there_are_golden_states_of_every_case():
     """Of every case, those of the version that this release writes."""
     versions = {(file.stem, pc.max(_states_in(file).field(VERSION)).as_py()) for file in FILES}
     assert {name for name, _ in versions} == set(CASES)
-    assert {(name, function.version) for name, (function, _) in CASES.items()} <= versions
+    assert {(name, function.own_state.version) for name, (function, _) in CASES.items()} <= versions
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}-{f.stem}")
@@ -32,7 +32,7 @@ def test_golden(file):
     assert same_bits(function.finish(states), results)
     assert same_bits(_of_version(function.merge(states, Groups.single(IDS.n)), merged), merged[:1])
     assert same_bits(function.finish(merged[:1]), result[:1])
-    if pc.max(states.field(VERSION)).as_py() < function.version:
+    if pc.max(states.field(VERSION)).as_py() < function.own_state.version:
         return  # of an earlier version, rows of today may have other states
     # and what this release writes merges with what they wrote
     own = function.reduce(values, IDS)
@@ -48,7 +48,7 @@ def test_naming_states_changed_nothing_else(name):
         old, new = (table.column(column).combine_chunks() for table in (before, now))
         if column in ("states", "merged"):
             assert {f.name for f in new.type} - {f.name for f in old.type} == {"function"}
-            assert set(new.drop_null().field("function").to_pylist()) == {CASES[name][0].state_name}
+            assert set(new.drop_null().field("function").to_pylist()) == {CASES[name][0].own_state.name}
             parts = [new.field(f.name) for f in old.type]
             new = pa.StructArray.from_arrays(parts, fields=list(old.type), mask=new.is_null())
         assert same_bits(new, old)
@@ -60,7 +60,7 @@ def test_states_of_an_earlier_version_merge_with_those_of_today():
     old = _states_in(GOLDEN / "v1" / "dds-folded.arrow")
     own = function.reduce(values, IDS)
     both = function.merge(pa.concat_arrays([old, own]), twice(IDS.n))
-    assert set(both.field(VERSION).to_pylist()) == {function.version}
+    assert set(both.field(VERSION).to_pylist()) == {function.own_state.version}
     result = function.finish(both)[0].as_py()
     rows = [0.25, 2.25, 6.25, 9.25]  # of group 0, each a double
     assert (result["count"], result["sum"]) == (2 * len(rows), 2 * sum(rows))

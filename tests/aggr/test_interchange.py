@@ -168,7 +168,7 @@ def test_the_largest_values_and_counts():
     for at in range(len(counts)):  # nine bytes next to fewer
         rolled = np.roll(counts, at)
         row = Histograms(np.array([4, 0, 5]), np.arange(9) * 3, rolled).to_arrow()
-        states = Hdr().pack(
+        states = Hdr().own_state.pack(
             {"nan": pa.array([0] * 3), "min": pa.array([0, None, 12]), "max": pa.array([9, None, 24]), "buckets": row},
             3,
         )
@@ -626,7 +626,7 @@ def test_dds_refuses_what_the_message_cannot_hold():
             "sum": empty.field("sum"),
             "negative": empty.field("negative"),
         }
-        return Dds(relative_accuracy=alpha).pack(zero | remaining_fields | {"positive": histogram}, 1)
+        return Dds(relative_accuracy=alpha).own_state.pack(zero | remaining_fields | {"positive": histogram}, 1)
 
     with pytest.raises(ValueError, match=r"up to 2.53; got 9007199254740993"):
         to_dds_proto(state([1], [2**53 + 1]), Dds())

@@ -6,7 +6,6 @@ import gc
 import math
 import os
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -20,8 +19,9 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field, MinOrMax
-from aggr.function import EVENT_TIME, Function
+from aggr.function import EVENT_TIME, Function, input_rule
 from aggr.groups.numbers import Numbers
+from aggr.state import PlainState, State
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values
@@ -61,7 +61,11 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
 def kinds_of(function: Function) -> list[pa.DataType]:
     """List types that a function says it takes; of several inputs, structs, each type next to another."""
     only = {"duration_in": [pa.bool_()], "funnel": [pa.string()]}  # whose parameters are of the column's type
-    first = [kind for kind in only.get(function.name, ORDERED) if function.takes.allows(normalized_type(kind))]
+    first = [
+        kind
+        for kind in only.get(function.name, ORDERED)
+        if input_rule(function, function.inputs[0]).allows(normalized_type(kind))
+    ]
     if len(function.inputs) == 1:
         return first
     times, rotated = [pa.timestamp("us", "UTC")] * len(first), [*first[1:], first[0]]
@@ -314,17 +318,19 @@ def test_ugly_values_appear():
 # Functions that are broken, each in a way that happened somewhere.
 
 
+class BrokenState(State):
+    name = "broken"
+    fields: ClassVar = {"count": ADD, "value": LEAST}
+
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts), "value": LEAST.reduce(values)}
+
+
 @dataclass(frozen=True)
 class Broken(Function):
     name = "broken"
     keeps = returns = guarantee = "nothing"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"count": ADD, "value": LEAST}
-
-    def reduce_values(self, values):
-        return {"count": pa.array(values.counts), "value": LEAST.reduce(values)}
+    own_state: ClassVar = BrokenState()
 
     def finish_states(self, states):
         return states.field("value")
@@ -338,35 +344,25 @@ class AddFloats(Field):
 class FloatSum(Broken):
     """Adds floats as they come."""
 
-    @property
-    def state_fields(self):
-        return {"total": AddFloats()}
-
-    def reduce_values(self, values):
-        return {"total": AddFloats().merge(values.array, values.groups)}
+    own_state = PlainState("broken", {"total": AddFloats()})
 
     def finish_states(self, states):
         return states.field("total")
-
-
-class FinishedMean(FloatSum):
-    """Keeps a finished number: the mean of means."""
-
-    @property
-    def state_fields(self):
-        return {"mean": MeanOfMeans()}
-
-    def reduce_values(self, values):
-        return {"mean": MeanOfMeans().merge(values.array, values.groups)}
-
-    def finish_states(self, states):
-        return states.field("mean")
 
 
 class MeanOfMeans(Field):
     def merge(self, column, groups):
         total = np.bincount(groups.ids, column.to_numpy(), minlength=groups.n)
         return pa.array(total / np.maximum(groups.counts(), 1))
+
+
+class FinishedMean(FloatSum):
+    """Keeps a finished number: the mean of means."""
+
+    own_state = PlainState("broken", {"mean": MeanOfMeans()})
+
+    def finish_states(self, states):
+        return states.field("mean")
 
 
 class FirstArrival(Field):
@@ -379,38 +375,45 @@ class FirstArrival(Field):
 class ByArrival(Broken):
     """Takes whichever row came first."""
 
-    @property
-    def state_fields(self):
-        return {"value": FirstArrival()}
-
-    def reduce_values(self, values):
-        return {"value": FirstArrival().merge(values.array, values.groups)}
+    own_state = PlainState("broken", {"value": FirstArrival()})
 
 
-class ZeroForNothing(Broken):
-    """Starts from 0 if there are no values, as tremor's min does."""
-
+class FilledState(BrokenState):
     def reduce_values(self, values):
         minimum = LEAST.reduce(values)
         return {"count": pa.array(values.counts), "value": minimum.fill_null(0.0)}
 
 
-class NextDoor(Broken):
-    """Leaks a group's rows into its neighbour."""
+class ZeroForNothing(Broken):
+    """Starts from 0 if there are no values, as tremor's min does."""
 
+    own_state = FilledState()
+
+
+class LeakingState(BrokenState):
     def reduce_values(self, values):
         counts = values.counts
         return {"count": pa.array(counts + np.roll(counts, 1)), "value": LEAST.reduce(values)}
 
 
+class NextDoor(Broken):
+    """Leaks a group's rows into its neighbour."""
+
+    own_state = LeakingState()
+
+
+class NullsState(BrokenState):
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts), "value": LEAST.merge(values.array, values.groups)}
+
+
 class CountsNulls(Broken):
     """Counts nulls as values."""
 
+    own_state = NullsState()
+
     def drop_null(self, values):
         return values
-
-    def reduce_values(self, values):
-        return {"count": pa.array(values.counts), "value": LEAST.merge(values.array, values.groups)}
 
 
 class Overwrites(Broken):
@@ -434,14 +437,6 @@ class WrongType(Broken):
         return values if not len(values) else pa.array([0] * len(values))
 
 
-class ForgetsState(Broken):
-    """Keeps the last batch only."""
-
-    @property
-    def state_fields(self):
-        return {"count": Latest(), "value": LEAST}
-
-
 class Latest(Field):
     def merge(self, column, groups):
         latest = np.zeros(groups.n, np.int64)
@@ -449,15 +444,34 @@ class Latest(Field):
         return pa.array(latest)
 
 
+class LastBatch(BrokenState):
+    fields: ClassVar = {"count": Latest(), "value": LEAST}
+
+
+class ForgetsState(Broken):
+    """Keeps the last batch only."""
+
+    own_state = LastBatch()
+
+
+@dataclass(frozen=True)
+class UnsaidSize(BrokenState):
+    size: int
+    parameters: ClassVar = {"size": pa.int32()}
+
+    def parameter_columns(self, n):
+        return {}
+
+
 @dataclass(frozen=True)
 class AnyParameter(Broken):
     """Merges states of unequal parameters."""
 
     size: int = 5
-    state_parameters: ClassVar = {"size": pa.int32()}
 
-    def parameter_columns(self, n):
-        return {}
+    @property
+    def own_state(self):
+        return UnsaidSize(self.size)
 
 
 class LooksAround(Broken):
@@ -469,19 +483,32 @@ class LooksAround(Broken):
 
 
 @dataclass(frozen=True)
-class ForgetsToSay(Broken):
-    """Has a parameter that shapes the state, and does not name it in state_parameters."""
-
-    step: int = 1
+class InSteps(BrokenState):
+    step: int
 
     def reduce_values(self, values):
         return {"count": pa.array(values.counts * self.step), "value": LEAST.reduce(values)}
 
 
+@dataclass(frozen=True)
+class ForgetsToSay(Broken):
+    """Has a parameter that shapes the state, and does not name it among the state's parameters."""
+
+    step: int = 1
+
+    @property
+    def own_state(self):
+        return InSteps(self.step)
+
+
+class SecondState(BrokenState):
+    versions = (2,)
+
+
 class ReadsTheOld(Broken):
     """Changed its layout, and takes states of the old one for its own."""
 
-    version = 2
+    own_state = SecondState()
 
     def _of_this_version(self, states):
         columns = {f.name: states.field(f.name) for f in states.type}
@@ -497,23 +524,16 @@ class ReadsTheOld(Broken):
         return super().finish(self._of_this_version(states))
 
 
-class WeighsOnce(Broken):
-    """Counts a row once, whatever its weight."""
-
-    takes_weights = True
-
+class UnweightedState(BrokenState):
     def reduce_values(self, values):
         return super().reduce_values(Values(values.array, values.groups))
 
 
-class WithoutDoubt(Broken):
-    """Keeps a least value when it was among the rows that are taken out."""
+class WeighsOnce(Broken):
+    """Counts a row once, whatever its weight."""
 
-    counted_by = ("count",)
-
-    @property
-    def state_fields(self):
-        return {"count": ADD, "value": KeptLeast(greatest=False)}
+    takes_weights = True
+    own_state = UnweightedState()
 
 
 class KeptLeast(MinOrMax):
@@ -521,14 +541,15 @@ class KeptLeast(MinOrMax):
         return column
 
 
-class Doubtful(Broken):
-    """Takes nothing out of a count."""
-
+class SubtractedLeast(BrokenState):
     counted_by = ("count",)
+    fields: ClassVar = {"count": ADD, "value": KeptLeast(greatest=False)}
 
-    @property
-    def state_fields(self):
-        return {"count": KeptCount(), "value": LEAST}
+
+class WithoutDoubt(Broken):
+    """Keeps a least value when it was among the rows that are taken out."""
+
+    own_state = SubtractedLeast()
 
 
 class KeptCount(Field):
@@ -539,11 +560,26 @@ class KeptCount(Field):
         return column
 
 
+class UnsubtractedCount(BrokenState):
+    counted_by = ("count",)
+    fields: ClassVar = {"count": KeptCount(), "value": LEAST}
+
+
+class Doubtful(Broken):
+    """Takes nothing out of a count."""
+
+    own_state = UnsubtractedCount()
+
+
+class CountedState(BrokenState):
+    counted_by = ("count",)
+
+
 @dataclass(frozen=True)
 class TakenOut(Broken):
     """Says what counts its rows, and is sound."""
 
-    counted_by = ("count",)
+    own_state = CountedState()
 
 
 BROKEN = {
@@ -575,12 +611,16 @@ def test_broken_functions_are_refused(broken):
 
 @dataclass(frozen=True)
 class Newer(Broken):
-    version = 2
+    own_state = SecondState()
+
+
+class BothVersions(BrokenState):
+    versions = (1, 2)
 
 
 @dataclass(frozen=True)
-class ReadsBoth(Newer):
-    earlier_versions = frozenset({1})
+class ReadsBoth(Broken):
+    own_state = BothVersions()
 
 
 @pytest.mark.slow

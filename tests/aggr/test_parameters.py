@@ -22,11 +22,30 @@ from aggr.fields import ADD, GREATEST
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.parameters import described, read
+from aggr.state import State
 from aggr.tables.accessors import count
 from aggr.tables.identify import function_of
 from aggr.testing.laws import check
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
+
+
+@dataclass(frozen=True)
+class BetweenState(State):
+    """A count for each bucket."""
+
+    edges: tuple[float, ...]
+
+    name = "between"
+    parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
+
+    @property
+    def fields(self):
+        return {f"bucket_{i}": ADD for i in range(len(self.edges) + 1)}
+
+    def reduce_values(self, values):
+        bucket = np.searchsorted(self.edges, values.array.to_numpy(), side="right")
+        return {f"bucket_{i}": pa.array(values.filter(bucket == i).counts) for i in range(len(self.edges) + 1)}
 
 
 @dataclass(frozen=True)
@@ -36,22 +55,39 @@ class Between(Function):
     edges: tuple[float, ...] = (0.0, 1.0)
 
     name, keeps, returns, guarantee = "between", "a count a bucket", "list of int64", "exact"
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
 
     @property
-    def state_fields(self):
-        return {f"bucket_{i}": ADD for i in range(len(self.edges) + 1)}
-
-    def reduce_values(self, values):
-        bucket = np.searchsorted(self.edges, values.array.to_numpy(), side="right")
-        return {f"bucket_{i}": pa.array(values.filter(bucket == i).counts) for i in range(len(self.edges) + 1)}
+    def own_state(self):
+        return BetweenState(self.edges)
 
     def finish_states(self, states):
-        counts = np.stack([states.field(name).to_numpy() for name in self.state_fields], axis=1)
+        counts = np.stack([states.field(name).to_numpy() for name in self.own_state.fields], axis=1)
         return pa.array(list(counts), pa.list_(pa.int64()))
+
+
+@dataclass(frozen=True)
+class ShapedState(State):
+    """The greatest value, shaped by parameters of any types."""
+
+    shape: tuple[tuple[str, pa.DataType, Any], ...]
+    name: str = "loudest"
+
+    @property
+    def parameters(self):
+        return {name: kind for name, kind, _ in self.shape}
+
+    @property
+    def fields(self):
+        return {"greatest": GREATEST}
+
+    def __getattr__(self, name):
+        for each, _, value in self.shape:
+            if each == name:
+                return value
+        raise AttributeError(name)
 
 
 @dataclass(frozen=True)
@@ -61,14 +97,11 @@ class Loudest(Function):
     given: Any = None
 
     name, keeps, returns, guarantee = "loudest", "the greatest value", "the input's type", "exact"
-    kind: ClassVar[pa.DataType] = pa.int64()
+    shaping: ClassVar[Mapping[str, pa.DataType]] = {}
 
     @property
-    def state_fields(self):
-        return {"greatest": GREATEST}
-
-    def reduce_values(self, values):
-        return {"greatest": GREATEST.reduce(values)}
+    def own_state(self):
+        return ShapedState(tuple((name, kind, getattr(self, name)) for name, kind in self.shaping.items()), self.name)
 
     def finish_states(self, states):
         return states.field("greatest")
@@ -108,7 +141,7 @@ KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
 
 
 def loudest(kind: pa.DataType, parameter: Any) -> Loudest:
-    function_class = dataclass(frozen=True)(type("Loudest", (Loudest,), {"state_parameters": {"given": kind}}))
+    function_class = dataclass(frozen=True)(type("Loudest", (Loudest,), {"shaping": {"given": kind}}))
     return function_class(parameter)
 
 
@@ -189,7 +222,7 @@ def test_text_of_times_and_decimals_in_calls(registered):
     @dataclass(frozen=True)
     class Since(Loudest):
         name = "since"
-        state_parameters: ClassVar = {"given": pa.timestamp("us", "UTC"), "steps": pa.list_(pa.decimal128(4, 1))}
+        shaping: ClassVar = {"given": pa.timestamp("us", "UTC"), "steps": pa.list_(pa.decimal128(4, 1))}
         steps: tuple[Decimal, ...] = ()
 
     registered(Since)
@@ -235,7 +268,7 @@ def test_a_default_that_is_made_anew_is_a_default():
 
     measure = aggr.Measure(Tagged(), "x")
     assert repr(measure) == "loudest('x')"
-    assert replace(Tagged(), tags=["a"]).state_function() == Tagged()
+    assert aggr.Measure(replace(Tagged(), tags=["a"]), "x").of_states().function == Tagged()
 
 
 def test_what_cannot_be_described_is_refused():

@@ -184,7 +184,7 @@ def test_a_map_travels_as_text_as_a_description_and_in_its_states():
     assert measure_from(CALL) == measure == measure_from(repr(measure))
     assert aggr.from_description(json.loads(json.dumps(measure.describe()))) == measure
     states = measure.reduce(ROWS, Groups.single(N))
-    assert function_of(states) == measure.function.state_function()
+    assert function_of(states) == measure.of_states().function
     frame = TiltFrame(["1m", "1h"], "ts", {"m": measure})
     assert TiltFrame.from_dict(json.loads(json.dumps(frame.describe()))) == frame
 

@@ -21,7 +21,7 @@ QUANTILES = (0.0, 0.07, 0.25, 0.29, 0.5, 0.9, 0.99, 1.0)
 
 def read(function: aggr.Function, values: pa.Array, weights: pa.Array | None = None) -> list[float]:
     """Read the quantiles of one group, the others that the function may have left at their defaults."""
-    states = function.state_function().reduce(values, Groups.single(len(values)), weights)
+    states = aggr.Measure(function, "x").of_states().function.reduce(values, Groups.single(len(values)), weights)
     result = function.finish(states)[0].as_py()
     return list(result.get("quantiles", result).values())
 
@@ -82,7 +82,7 @@ def test_the_method_only_reads():
     values, rows = pa.array([1, 2, 3]), Groups.single(3)
     for function in (aggr.Dds, aggr.Exponential, aggr.Hdr, aggr.ExactQuantiles):
         assert function().reduce(values, rows).equals(function(method="linear").reduce(values, rows))
-        assert function(method="linear").state_function() == function()
+        assert aggr.Measure(function(method="linear"), "x").of_states().function == function()
 
 
 def test_quantiles_come_second():

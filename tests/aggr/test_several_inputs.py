@@ -15,6 +15,7 @@ import pytest
 import aggr
 from aggr import Function, Groups
 from aggr.fields import ADD
+from aggr.state import State
 from aggr.tables.identify import function_of
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
@@ -132,20 +133,28 @@ def test_in_frames_and_calls():
 
 
 @dataclass(frozen=True)
-class Both(Function):
-    """Rows in which the second input is null count half as much."""
-
-    name, keeps, returns, guarantee = "both", "two counts", "int64", "exact"
-    inputs = ("value", "extra")
-    nullable_inputs = frozenset({"extra"})
+class Halves(State):
+    name = "both"
 
     @property
-    def state_fields(self):
+    def fields(self):
         return {"twice": ADD}
 
     def reduce_values(self, values):
         twice = 1 + values.array.field("extra").is_valid().to_numpy(zero_copy_only=False)
         return {"twice": pa.array(np.bincount(values.groups.ids, twice, values.groups.n).astype(np.int64))}
+
+
+@dataclass(frozen=True)
+class Both(Function):
+    """Rows in which the second input is null count half as much."""
+
+    name, keeps, returns, guarantee = "both", "two counts", "int64", "exact"
+    inputs = ("value", "extra")
+    own_state = Halves()
+
+    def drop_null(self, values):
+        return values.filter(values.array.field("value").is_valid().to_numpy(zero_copy_only=False))
 
     def finish_states(self, states):
         return states.field("twice")

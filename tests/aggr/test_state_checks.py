@@ -18,7 +18,7 @@ STATES = SUM.reduce(pa.array([1.0, 2.0]), aggr.Groups.each(2))
 WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes from elsewhere is checked
     *("aggr/functions/distinct_values.py", "aggr/functions/keyed_states.py"),
     *(f"tiltframe/serve/promql/{name}.py" for name in ("cells", "metrics", "response", "select")),
-    *("aggr/function.py", "aggr/state_checks.py", "aggr/tables/ranges.py"),
+    *("aggr/state.py", "aggr/state_checks.py", "aggr/tables/ranges.py"),
     *("tiltframe/level_chain.py", "tiltframe/reducing.py", "tiltframe/rolling_up.py", "tiltframe/spilled_states.py"),
     "tiltframe/store/closed_windows.py",
     "tiltframe/store/checked_states.py",
@@ -61,4 +61,4 @@ def test_nobody_else_says_that_states_need_no_check():
     packages = ("aggr", "windows", "tiltframe", "spark_udaf")
     files = {str(file.relative_to(ROOT)) for package in packages for file in (ROOT / package).rglob("*.py")}
     saying = {name for name in files if "made_here" in (text := (ROOT / name).read_text()) or "CheckedStates(" in text}
-    assert {"aggr/function.py", "tiltframe/level_chain.py"} <= saying <= WHO_MAY
+    assert {"aggr/state.py", "tiltframe/level_chain.py"} <= saying <= WHO_MAY

@@ -33,7 +33,14 @@ PUBLIC = [  # what users call and import
     "spark_udaf",
 ]
 PROTOCOLS = [  # what those implement who add a function, a window or a store
-    *("aggr.function", "aggr.fields", "aggr.groups.groups", "windows.contract", "windows.ordered.contract"),
+    *(
+        "aggr.function",
+        "aggr.state",
+        "aggr.fields",
+        "aggr.groups.groups",
+        "windows.contract",
+        "windows.ordered.contract",
+    ),
     "tiltframe.store.backends.protocol",
 ]
 FOLLOW_A_PROTOCOL = ("tiltframe.store.backends.memory",)  # without inheriting from it

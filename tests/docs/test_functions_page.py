@@ -123,7 +123,7 @@ def weight(name: str, size: int) -> str:
 def merges(name: str) -> str:
     """Say how fields are merged, each by the first words of its kind."""
     fields: dict[str, list[str]] = {}
-    for field_name, field in measure(name).function.state_fields.items():
+    for field_name, field in measure(name).function.own_state.fields.items():
         fields.setdefault(_first_words(field), []).append(field_name)
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in fields.items())
 
@@ -138,16 +138,15 @@ def table() -> str:
     """Write the table: a row for each state."""
     states: dict[str, list[str]] = {}
     for name in own():
-        states.setdefault(aggr.get(name).state_name, []).append(name)
+        states.setdefault(aggr.get(name)().own_state.name, []).append(name)
     lines = [
         "| functions | keeps | bytes of 1 | of 100 | of 1,000,000 | merged | weights | subtracts |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for names in states.values():
         function = aggr.get(names[0])
-        yes_or_no = (
-            "yes" if holds else "no" for holds in (function.takes_weights, measure(names[0]).function.counted_by)
-        )
+        counted_by = measure(names[0]).function.own_state.counted_by
+        yes_or_no = ("yes" if holds else "no" for holds in (function.takes_weights, counted_by))
         cells = [function.keeps, *(weight(names[0], size) for size in SIZES), merges(names[0]), *yes_or_no]
         lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -41,7 +41,7 @@ OF_FUNCTIONS = {"importlib.metadata"}  # to look for those of other packages
         "import windows",
         "import tiltframe",
         "import tiltframe.cli",
-        "import aggr; aggr.names(), aggr.Hdr(digits=5).state_fields",
+        "import aggr; aggr.names(), aggr.Hdr(digits=5).own_state.fields",
         "from tiltframe.cli import main\ntry: main(['query', '--help'])\nexcept SystemExit: pass",
     ],
 )

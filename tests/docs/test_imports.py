@@ -78,6 +78,7 @@ LAYERS = [
         "aggr.input_types",
         "aggr.state_checks",
     ],
+    ["aggr.state"],
     ["aggr.histograms", "aggr.distinct"],
     ["aggr.function", "aggr.registry"],
     ["aggr.measure"],

@@ -102,7 +102,7 @@ def main(version: str) -> None:
     folder = Path(__file__).parent / version
     folder.mkdir(exist_ok=True)
     written = {file.stem: _version_in(file) for file in sorted(folder.parent.glob("v*/*.arrow"))}
-    missing = {name: case for name, case in CASES.items() if written.get(name) != case[0].version}
+    missing = {name: case for name, case in CASES.items() if written.get(name) != case[0].own_state.version}
     for name, (function, values) in missing.items():
         states = function.reduce(values, IDS)
         merged = function.merge(states, Groups.single(IDS.n))

@@ -15,6 +15,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.fields import ScaledExact
+from aggr.function import input_rule
 from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, finish_ordered, ordered_rollup, running
 from windows import ordered
 
@@ -224,7 +225,8 @@ def test_every_function_runs_and_slides():
     for name in aggr.names():
         function = aggr.get(name)
         other_columns = tuple(None if role == "time" else "other" for role in function.inputs[1:])
-        column = "value" if function.takes.allows(pa.int64()) and name != "duration_in" else "odd"
+        takes_integers = input_rule(function, function.inputs[0]).allows(pa.int64())
+        column = "value" if takes_integers and name != "duration_in" else "odd"
         function_of_test = function(steps=[1, 2]) if name == "funnel" else function()
         measure = aggr.Measure(function_of_test, column, others=other_columns)
         for text, low in (("running()", lambda i: 0), ("sliding(7)", lambda i: max(i - 6, 0))):

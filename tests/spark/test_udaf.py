@@ -28,6 +28,10 @@ TYPES = {  # column of engines.rows -> what Spark calls its type
     "raw": "binary",
     "small": "float",
 }
+SERIES = (
+    *("collect", "points", "lttb", "rate", "increase", "delta", "resets"),
+    *("time_weighted_avg", "integral", "duration_in", "funnel"),
+)
 OTHER_INPUTS = {
     "any_value": {"by": "ts"},
     "first": {"by": "ts"},
@@ -36,7 +40,7 @@ OTHER_INPUTS = {
     "arg_min": {"by": "x"},
     "arg_max": {"by": "x"},
     "m4": {"by": "ts"},
-    **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count", *aggr.Collect.answers_for)},
+    **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count", *SERIES)},
     "candlestick": {"volume": "i", "by": "ts"},
     "bottom_k": {"by": "x"},
     "frequent": {"by": "ts"},

@@ -102,7 +102,7 @@ def test_sums_are_read_as_is_asked():
         aggr.Sum("decimal").finish(floats)
     with pytest.raises(ValueError, match="dtype must be 'decimal' or 'float64', or left out; got 'int32'"):
         aggr.sum("x", dtype="int32")
-    assert aggr.Sum("decimal").state_function() == aggr.Sum()
+    assert aggr.sum("x", dtype="decimal").of_states() == aggr.sum("x")
 
 
 def test_results_name_the_row_that_has_none():

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import nearest, shown
+from aggr.histograms.bucket_state import BucketState
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import as_text
 from tiltframe.serve.answers import Answers, Question, described
@@ -228,7 +229,7 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
             {
                 "name": measure,
                 "call": repr(plan),
-                "buckets": "buckets" in plan.function.accessors,
+                "buckets": isinstance(plan.function.own_state, BucketState),
                 "columns": _columns(name, view, measure),
                 "known_from": as_text(known_starts[measure]) if measure in known_starts else None,
             }

@@ -24,6 +24,7 @@ from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.signed_sketch import SignedSketch
+from aggr.histograms.bucket_state import BucketState
 from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import made_here
 from aggr.tables.flat_results import leaves
@@ -282,7 +283,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)
-        is_histogram = "quantile" in function.accessors
+        is_histogram = isinstance(function.own_state, BucketState)
         if is_histogram:
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
 from aggr.histograms.bucket_ranges import BucketRanges
+from aggr.histograms.bucket_state import BucketState
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
@@ -119,7 +120,8 @@ def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
 
     Raises `Unanswerable` for a sketch that does not list its buckets.
     """
-    if "buckets" not in states.reader.accessors:
+    state = states.reader.own_state
+    if not isinstance(state, BucketState):
         raise Unanswerable(f"the buckets of {states.reader.name} cannot be shown; read them by histogram_quantile")
     results = states.reader.finish(made_here(states.states))
     names = [field.name for field in results.type]
@@ -127,6 +129,6 @@ def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
         pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())
         for name in ("count", "sum")
     )
-    ranges = states.reader.buckets(states.states)
+    ranges = state.buckets(states.states)
     count, total = pc.fill_null(count, 0.0).to_numpy() / states.per, pc.fill_null(total, np.nan).to_numpy() / states.per
     return count, total, ranges

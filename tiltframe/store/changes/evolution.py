@@ -180,7 +180,7 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 def _check_same_states(name: str, old: Measure, new: Measure) -> None:
     """Raise ``ValueError`` where a measure would be read from other states than it is; other quantiles are fine."""
-    alike = [replace(measure, function=measure.function.state_function()) for measure in (old, new)]
+    alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:
         raise ValueError(
             f"the measure {name!r} is {old!r} in the store and {new!r} here; give the new one a name of its own, and "

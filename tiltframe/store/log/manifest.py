@@ -67,7 +67,9 @@ class Manifest:
         """Return it as values that JSON has."""
         from importlib.metadata import version
 
-        functions = {column.measure.function.name: column.measure.function.version for column in self.frame.states}
+        functions = {
+            column.measure.function.name: column.measure.function.own_state.version for column in self.frame.states
+        }
         held = {
             "format": FORMAT,
             "tiltframe": version("tiltframe"),
@@ -117,7 +119,7 @@ class Manifest:
                 )
             frame = TiltFrame.from_dict(described["frame"])
             for function in (column.measure.function for column in frame.states):
-                if described["functions"][function.name] > function.version:
+                if described["functions"][function.name] > function.own_state.version:
                     raise StoreError(
                         f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
                     )

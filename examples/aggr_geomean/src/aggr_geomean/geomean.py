@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from aggr.extend import COUNT, EXACT, NUMBERS, Field, Function, Limbs, Numbers, Values, quotient, sum_exactly
+from aggr.extend import COUNT, EXACT, NUMBERS, Field, Function, Limbs, Numbers, State, Values, quotient, sum_exactly
+
+
+class LogarithmsState(State):
+    """The exact sum of the rounded logarithms of positive numbers, and their count."""
+
+    name = "geomean"
+    fields: ClassVar[Mapping[str, Field]] = {"count": COUNT, "logs": EXACT}
+    counted_by = ("count",)
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        x = values.floats.array
+        if len(x) and not (x.min() > 0 and x.max() < np.inf):
+            wrong = x[~((x > 0) & (x < np.inf))][0]
+            raise ValueError(f"geomean takes positive finite numbers; got {wrong}")
+        return {"count": pa.array(values.counts), "logs": sum_exactly([Numbers(np.log(x), values.groups)])}
 
 
 @dataclass(frozen=True)
@@ -25,17 +41,7 @@ class Geomean(Function):
     returns = "float64; null if there are no values"
     guarantee = "the same whatever the order; within 1e-13 of the true mean for numbers of 1e-100 to 1e100"
 
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        """Counts and sums add up."""
-        return {"count": COUNT, "logs": EXACT}
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        x = values.floats.array
-        if len(x) and not (x.min() > 0 and x.max() < np.inf):
-            wrong = x[~((x > 0) & (x < np.inf))][0]
-            raise ValueError(f"geomean takes positive finite numbers; got {wrong}")
-        return {"count": pa.array(values.counts), "logs": sum_exactly([Numbers(np.log(x), values.groups)])}
+    own_state = LogarithmsState()
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         counts = states.field("count").to_numpy()

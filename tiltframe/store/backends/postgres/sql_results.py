@@ -48,13 +48,13 @@ def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dic
 
 @register_sql(aggr.Min, aggr.Max, aggr.BoolAnd, aggr.BoolOr)
 def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    ((field, extreme),) = function.state_fields.items()
+    ((field, extreme),) = function.own_state.fields.items()
     return {"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)}
 
 
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
 def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    (field,) = function.state_fields
+    (field,) = function.own_state.fields
     return {"": _chosen(function, merged, state, field, dtype, "value")}
 
 
@@ -86,7 +86,7 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
     """Choose a part of the event in a field that is a `ValueBy`."""
-    chosen = function.state_fields[field]
+    chosen = function.own_state.fields[field]
     order = ", ".join(
         in_order(of(state, field, name), dtype.field(field).type.field(name).type, down)
         for name, down in ((chosen.by, chosen.greatest), (chosen.other, chosen.greatest_of_ties))

@@ -1,0 +1,51 @@
+"""The states of single events: the first, the last, and the four points that a line chart shows of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.sort_keys import order_keys
+from aggr.fields import EARLIEST, HIGHEST, LATEST, LOWEST, Field
+from aggr.state import PlainState, State
+
+EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
+
+FIRST = PlainState("first", {"earliest": EARLIEST})
+# Frames that are stored have a column for each of these, although the layout is that of FIRST.
+ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
+LAST = PlainState("last", {"latest": LATEST})
+
+
+@dataclass(frozen=True)
+class FourPoints(State):
+    """The first, the least, the greatest and the last value, each with its time."""
+
+    name = "m4"
+    rank = 1
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return EXTREME_POINTS
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        check_extreme_points(states)
+
+
+FOUR_POINTS = FourPoints()
+
+
+def check_extreme_points(states: pa.StructArray) -> None:
+    """Refuse states whose four points cannot be those of the same rows."""
+    points = {name: states.field(name) for name in EXTREME_POINTS}
+    first = points["earliest"]
+    if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):
+        raise DamagedState("its first, last, least and greatest point are not of the same rows")
+    for part, low, high in (("time", "earliest", "latest"), ("value", "lowest", "highest")):
+        keys = order_keys(pa.concat_arrays([point.drop_null().field(part) for point in points.values()]))
+        rows = dict(zip(points, keys.reshape(len(points), -1), strict=True))
+        if any((rows[low] > row).any() or (rows[high] < row).any() for row in rows.values()):
+            raise DamagedState(f"the {part} of a point is not between those of its {low} and its {high}")

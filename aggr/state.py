@@ -1,0 +1,509 @@
+"""States of groups of rows: how they are reduced, merged, subtracted, checked and packed.
+
+A state is one row of an Arrow struct column. A `State` names the fields of such a row, each with the operation that
+merges it (`aggr.fields`), the parameters that shape it, and the version of its layout; functions read results from it.
+
+    function   version   max     values           the state's name, its version, its parameters, its fields
+    "collect…"     1     10000   [1, 4, 9]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, overload
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrays import Ids, Whole
+from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.normalize import one_array
+from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
+from aggr.groups.groups import Groups, check_groups
+from aggr.parameters import repeated
+from aggr.state_checks import (
+    FUNCTION,
+    VERSION,
+    CheckedStates,
+    Reading,
+    check_states,
+    damaged_field,
+    made_here,
+    name_array,
+    received,
+)
+from aggr.values import Values
+
+CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
+_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
+
+
+class State(ABC):
+    """The layout and the operations of states; a frozen dataclass whose fields are the parameters that shape them.
+
+    Two functions share a column of states if their states are equal. `PlainState` is one without parameters.
+
+    Attributes that a state sets
+    ----------------------------
+    name : the word that is stored in each row; the name of the function that owns the state
+    fields : name -> the field, which merges its part of the states
+    parameters : name -> Arrow type, of its dataclass fields, which are stored in each row; unequal ones are refused
+    versions : the layouts that can be read, ascending; the last one is written, others are refused by name
+    counted_by : names of the fields that together count a state's rows, each row in one of them: by these and the
+        fields' own ``subtract`` rows are taken out of a state again; of a state without, they cannot be
+    merges_by_field : whether each field merges on its own; False if `align` looks at several first
+    rank : if a measure can be read from several states, a frame keeps the state of the greatest rank, and the first
+        one of equal ranks; stored frames depend on it
+
+    Guarantee
+    ---------
+    ``merge`` returns the state that ``reduce`` returns for the merged rows, to the bit, whatever the order or tree, if
+    each field does.
+    """
+
+    name: str
+    versions: ClassVar[tuple[int, ...]] = (1,)
+    merges_by_field: ClassVar[bool] = True
+    reads: ClassVar[tuple[State, ...]] = ()  # a state is read from itself alone; see `aggr.Function.reads`
+
+    # What a state declares.
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        """The Arrow types of the parameters that are stored in each row, by name; unequal ones are refused."""
+        return {}
+
+    @property
+    @abstractmethod
+    def fields(self) -> Mapping[str, Field]:
+        """The fields, by name."""
+
+    @property
+    def counted_by(self) -> tuple[str, ...]:
+        """The fields that together count the rows; none if rows cannot be taken out of a state."""
+        return ()
+
+    @property
+    def rank(self) -> int:
+        """Which of several states is preferred: the greater."""
+        return 0
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        """Reduce grouped values to the fields of one state per group; by default each field reduces them alone.
+
+            values.array         5   2  13   4        four rows, none null
+            values.groups.ids    0   1   0   1        of values.groups.n = 3 groups
+
+            low                  5   2  null          a row for each group; of one without rows, the identity
+            high                13   4  null
+
+        Called by `reduce`, after types and lengths were checked, dictionaries decoded, chunks joined and nulls left
+        out. No loop over rows or groups in Python: fields, numpy and `aggr.extend.compiled` go over all of them at
+        once.
+
+        Parameters
+        ----------
+        values : Values
+            ``values.array`` is of a plain type; for a function of several inputs a struct, whose fields are
+            ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed once,
+            however many states are reduced from the same column. If the function ``takes_weights``,
+            ``values.weights`` may contain the number of rows that each row stands for, as int64 from 1, and the
+            state must be to the bit that of the rows repeated.
+
+        Returns
+        -------
+        name -> array, shape (values.groups.n,)
+            As `fields` names them.
+
+        Raises
+        ------
+        ValueError
+            If a value is refused; the message contains the value, the allowed values, and how to fix it.
+        OverflowError
+            If a group's rows stand for more than int64 counts.
+        """
+        return {name: field.reduce(values) for name, field in self.fields.items()}
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+
+        Raises
+        ------
+        DamagedState
+            Says what contradicts what.
+        """
+        return
+
+    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+        """Bring the states of each group to one form before their fields are merged, unless `merges_by_field`.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+        groups : Groups
+            As many rows as ``states``.
+
+        Returns
+        -------
+        column of states, shape (rows,)
+
+        Raises
+        ------
+        DamagedState
+            If a state is damaged.
+        """
+        return states
+
+    # What every state has.
+
+    def __eq__(self, other: object) -> bool:
+        """Compare kind, name and parameters."""
+        return isinstance(other, State) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return type(self), self.name, *map(self.parameter, self.parameters)
+
+    @property
+    def version(self) -> int:
+        """The version of the layout that is written."""
+        return self.versions[-1]
+
+    def reduce(self, values: Values) -> pa.StructArray:
+        """Reduce grouped values to one state per group.
+
+        Parameters
+        ----------
+        values : Values
+            Of a type that the function takes, without nulls.
+
+        Returns
+        -------
+        column of states, shape (values.groups.n,)
+
+        Raises
+        ------
+        ValueError, OverflowError
+            As `reduce_values` does.
+        """
+        n = values.groups.n
+        if len(values) <= _MOST_ROWS:
+            return self.pack(self.reduce_values(values), n)
+        starts = range(0, len(values), _MOST_ROWS)
+        parts = [self.reduce(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
+        groups = Groups(np.tile(np.arange(n), len(parts)), n)
+        return self.merge(made_here(pa.concat_arrays(parts)), groups).states
+
+    @overload
+    def merge(self, states: CheckedStates, groups: Groups, reading: Reading | None = None) -> CheckedStates: ...
+
+    @overload
+    def merge(
+        self, states: pa.Array | pa.ChunkedArray, groups: Groups, reading: Reading | None = None
+    ) -> pa.StructArray: ...
+
+    def merge(
+        self, states: pa.Array | pa.ChunkedArray | CheckedStates, groups: Groups, reading: Reading | None = None
+    ) -> pa.StructArray | CheckedStates:
+        """Merge grouped states into one state per group.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            A null counts as an identity. `CheckedStates` are not checked again.
+        groups : Groups
+            As many rows as ``states``.
+        reading : Function, optional
+            The function whose states these are, which errors name and whose ``reads`` are accepted.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+            Checked states of checked ones.
+
+        Raises
+        ------
+        TypeError
+            If ``states`` is not an Arrow column, or ``groups`` not `Groups`.
+        ValueError
+            If the lengths differ, or the states are of another name, of unequal parameters or of a version that is not
+            read; `DamagedState` if one of them is damaged.
+        """
+        reading = reading or self
+        is_checked = isinstance(states, CheckedStates)
+        column, is_named = (one_array(states.states), True) if is_checked else received(self, states, reading)
+        check_groups(reading.name, groups)
+        if len(column) != len(groups):
+            raise ValueError(f"{reading.name}: {len(column)} states for {len(groups)} group ids")
+        if column.null_count:
+            groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
+            column = column.drop_null()
+        is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge
+        if not is_checked:
+            check_states(self, column, reading, is_named, in_full=is_single)
+        if is_single and (is_checked or self._is_current(column)):
+            is_ordered = bool((np.diff(groups.ids) > 0).all())
+            merged = column if is_ordered else column.take(pa.array(np.argsort(groups.ids)))
+        else:
+            merged = self._merge_fields(column, groups, reading.name, is_checked)
+        return CheckedStates(merged) if is_checked else merged
+
+    def _merge_fields(self, states: pa.StructArray, groups: Groups, reader: str, is_checked: bool) -> pa.StructArray:
+        """Merge states field by field, after `check_states` or for `CheckedStates`; errors name the reader."""
+        merged = {}
+        if not self.merges_by_field:
+            try:
+                states = self.align(states, groups)
+            except DamagedState as damage:
+                raise DamagedState(f"a damaged state of {reader}: {damage}") from None
+        for name, field in self.fields.items():
+            try:
+                merged[name] = (field.merge if is_checked else field.merge_checked)(states.field(name), groups)
+            except DamagedState as damage:
+                raise damaged_field(reader, name, damage) from None
+        return self.pack(merged, groups.n)
+
+    def _is_current(self, states: pa.StructArray) -> bool:
+        """Say whether all states have the layout of this release, so that one alone is its own merge."""
+        try:
+            merged_type = _merged_type(self, states.type)
+        except TypeError:  # a parameter that cannot be hashed, such as a struct given as a dict
+            merged_type = _merged_type.__wrapped__(self, states.type)
+        if states.type != merged_type:
+            return False
+        versions = states.field(VERSION)
+        return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
+
+    def subtract(
+        self,
+        states: pa.Array | pa.ChunkedArray,
+        subtracted: pa.Array | pa.ChunkedArray,
+        reading: Reading | None = None,
+    ) -> pa.StructArray:
+        """Take the rows of some states out of others, row by row.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            A null counts as an identity.
+        subtracted : column of states, shape (rows,)
+            Of rows that are among those of ``states``.
+        reading : Function, optional
+            As for `merge`.
+
+        Returns
+        -------
+        column of states, shape (rows,)
+            To the bit those of the rows that are left.
+
+        Raises
+        ------
+        TypeError
+            If no field counts the rows, as in states of min, max, first, last, sets and lists.
+        CannotSubtract
+            If rows are not in ``states``, or the states do not contain enough to compute the difference.
+        ValueError
+            As `merge` does.
+        """
+        reading = reading or self
+        if not self.counted_by:
+            raise TypeError(CANNOT_SUBTRACT.format(f"states of {reading!r}"))
+        minuends, subtrahends = (
+            self.merge(column, Groups.each(len(column)), reading=reading) for column in (states, subtracted)
+        )
+        if len(minuends) != len(subtrahends) or minuends.type != subtrahends.type:
+            columns = (minuends, subtrahends)
+            kinds = " and ".join(f"{len(column)} of type {shown(str(column.type))}" for column in columns)
+            raise ValueError(f"{reading.name}: states are subtracted row by row, and of one type; got {kinds}")
+        left = self.row_counts(minuends) - self.row_counts(subtrahends)
+        refuse_where(left < 0, NOT_THERE)
+        remaining = np.flatnonzero(left)
+        emptied = np.flatnonzero(left == 0)
+        _check_equal(minuends.take(pa.array(emptied)), subtrahends.take(pa.array(emptied)), emptied)
+        differences = self._subtract_fields(
+            minuends.take(pa.array(remaining)), subtrahends.take(pa.array(remaining)), remaining
+        )
+        zero = self.merge(minuends.slice(0, 0), Groups.of([], 1), reading=reading)
+        places = np.full(len(left), len(differences))
+        places[remaining] = np.arange(len(differences))
+        return pa.concat_arrays([differences, zero]).take(pa.array(places))
+
+    def row_counts(self, states: pa.StructArray) -> Whole:
+        """Count the rows of each state by ``counted_by``.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+
+        Returns
+        -------
+        array of int64, shape (rows,)
+        """
+        fields = self.fields
+        counts = (fields[name].row_counts(states.field(name)) for name in self.counted_by)
+        return sum(counts, np.zeros(len(states), np.int64))
+
+    def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
+        """Subtract states field by field, none of which becomes empty; errors name them by ``rows``."""
+        try:
+            parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
+        except CannotSubtract as error:
+            raise CannotSubtract(int(rows[error.row]), error.reason) from None
+        differences = self.pack(parts, len(states))
+        if not self.is_sound(differences):
+            first = next(i for i in range(len(differences)) if not self.is_sound(differences.slice(i, 1)))
+            raise CannotSubtract(int(rows[first]), NOT_THERE)
+        return differences
+
+    def is_sound(self, states: pa.StructArray) -> bool:
+        """Say whether states, none of them null, pass every check.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+
+        Returns
+        -------
+        bool
+            False if a check raises `DamagedState`.
+
+        Raises
+        ------
+        ValueError
+            If the states are of other parameters, or of a version that is not read.
+        """
+        try:
+            check_states(self, states, self, True, in_full=True)
+        except DamagedState:
+            return False
+        return True
+
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
+        """Repeat the parameters as the columns that travel in the states.
+
+        Parameters
+        ----------
+        n : int
+            The number of states.
+
+        Returns
+        -------
+        dict of name -> array, shape (n,)
+            Of the types in `parameters`.
+
+        Raises
+        ------
+        TypeError
+            If a parameter is not of its type.
+        """
+        return {name: repeated(name, self.parameter(name), dtype, n) for name, dtype in self.parameters.items()}
+
+    def parameter(self, name: str) -> Any:
+        """Return the value of a parameter.
+
+        Parameters
+        ----------
+        name : str
+            One of `parameters`.
+
+        Returns
+        -------
+        value of its type
+        """
+        return getattr(self, name)
+
+    def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
+        """Make states of their fields.
+
+        Parameters
+        ----------
+        parts : name -> array, shape (n,)
+            As `fields` names them.
+        n : int
+            The number of states.
+
+        Returns
+        -------
+        column of states, shape (n,)
+        """
+        columns = {
+            FUNCTION: pa.repeat(name_array(self.name)[0], n),
+            VERSION: pa.repeat(_one_version(self.version)[0], n),
+            **self.parameter_columns(n),
+            **{name: parts[name] for name in self.fields},
+        }
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class PlainState(State):
+    """A state without parameters, each of whose fields reduces the values on its own.
+
+    Parameters
+    ----------
+    name : str
+        As in `State`.
+    layout : name -> Field
+        The fields of `State`.
+    counted_by : tuple of str
+        As in `State`.
+    rank : int
+        As in `State`.
+    variant : str
+        Distinguishes states of one name that do not share a column.
+
+    Examples
+    --------
+    >>> from aggr.extend import GREATEST, LEAST, Groups, PlainState, Values
+    >>> spread = PlainState("spread", {"low": LEAST, "high": GREATEST})
+    >>> spread.reduce(Values(pa.array([3, 9, 4]), Groups.single(3))).to_pylist()
+    [{'function': 'spread', 'version': 1, 'low': 3, 'high': 9}]
+    """
+
+    name: str
+    layout: Mapping[str, Field]
+    counted_by: tuple[str, ...] = ()
+    rank: int = 0
+    variant: str = ""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return self.layout
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return *super()._identity, self.variant
+
+
+def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
+    """Refuse to take all rows out of states of other rows; errors name the states by ``rows``."""
+    if not same_bits(states, subtracted):
+        first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))
+        raise CannotSubtract(int(rows[first]), NOT_THERE)
+
+
+@lru_cache(maxsize=64)
+def _one_version(version: int) -> pa.Array:
+    return pa.array([version], pa.int8())
+
+
+@lru_cache(maxsize=512)
+def _merged_type(state: State, dtype: pa.StructType) -> pa.DataType:
+    """Return the type that states of a type have once merged."""
+    return state._merge_fields(pa.array([], dtype), Groups.of([], 0), state.name, True).type
