@@ -33,9 +33,9 @@ def test_geomean_obeys_the_laws_and_agrees_with_statistics():
     check(function, pa.float64(), source=positive)
     for seed in range(50):
         values = positive(seed, seed)
-        given = function.finish(function.reduce(values, Groups.single(len(values))))[0].as_py()
-        wanted = oracle(values.drop_null().to_pylist())
-        assert given == wanted or given == pytest.approx(wanted, rel=1e-13)
+        result = function.finish(function.reduce(values, Groups.single(len(values))))[0].as_py()
+        expected = oracle(values.drop_null().to_pylist())
+        assert result == expected or result == pytest.approx(expected, rel=1e-13)
 
 
 def test_geomean_takes_every_kind_of_number_and_refuses_the_rest():
@@ -54,8 +54,8 @@ def test_prefix_obeys_the_laws_and_agrees_with_brute_force():
     check(Prefix(), pa.string(), source=texts)
     for seed in range(50):
         values = texts(seed % 5, seed)
-        known = values.drop_null().to_pylist()
-        starts = (word[:k] for word in known for k in range(len(word) + 1))
-        longest = max((start for start in starts if all(w.startswith(start) for w in known)), key=len, default=None)
+        words = values.drop_null().to_pylist()
+        starts = (word[:k] for word in words for k in range(len(word) + 1))
+        longest = max((start for start in starts if all(w.startswith(start) for w in words)), key=len, default=None)
         states = Prefix().reduce(values, Groups.single(len(values)))
         assert Prefix().finish(states)[0].as_py() == longest

@@ -37,9 +37,9 @@ class Prefix(PerGroup):
         return state[: next(same, min(len(state), len(value)))]
 
     def combine(self, a: str | None, b: str | None) -> str | None:
-        """Shorten to what both have in common."""
+        """Return the common prefix of both."""
         return a if b is None else self.add(a, b)
 
     def result(self, state: str | None) -> str | None:
-        """Return it as it is."""
+        """Return the prefix unchanged."""
         return state
