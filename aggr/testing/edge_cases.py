@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow.normalize import is_number
+
 _FLOATS = [
     0.0, -0.0, 1.0, -1.0, 0.1, 1e16, -1e16, 2.0**53, 2.0**53 + 2, 1e308, -1e308, 1.7976931348623157e308,
     5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e300, 1e9 + 0.5, 1e9 + 0.25, math.pi,
@@ -17,20 +19,32 @@ _FLOATS = [
 _SPECIAL = [math.nan, math.inf, -math.inf]
 _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) + 1, 10**18]
 
+# Both forms of an accent, both cases, and characters whose order by UTF-16 is not that by code points.
+_TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
+
 
 def edge_cases(
-    dtype: pa.DataType, size: int, seed: int = 0, *, least: float | None = None, special: bool = True
+    dtype: pa.DataType,
+    size: int,
+    seed: int = 0,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    special: bool = True,
 ) -> pa.Array:
     """Draw ``size`` values of a type: nulls, repeats, limits, cancellation, denormals, huge offsets, tiny spreads.
 
     Parameters
     ----------
     dtype : type
-        An integer, a float, a decimal, string, bytes, boolean, date, timestamp, or a struct of these.
+        An integer, a float, a decimal, string, bytes, boolean, date, time, duration, timestamp, or a list or a struct
+        of these.
     size, seed : int
         The same seed gives the same values.
     least : float, optional
         Leave out numbers below it.
+    most : float, optional
+        Leave out numbers whose magnitude is above it.
     special : bool
         Whether to draw NaN and the infinities.
 
@@ -46,13 +60,104 @@ def edge_cases(
     rng = np.random.default_rng(seed)
     if pa.types.is_struct(dtype):
         fields = [dtype.field(i) for i in range(dtype.num_fields)]
-        children = [edge_cases(f.type, size, seed * 31 + i, least=least, special=special) for i, f in enumerate(fields)]
+        children = [
+            edge_cases(f.type, size, seed * 31 + i, least=least, most=most, special=special)
+            for i, f in enumerate(fields)
+        ]
         return pa.StructArray.from_arrays(children, fields=fields)
+    if _is_list(dtype):
+        lengths = rng.integers(0, 4, size)
+        children = edge_cases(dtype.value_type, int(lengths.sum()), seed * 31, least=least, most=most, special=special)
+        lists = pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)), pa.int32()), children)
+        return pa.array([None if rng.random() < 0.15 else values for values in lists.to_pylist()], dtype)
     drawn = [_draw(dtype, rng, special) for _ in range(size)]
-    if least is not None:
-        drawn = [None if v is None or v != v or v < least else v for v in drawn]
+    if (least is not None or most is not None) and is_number(dtype):
+        low = -math.inf if least is None else least
+        high = math.inf if most is None else most
+        drawn = [None if v != v or v < low or abs(v) > high else v for v in drawn]
     nulls = 0.15 if rng.random() < 0.9 else 1.0  # now and then nothing else
     return pa.array([None if rng.random() < nulls else v for v in drawn], dtype)
+
+
+def corner_values(dtype: pa.DataType) -> pa.Array:
+    """List each edge case of a type: limits, zeros of both signs, NaN, infinities, texts that look alike.
+
+    Parameters
+    ----------
+    dtype : type
+        As for `edge_cases`.
+
+    Returns
+    -------
+    array of the type
+        Without nulls. Of types that have no list of edge cases, some drawn ones.
+    """
+    if pa.types.is_struct(dtype):
+        columns = [corner_values(dtype.field(i).type) for i in range(dtype.num_fields)]
+        size = max(map(len, columns))
+        rows = [column.take(pa.array((np.arange(size) + i) % len(column))) for i, column in enumerate(columns)]
+        return pa.StructArray.from_arrays(rows, fields=list(dtype))
+    if pa.types.is_floating(dtype):
+        with np.errstate(over="ignore"):
+            return pa.array(np.array(_FLOATS + _SPECIAL).astype(dtype.to_pandas_dtype()), dtype)
+    if pa.types.is_integer(dtype):
+        return pa.array([value for value in _INTEGERS if _limits(dtype)[0] <= value <= _limits(dtype)[1]], dtype)
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+        return pa.array(_TEXTS, dtype)
+    return edge_cases(dtype, 20, 3).drop_null()
+
+
+def ordinary_values(
+    dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
+) -> pa.Array:
+    """Draw values without nulls, repeats and limits, so that a lost row shows in a result.
+
+    Parameters
+    ----------
+    dtype : type
+        As for `edge_cases`.
+    size, seed : int
+        The same seed gives the same values.
+    most : int, optional
+        Draw positive integers up to it instead; then values repeat.
+    signed : bool
+        Whether half of the numbers are negative, if the type has negative ones.
+
+    Returns
+    -------
+    array of the type, shape (size,)
+        Numbers are distinct if the type has that many; values of other types are drawn at random.
+    """
+    rng = np.random.default_rng(seed)
+    if pa.types.is_struct(dtype):
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
+        children = [
+            ordinary_values(f.type, size, seed * 31 + i, most=most, signed=signed) for i, f in enumerate(fields)
+        ]
+        return pa.StructArray.from_arrays(children, fields=fields)
+    if is_number(dtype):
+        integers = rng.permutation(size) + 1 if most is None else rng.integers(1, most + 1, size)
+        return _numbers(dtype, integers - (size // 2 if signed else 0), rng.random(size) / 2 if most is None else None)
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+        return pa.array([f"text {value}" for value in rng.permutation(size)], dtype)
+    if pa.types.is_timestamp(dtype):
+        return pa.array(rng.permutation(size) + 1_700_000_000).cast(pa.timestamp("s")).cast(dtype)
+    drawn = edge_cases(dtype, 2 * size + 20, seed, special=False).drop_null()
+    return drawn.take(pa.array(np.arange(size) % len(drawn))) if len(drawn) else pa.nulls(size, dtype)
+
+
+def _numbers(dtype: pa.DataType, integers: np.ndarray[Any, Any], fractions: np.ndarray[Any, Any] | None) -> pa.Array:
+    """Make numbers of a type from integers; those beyond the range of the type are clipped or wrapped."""
+    if pa.types.is_floating(dtype):
+        return pa.array(integers.astype(float) if fractions is None else integers + fractions).cast(dtype)
+    if pa.types.is_decimal(dtype):
+        return pa.array([Decimal(int(value) % 10**6) * (1 if value >= 0 else -1) for value in integers], dtype)
+    low, high = (min(max(limit, -(2**62)), 2**62) for limit in _limits(dtype))
+    return pa.array(np.clip(integers, low, high) if low < 0 else np.abs(integers) % (high + 1), dtype)
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 
 def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
@@ -60,7 +165,7 @@ def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
         return _float(rng, special)
     if pa.types.is_integer(dtype):
         whole = _INTEGERS[int(rng.integers(len(_INTEGERS)))] if rng.random() < 0.4 else int(rng.integers(-50, 50))
-        low, high = (0, 2**dtype.bit_width - 1) if str(dtype).startswith("u") else _signed(dtype.bit_width)
+        low, high = _limits(dtype)
         return min(max(whole, low), high)
     if pa.types.is_decimal(dtype):
         digits = int(rng.integers(1, dtype.precision + 1))
@@ -69,14 +174,21 @@ def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
     if pa.types.is_boolean(dtype):
         return bool(rng.integers(2))
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
-        return str(rng.choice(["", "a", "A", "ab", "ä", "😀", "z" * 40, "0"]))
-    if pa.types.is_binary(dtype):
+        return str(rng.choice(_TEXTS))
+    if pa.types.is_fixed_size_binary(dtype):
+        return rng.bytes(dtype.byte_width)
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
         return rng.bytes(int(rng.integers(0, 4)))
     days = int(rng.integers(-30_000, 60_000)) if rng.random() < 0.5 else int(rng.integers(0, 3))
     if pa.types.is_date(dtype):
         return dt.date(1970, 1, 1) + dt.timedelta(days=days)
+    span = dt.timedelta(days=days, seconds=int(rng.integers(0, 9)))
+    if pa.types.is_duration(dtype):
+        return span
+    if pa.types.is_time(dtype):
+        return (dt.datetime(1970, 1, 1) + dt.timedelta(seconds=int(rng.integers(0, 86_400)))).time()
     zone = dt.UTC if dtype.tz else None
-    return dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(days=days, seconds=int(rng.integers(0, 9)))
+    return dt.datetime(1970, 1, 1, tzinfo=zone) + span
 
 
 def _float(rng: np.random.Generator, special: bool) -> float:
@@ -92,5 +204,8 @@ def _float(rng: np.random.Generator, special: bool) -> float:
     return float(rng.integers(-5, 5)) / 4
 
 
-def _signed(bits: int) -> tuple[int, int]:
-    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+def _limits(dtype: pa.DataType) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    if pa.types.is_unsigned_integer(dtype):
+        return 0, 2**dtype.bit_width - 1
+    return -(2 ** (dtype.bit_width - 1)), 2 ** (dtype.bit_width - 1) - 1

@@ -10,6 +10,8 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,43 +24,49 @@ _PROGRAM = """
 import pickle, sys
 from aggr.arrow.bit_equality import digest
 from aggr.groups.groups import Groups
-function, values, ids, n = pickle.load(sys.stdin.buffer)
-print(digest(function.reduce(values, Groups.of(ids, n))))
+function, columns, ids, n = pickle.load(sys.stdin.buffer)
+for values in columns:
+    states = function.reduce(values, Groups.of(ids, n))
+    print(digest(states), digest(function.finish(states)))
 """
 
 
-def digest_elsewhere(function: Function, values: pa.Array, groups: Groups) -> str | None:
-    """Return the digest of the states that another process reduces.
+def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: Groups) -> list[list[str]]:
+    """Return the digests of the states that another process reduces, and of their results.
 
     Parameters
     ----------
     function : Function
-    values : array, shape (rows,)
+        One that `is_importable`.
+    columns : sequence of arrays, each of shape (rows,)
     groups : Groups
 
     Returns
     -------
-    str or None
-        None for a function that another process cannot import, such as one of a notebook's cell.
+    list of [digest of states, digest of results], one for each column
 
     Raises
     ------
     RuntimeError
         If the other process fails.
     """
-    if not _is_importable(function):
-        return None
     environment = {**os.environ, "PYTHONHASHSEED": _SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    sent = pickle.dumps((function, values, groups.ids.tolist(), groups.n))
+    sent = pickle.dumps((function, list(columns), groups.ids.tolist(), groups.n))
     ended = subprocess.run(
         [sys.executable, "-c", _PROGRAM], input=sent, capture_output=True, env=environment, check=False
     )
     if ended.returncode:
         raise RuntimeError(f"another process cannot reduce with {function!r}: {ended.stderr.decode()[-500:]}")
-    return ended.stdout.decode().strip()
+    return [line.split() for line in ended.stdout.decode().splitlines()]
 
 
-def _is_importable(function: Function) -> bool:
-    module, name = type(function).__module__, type(function).__qualname__
-    has_file = getattr(sys.modules.get(module), "__file__", None)
-    return module != "__main__" and "<locals>" not in name and has_file is not None and Path(has_file).exists()
+def is_importable(function: Function) -> bool:
+    """Return whether another process can import a function; one of a notebook's cell it cannot."""
+    kind = type(function)
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    try:
+        is_in_module = attrgetter(kind.__qualname__)(module) is kind
+    except AttributeError:  # such as a class that a function has made
+        is_in_module = False
+    return is_in_module and kind.__module__ != "__main__" and file is not None and Path(file).exists()

@@ -647,5 +647,5 @@ def test_there_are_the_laws_of_the_design():
         "neighbours",
         "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
         "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters", "weights",
-        "subtraction",
+        "subtraction", "repeats", "slices", "copies",
     }  # fmt: skip

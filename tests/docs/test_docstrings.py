@@ -20,13 +20,14 @@ from tiltframe.store.backends.protocol import Backend
 
 ROOT = Path(__file__).parent.parent.parent
 PUBLIC = [  # what users call and import
-    *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases"),
+    *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases", "aggr.testing.kept_states"),
     *("aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
     *("windows", "windows.ordered", "windows.testing", "windows.ordered.testing"),
     *(
         "tiltframe",
         "tiltframe.streaming",
         "tiltframe.streaming.policies",
+        "tiltframe.streaming.testing",
         "tiltframe.store",
         "tiltframe.store.testing",
     ),

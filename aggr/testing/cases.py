@@ -1,0 +1,179 @@
+"""Cases that laws are tried on: values of every type that a function takes, their groups, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.normalize import normalized_type
+from aggr.function import EVENT_TIME, Function, input_rule
+from aggr.groups.groups import Groups
+from aggr.testing.edge_cases import corner_values, edge_cases, ordinary_values
+from aggr.testing.harness import LawBroken
+
+Source = Callable[[int, int], pa.Array]
+
+TYPES = (
+    *(pa.float64(), pa.float32(), pa.int64(), pa.int32(), pa.int16(), pa.int8()),
+    *(pa.uint64(), pa.uint32(), pa.uint16(), pa.uint8(), pa.decimal128(10, 2), pa.decimal128(38, 10)),
+    *(pa.bool_(), pa.date32(), pa.date64(), pa.time64("us"), pa.duration("us")),
+    *(pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("s", "Europe/Paris")),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.binary(3)),
+    *(pa.list_(pa.float64()), pa.struct([("a", pa.float64()), ("b", pa.string())])),
+)
+_TIME = pa.timestamp("us", "UTC")
+WRITES = "it writes into an array that other measures of the column read; copy it first"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One round: a function, values, their groups, and the states they reduce to."""
+
+    function: Function
+    values: pa.Array
+    groups: Groups
+    rng: np.random.Generator
+    parameters: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def states(self) -> pa.StructArray:
+        """The states of the values."""
+        return self.function.reduce(self.values, self.groups)
+
+    def parts(self, count: int) -> pa.StructArray:
+        """Split the rows at random, in random order, into parts reduced on their own; end to end."""
+        order = self.rng.permutation(len(self.values))
+        cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
+        pieces = [
+            self.function.reduce(self.values.take(pa.array(rows)), Groups(self.groups.ids[rows], self.groups.n))
+            for rows in np.split(order, cuts)
+        ]
+        return pa.concat_arrays(pieces)
+
+    def merge(self, states: pa.StructArray) -> pa.StructArray:
+        """Merge parts, each of which has one state a group."""
+        n = self.groups.n
+        return self.function.merge(states, Groups(np.tile(np.arange(n), len(states) // n), n))
+
+
+def input_types(function: Function) -> list[pa.DataType]:
+    """List the types of `TYPES` that a function takes; of several inputs, structs, each type next to another.
+
+    Parameters
+    ----------
+    function : Function
+
+    Returns
+    -------
+    list of types
+    """
+    if len(function.inputs) == 1:
+        return [kind for kind in TYPES if _takes(function, kind)]
+    columns = [_types_of_input(function, name) for name in function.inputs]
+    longest = max(map(len, columns))
+    turned = [islice(cycle(kinds), place, place + longest) for place, kinds in enumerate(columns)]
+    structs = [pa.struct(list(zip(function.inputs, kinds, strict=True))) for kinds in zip(*turned, strict=True)]
+    alike = [pa.struct([(name, _TIME if name == EVENT_TIME else kind) for name in function.inputs]) for kind in TYPES]
+    return [kind for kind in structs if _takes(function, kind)] or [kind for kind in alike if _takes(function, kind)]
+
+
+def _types_of_input(function: Function, name: str) -> list[pa.DataType]:
+    if name == EVENT_TIME:
+        return [_TIME]
+    rule = input_rule(function, name)
+    return [kind for kind in TYPES if rule.allows(normalized_type(kind))] or [_TIME]
+
+
+def _takes(function: Function, kind: pa.DataType) -> bool:
+    plain = normalized_type(kind)
+    if len(function.inputs) > 1:
+        plain = pa.struct([(child.name, normalized_type(child.type)) for child in kind])
+    try:
+        function.check_input(plain)
+    except TypeError:
+        return False
+    return True
+
+
+def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
+    """Draw edge cases of a type; if the function refuses some, draw tamer values.
+
+    Parameters
+    ----------
+    function : Function
+    kind : type
+    size, seed : int
+
+    Returns
+    -------
+    array of the type, shape (size,), or None
+        The first of: all edge cases; finite numbers; numbers from 0; small integers. None if it refuses them all.
+    """
+    for draw in _sources(kind):
+        if _accepts(function, draw(size, seed)):
+            return draw(size, seed)  # drawn again, because the function may have written into the first
+    return None
+
+
+def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
+    """Draw distinct values without edge cases, of both signs or positive; edge cases if the function refuses both."""
+    for signed in (True, False):
+        if _accepts(function, ordinary_values(kind, size, seed, signed=signed)):
+            return ordinary_values(kind, size, seed, signed=signed)
+    return draw_accepted(function, kind, size, seed)
+
+
+def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
+    """List each edge case of a type once, those that the function accepts; None if there are none."""
+    values = corner_values(kind)
+    accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
+    return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None
+
+
+def _sources(kind: pa.DataType) -> Iterator[Source]:
+    yield partial(edge_cases, kind)
+    yield partial(edge_cases, kind, most=2.0**40, special=False)
+    yield partial(edge_cases, kind, least=0, most=2.0**40, special=False)
+    yield partial(ordinary_values, kind, most=100)
+
+
+def _accepts(function: Function, values: pa.Array) -> bool:
+    """Say whether a function reduces and reads values, all of one group."""
+    try:
+        function.finish(function.reduce(values, Groups.single(len(values))))
+    except (ValueError, OverflowError) as error:
+        if is_write_into_shared(error):
+            raise LawBroken(f"{function.name} breaks the law 'neighbours': {WRITES}") from error
+        return False
+    return True
+
+
+def is_write_into_shared(error: Exception) -> bool:
+    """Return whether an error is numpy's refusal to write into a read-only array."""
+    return isinstance(error, ValueError) and "read-only" in str(error)
+
+
+def same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
+    """Raise `LawBroken`, which shows the first row that differs, unless two columns have the same bits."""
+    if not same_bits(given, wanted):
+        row = next(
+            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])), 0
+        )
+        pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
+        raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
+
+
+def refuses(call: Callable[[], Any], what: str) -> None:
+    """Raise `LawBroken` unless a call raises ``ValueError``."""
+    try:
+        call()
+    except ValueError:
+        return
+    raise LawBroken(f"{what} were merged instead of refused")

@@ -1,0 +1,116 @@
+"""Laws of what a function declares: parameters, versions, weights, and the subtraction of states."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import suppress
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.fields import CannotSubtract
+from aggr.groups.groups import Groups
+from aggr.parameters import some
+from aggr.state_checks import FUNCTION, VERSION
+from aggr.testing.cases import Case, refuses, same
+from aggr.testing.harness import holds
+from aggr.testing.other_process import is_importable
+from aggr.testing.parameter_values import variants
+
+
+def refusal(case: Case) -> None:
+    """States of unequal parameters, of another function, or of something else, are refused."""
+    states, n = case.states, case.groups.n
+    for name, dtype in case.function.own_state.parameters.items():
+        other = None if case.function.own_state.parameter(name) is not None else some(dtype)
+        if pa.types.is_null(dtype):  # there is only one
+            continue
+        spoilt = pa.repeat(pa.scalar(other, dtype), n)
+        fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
+        spoilt = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        refuses(partial(case.merge, spoilt), f"states of another {name}")
+    named = {f.name: states.field(f.name) for f in states.type} | {FUNCTION: pa.array(["another"] * n, pa.string())}
+    if n:
+        other = pa.StructArray.from_arrays(list(named.values()), names=list(named))
+        refuses(partial(case.merge, other), "states that name another function")
+        refuses(partial(case.function.finish, other), "states that name another function")
+    strange = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
+    refuses(partial(case.merge, strange), "states that are not its own")
+
+
+def versions(case: Case) -> None:
+    """States of a later version are refused, and so are those of an earlier one that is not said to be read."""
+    states, version = case.states, case.function.own_state.version
+    unread = set(range(1, version)) - set(case.function.own_state.versions)
+    for other in [version + 1, *unread] if len(states) else []:
+        fields = {f.name: states.field(f.name) for f in states.type}
+        fields[VERSION] = pa.array([other] * len(states), fields[VERSION].type)
+        of_other = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        refuses(partial(case.merge, of_other), f"states of version {other}")
+        refuses(partial(case.function.finish, of_other), f"states of version {other}")
+
+
+def reading_parameters(case: Case) -> None:
+    """A parameter that is not in the parameters of the state only reads: it shows in no state."""
+    for parameter in fields(case.function):
+        if not parameter.init or parameter.name in case.function.own_state.parameters:
+            continue
+        promised = list(case.parameters.get(parameter.name, ()))
+        for value, other in variants(case.function, parameter.name, case.parameters):
+            where = f"with {parameter.name}={value!r}, which is not a parameter of the state"
+            try:
+                states = other.reduce(case.values, case.groups)
+            except Exception:
+                if value in promised:
+                    raise
+                continue  # the function was made with a guess that it cannot use
+            same(states, case.states, where)
+
+
+def copies(case: Case) -> None:
+    """A copy of the function, as Spark sends one to its workers, is equal to it with every value of its parameters."""
+    functions = [case.function]
+    for parameter in fields(case.function):
+        if parameter.init:
+            functions += [other for _, other in variants(case.function, parameter.name, case.parameters)]
+    for function in functions:
+        made = [("deepcopy", copy.deepcopy(function))]
+        if is_importable(function):
+            made.append(("pickle", pickle.loads(pickle.dumps(function))))
+        for way, other in made:
+            holds(other == function, f"a copy by {way} of {function!r} is {other!r}")
+
+
+def weights(case: Case) -> None:
+    """A row with a weight gives what that many rows give; one of weight 0, or null, gives nothing."""
+    if not case.function.takes_weights:
+        return
+    counts = case.rng.integers(0, 4, len(case.values))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    repeated = case.function.reduce(case.values.take(pa.array(rows)), Groups(case.groups.ids[rows], case.groups.n))
+    missing = pa.array(counts, mask=(counts == 0) & (case.rng.random(len(counts)) < 0.5))
+    same(case.function.reduce(case.values, case.groups, missing), repeated)
+    heavy = case.rng.integers(1, 2**40, len(case.values))
+    part = heavy // 3
+    with suppress(OverflowError):
+        whole = case.function.reduce(case.values, case.groups, pa.array(heavy))
+        pieces = [case.function.reduce(case.values, case.groups, pa.array(weights)) for weights in (part, heavy - part)]
+        same(case.merge(pa.concat_arrays(pieces)), whole, "weights up to 2^40")
+
+
+def subtraction(case: Case) -> None:
+    """Taking states out of what they were merged into gives those that were there before; in doubt it is refused."""
+    if not case.function.own_state.counted_by:
+        return
+    n, parts = case.groups.n, case.parts(2)
+    mine, gone, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
+    zero = case.function.zero(n, case.values.type)
+    same(case.function.subtract(merged, zero), merged, "nothing taken out")
+    same(case.function.subtract(merged, merged), zero, "everything taken out")
+    for group in range(n):  # one may be in doubt
+        row = slice(group, group + 1)
+        with suppress(CannotSubtract):
+            same(case.function.subtract(merged[row], gone[row]), mine[row])

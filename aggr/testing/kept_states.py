@@ -1,0 +1,92 @@
+"""Kept states: states of a release in a file, which later releases must read to the same results.
+
+A state whose fields change their meaning while its version stays is read wrongly from every store. No law that reduces
+rows today can notice that; a file of old states can.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from aggr.function import Function
+from aggr.groups.groups import Groups
+from aggr.state_checks import VERSION
+from aggr.testing.cases import draw_accepted, input_types, refuses, same
+from aggr.testing.harness import LawBroken
+
+_ROWS = 60
+_GROUPS = 36  # 30 of one row, five of six rows, and the last of none
+
+
+def keep_states(function: Function, path: str | Path, input_type: pa.DataType | None = None) -> None:
+    """Write rows of edge cases, their states and their results into a file, for ``check(f, kept_states=path)``.
+
+    Parameters
+    ----------
+    function : Function
+    path : str or Path
+        A new Arrow file. Keep it with the tests, write another one for each version, and never replace one.
+    input_type : type, optional
+        Of the rows; by default the first type that the function takes.
+
+    Raises
+    ------
+    FileExistsError
+        If there is such a file.
+    ValueError
+        If the function takes none of the types that are tried, or refuses all values.
+    """
+    types = [input_type] if input_type is not None else input_types(function)
+    drawn = (draw_accepted(function, kind, _ROWS, seed=7) for kind in types)
+    values = next((rows for rows in drawn if rows is not None), None)
+    if values is None:
+        raise ValueError(f"{function.name} takes none of the types that are tried, or refuses all values")
+    ids = pa.array([row if row < 30 else 30 + row % 5 for row in range(_ROWS)])
+    states = function.reduce(values, Groups.of(ids.to_pylist(), _GROUPS))
+    padded = {"states": states, "results": function.finish(states)}
+    columns = {
+        name: pa.concat_arrays([column, pa.nulls(_ROWS - _GROUPS, column.type)]) for name, column in padded.items()
+    }
+    table = pa.table({"rows": values, "groups": ids, **columns})
+    with open(path, "xb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def check_kept_states(function: Function, path: str | Path) -> None:
+    """Check that kept states are read to the results that they had, and that rows reduce to them if versions agree.
+
+    Parameters
+    ----------
+    function : Function
+        With the parameters with which the states were kept.
+    path : str or Path
+
+    Raises
+    ------
+    LawBroken
+        If a result differs, or a state of the same version.
+    FileNotFoundError
+        If there is no such file; `keep_states` writes it.
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(
+            f"{path} does not exist; aggr.testing.kept_states.keep_states(function, path) writes it"
+        )
+    with pa.ipc.open_file(str(path)) as file:
+        table = file.read_all().combine_chunks()
+    old_states, results = (table.column(name).combine_chunks()[:_GROUPS] for name in ("states", "results"))
+    version = old_states.field(VERSION)[0].as_py()
+    try:
+        if version not in function.own_state.versions:
+            refuses(partial(function.finish, old_states), f"kept states of version {version}, which it does not read,")
+            return
+        same(function.finish(old_states), results, f"the result of a kept state of version {version}")
+        if version == function.own_state.version:
+            groups = Groups.of(table.column("groups").to_pylist(), _GROUPS)
+            states = function.reduce(table.column("rows").combine_chunks(), groups)
+            same(states, old_states, f"rows are reduced to another state under the same version {version}")
+    except LawBroken as broken:
+        raise LawBroken(f"{function.name} breaks the law 'kept_states': {broken}; increase its version") from None

@@ -1,0 +1,109 @@
+"""Oracles: the exact result of one group's rows, computed in another way, and the error that a function promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.function import Function
+from aggr.groups.groups import Groups
+from aggr.testing.cases import Case
+from aggr.testing.harness import LawBroken
+
+Oracle = Callable[[list[Any]], Any]
+
+
+def consult(oracle: Oracle, case: Case) -> None:
+    """Compare the result of each group with the oracle's.
+
+    Parameters
+    ----------
+    oracle : function of a list of values
+    case : Case
+
+    Raises
+    ------
+    LawBroken
+        For the first result that differs.
+    """
+    for group, result in enumerate(case.function.finish(case.states).to_pylist()):
+        expected = oracle(_rows_of(case, group).to_pylist())
+        if not _agree(result, expected, error=0.0):
+            raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
+
+
+def consult_declared(case: Case, where: str = "") -> int:
+    """Compare the result of each group with ``function.exact(rows)``, if the function declares it.
+
+    Parameters
+    ----------
+    case : Case
+        If the function declares ``relative_error``, numbers may differ by that share of the exact number.
+    where : str
+        A description of the case, for the error.
+
+    Returns
+    -------
+    int
+        The number of groups that were compared. Groups for which ``exact`` raises ``ArithmeticError`` or
+        ``ValueError``, such as the mean of no rows, are left out.
+
+    Raises
+    ------
+    LawBroken
+        For the first result that differs.
+    """
+    exact = getattr(case.function, "exact", None)
+    if exact is None:
+        return 0
+    compared = 0
+    error = getattr(case.function, "relative_error", 0.0)
+    for group, result in enumerate(case.function.finish(case.states).to_pylist()):
+        try:
+            expected = exact(_rows_of(case, group))
+        except (ArithmeticError, ValueError):
+            continue
+        compared += 1
+        if not _agree(result, expected, error):
+            within = f" within {error:g}" if error else ""
+            raise LawBroken(
+                f"{case.function.name} breaks the law 'exact'{where}: the result {result!r} is not the one of "
+                f"exact(rows), {expected!r}{within}"
+            )
+    return compared
+
+
+def _rows_of(case: Case, group: int) -> pa.Array:
+    """Return the rows of a group that are not skipped, as the function's `drop_null` leaves them."""
+    rows = case.values.filter(pa.array(case.groups.ids == group))
+    return case.function.drop_null(case.function.grouped(rows, Groups.single(len(rows)))).array
+
+
+def _agree(result: Any, expected: Any, error: float) -> bool:
+    """Compare by ``==``; NaN equals NaN, and the sign of zero counts, also inside lists, tuples, structs and maps."""
+    if isinstance(result, dict) and isinstance(expected, dict):
+        return result.keys() == expected.keys() and all(_agree(result[key], expected[key], error) for key in result)
+    if _is_sequence(result) and _is_sequence(expected):
+        pairs = zip(result, expected, strict=False)
+        return len(result) == len(expected) and all(_agree(left, right, error) for left, right in pairs)
+    if error and _is_real(result) and _is_real(expected):
+        return bool(abs(result - expected) <= error * abs(expected))
+    if isinstance(result, float) and isinstance(expected, float):
+        return repr(result) == repr(expected)
+    return bool(result == expected)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def has_exact(function: Function) -> bool:
+    """Return whether a function declares ``exact(rows)``."""
+    return getattr(function, "exact", None) is not None

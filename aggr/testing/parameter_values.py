@@ -1,0 +1,94 @@
+"""Values of parameters that laws try in place of a function's own."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+from aggr.function import Function
+
+Parameters = Mapping[str, Sequence[Any]]
+
+
+def variants(function: Function, name: str, parameters: Parameters) -> list[tuple[Any, Function]]:
+    """Make the function with other values of a parameter.
+
+    Parameters
+    ----------
+    function : Function
+    name : str
+        The name of a parameter.
+    parameters : name -> values
+        From the author. Each must be allowed.
+
+    Returns
+    -------
+    list of (value, function)
+        With the author's values, and with guesses that the function allows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function refuses a value from the author.
+    """
+    own = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
+    guessed = []
+    for value in _guesses(function, name):
+        with suppress(Exception):  # a guess is not the author's promise
+            guessed.append((value, replace(function, **{name: value})))
+    return [(value, other) for value, other in own + guessed if other != function]
+
+
+def check_parameters(function: Function, parameters: Parameters) -> None:
+    """Refuse a parameter that only reads if no other value of it can be tried.
+
+    Parameters
+    ----------
+    function : Function
+    parameters : name -> values
+        From the author.
+
+    Raises
+    ------
+    ValueError
+        Numbers and flags are guessed; words, tuples and everything else must come from the author, because a guess
+        that means the same as the function's own value would try nothing.
+    """
+    names = [parameter.name for parameter in fields(function) if parameter.init]
+    for unknown in sorted(set(parameters) - set(names)):
+        raise ValueError(f"{function.name} has no parameter {unknown!r}; it has {', '.join(names) or 'none'}")
+    for name in names:
+        if name in function.own_state.parameters:
+            continue
+        guessable = isinstance(getattr(function, name), int | float) or bool(_words(function, name))
+        tried = variants(function, name, parameters)
+        if not tried or not (guessable or parameters.get(name)):
+            raise ValueError(
+                f"no other value of {function.name}'s parameter {name!r} could be tried; name some: "
+                f"check(…, parameters={{{name!r}: […]}})"
+            )
+
+
+def _guesses(function: Function, name: str) -> list[Any]:
+    own = getattr(function, name)
+    if words := _words(function, name):
+        return words
+    if isinstance(own, bool):
+        return [not own]
+    if isinstance(own, int | float):
+        return [own + 1, own * 2, own / 2, 0, 1]
+    if isinstance(own, tuple) and all(isinstance(part, int | float) for part in own):
+        return [own[:1], tuple(part + 1 for part in own), (0.25, 0.75)]
+    return [None, "a", 1, 0.5, True] if own is None or isinstance(own, str) else []
+
+
+def _words(function: Function, name: str) -> list[Any]:
+    """List the values of a parameter that is annotated by ``typing.Literal``."""
+    try:
+        hint = typing.get_type_hints(type(function)).get(name)
+    except (NameError, TypeError):  # an annotation that only a type checker can read
+        return []
+    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []

@@ -1,0 +1,129 @@
+"""Laws of states: merging states gives the state that the merged rows would have given, to the bit."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aggr.arrow.bit_equality import digest
+from aggr.groups.groups import Groups
+from aggr.testing.cases import Case, same
+from aggr.testing.harness import holds
+
+
+def tower(case: Case) -> None:
+    """Merging the states of fine windows gives the state of the coarse window's rows."""
+    coarse = Groups(case.groups.ids // 3, (case.groups.n + 2) // 3)
+    climbed = case.function.merge(case.states, Groups(np.arange(case.groups.n) // 3, coarse.n))
+    same(climbed, case.function.reduce(case.values, coarse))
+
+
+def identity(case: Case) -> None:
+    """Merging with zero states changes nothing, and so does merging a state alone."""
+    states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
+    same(case.merge(states), states)
+    same(case.merge(pa.concat_arrays([states, zero])), states)
+    same(case.merge(pa.concat_arrays([zero, states])), states)
+    none = pa.array([], case.values.type)
+    same(zero, case.function.reduce(none, Groups.of([], case.groups.n)))
+
+
+def any_order(case: Case) -> None:
+    """The order of rows and the order of states do not show."""
+    same(case.merge(case.parts(4)), case.states)
+
+
+def any_tree(case: Case) -> None:
+    """The tree of merges does not show: left to right, in pairs, or all at once."""
+    n, parts = case.groups.n, case.parts(4)
+    pieces = [parts.slice(i * n, n) for i in range(4)]
+    left = pieces[0]
+    for piece in pieces[1:]:
+        left = case.merge(pa.concat_arrays([left, piece]))
+    pairs = [case.merge(pa.concat_arrays(pieces[i : i + 2])) for i in (0, 2)]
+    same(left, case.merge(parts))
+    same(case.merge(pa.concat_arrays(pairs)), case.merge(parts))
+
+
+def single_rows(case: Case) -> None:
+    """Reducing rows gives the merge of the states of single rows."""
+    singles = case.function.reduce(case.values, Groups.each(len(case.values)))
+    same(case.function.merge(singles, case.groups), case.states)
+
+
+def null_is_identity(case: Case) -> None:
+    """A null value, or a null state, adds nothing."""
+    nulls = pa.nulls(case.groups.n, case.values.type)
+    everyone = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
+    same(case.function.reduce(pa.concat_arrays([case.values, nulls]), everyone), case.states)
+    states = case.states
+    for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
+        same(case.merge(pa.concat_arrays([states, none])), states)
+        holds(case.function.finish(none).null_count == len(none), "a null state has a result")
+
+
+def isolation(case: Case) -> None:
+    """A group's state depends on its own rows alone."""
+    states = case.states
+    for group in range(case.groups.n):
+        rows = case.groups.ids == group
+        alone = case.function.reduce(case.values.filter(pa.array(rows)), Groups.single(int(rows.sum())))
+        same(alone, states.slice(group, 1))
+
+
+def purity(case: Case) -> None:
+    """Inputs never change, reading never changes a state, and reading twice gives the same."""
+    values, states = digest(case.values), case.states
+    before = digest(states)
+    results = digest(case.function.finish(states))
+    case.merge(states)
+    holds(digest(case.function.finish(states)) == results, "finishing twice gives two results")
+    holds(digest(states) == before, "a state changed while it was read or merged")
+    holds(digest(case.values) == values, "the input changed while it was reduced")
+
+
+def exact_type(case: Case) -> None:
+    """There is one state and one result per group, of the types announced."""
+    states = case.states
+    results = case.function.finish(states)
+    dtype = case.function.state_type(case.values.type)
+    for what, given, wanted in (
+        ("state", states.type, dtype),
+        ("merged state", case.merge(states).type, dtype),
+        ("result", results.type, case.function.result_type(dtype)),
+    ):
+        holds(given == wanted, f"a {what} has type {given}, announced as {wanted}")
+    holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
+
+
+def travel(case: Case) -> None:
+    """States come back the same from Arrow IPC, Parquet and pickle, and from slices of larger columns."""
+    states = case.states
+    table = pa.table({"state": states})
+    sink, file = io.BytesIO(), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    pq.write_table(table, file)
+    trips = {
+        "Arrow IPC": pa.ipc.open_stream(sink.getvalue()).read_all()["state"],
+        "Parquet": pq.read_table(file)["state"],
+        "pickle": pickle.loads(pickle.dumps(states)),
+        "a slice": pa.concat_arrays([states, states]).slice(len(states)),
+    }
+    for name, back in trips.items():
+        back = back.combine_chunks() if isinstance(back, pa.ChunkedArray) else back
+        same(back, states, name)
+        same(case.merge(back), case.merge(states), name)
+        same(case.function.finish(back), case.function.finish(states), name)
+
+
+def isolated_results(case: Case) -> None:
+    """A state's result depends on that state alone."""
+    states = case.states
+    results = case.function.finish(states)
+    for group in range(case.groups.n):
+        same(case.function.finish(states.slice(group, 1)), results.slice(group, 1), "the result of a state alone")

@@ -1,0 +1,167 @@
+"""Functions broken on purpose (`broken_functions`): the law by which ``check(f)`` catches each."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aggr.extend import GREATEST, Function
+from aggr.testing.kept_states import keep_states
+from aggr.testing.laws import LawBroken, check
+from tests.aggr import broken_functions as broken
+
+LAW_BY_FUNCTION: dict[str, str] = {
+    "LosesInfinity": "exact",
+    "LosesNaN": "exact",
+    "ThroughDoubles": "exact",
+    "FloatSum": "tower",
+    "SinglePrecision": "exact",
+    "WrapsUnsigned": "exact",
+    "LosesScale": "exact",
+    "OverflowWraps": "exact",
+    "ZeroSignInStruct": "exact",
+    "NaNInMap": "exact",
+    "CoarseQuantile": "exact",
+    "FirstHundred": "any_order",
+    "RandomSample": "repeats",
+    "OffByOneBound": "identity",
+    "NeighboursGroup": "isolated_results",
+    "ShareOfAll": "isolated_results",
+    "SortedGroups": "identity",
+    "NarrowGroups": "many_groups",
+    "MergeLosesState": "tower",
+    "MeanOfMeans": "tower",
+    "BatchDistinct": "tower",
+    "NotAnIdentity": "single_rows",
+    "SeesNulls": "null_is_identity",
+    "ZeroIfEmpty": "exact",
+    "DropsEmpty": "exact_type",
+    "TypeByValue": "exact_type",
+    "LosesZone": "exact",
+    "TruncatesBefore1970": "exact",
+    "EmptyTextIsNull": "exact",
+    "ByUtf16": "exact",
+    "IgnoresCase": "exact",
+    "Normalizes": "exact",
+    "IgnoresOffset": "slices",
+    "WritesIntoValues": "neighbours",
+    "SortsGroupNumbers": "neighbours",
+    "FinishMutates": "purity",
+    "NumbersByFirstSight": "other_process",
+    "SaltedHashes": "other_process",
+    "ReadsClock": "purity",
+    "CountsCalls": "slices",
+    "ReadsProcess": "other_process",
+    "UnseededRandom": "purity",
+    "UndeclaredText": "reading_parameters",
+    "UndeclaredTuple": "reading_parameters",
+    "PickleLosesParameter": "copies",
+    "SubtractsNothing": "subtraction",
+    "IgnoresWeights": "weights",
+    "ChangedMeaning": "kept_states",
+}
+SOUND = ["Largest", "Total"]
+SLOW = {"NumbersByFirstSight", "SaltedHashes", "ReadsProcess", "NarrowGroups", "ZeroSignInStruct", "RandomSample"}
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "UndeclaredText": {"conversion": ["upper"]},
+    "UndeclaredTuple": {"edges": [(5.0, 20.0)]},
+}
+CASES = [
+    pytest.param(name, law, marks=[pytest.mark.long] if name in SLOW else [])
+    for name, law in LAW_BY_FUNCTION.items()
+    if law != "kept_states"
+]
+
+
+def test_each_function_of_the_list_is_tried():
+    made = {
+        name
+        for name, kind in vars(broken).items()
+        if inspect.isclass(kind) and issubclass(kind, Function) and kind.__module__ == broken.__name__
+    }
+    assert made == {"Documented", *SOUND, *LAW_BY_FUNCTION}
+
+
+@pytest.mark.parametrize(("name", "law"), CASES)
+def test_each_is_caught_by_default(name, law):
+    with pytest.raises(LawBroken) as caught:
+        check(getattr(broken, name)(), parameters=PARAMETERS.get(name, {}))
+    assert f"breaks the law {law!r}" in str(caught.value)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SOUND)
+def test_the_sound_functions_that_they_spoil_pass(name):
+    check(getattr(broken, name)())
+
+
+@pytest.mark.parametrize("name", ["UndeclaredText", "UndeclaredTuple"])
+def test_a_parameter_that_cannot_be_guessed_must_come_from_the_author(name):
+    with pytest.raises(ValueError, match="could be tried; name some: check"):
+        check(getattr(broken, name)())
+
+
+def test_a_parameter_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="undeclared_text has no parameter 'convert'; it has conversion"):
+        check(broken.UndeclaredText(), parameters={"convert": ["upper"]})
+
+
+@dataclass(frozen=True)
+class Before(broken.ChangedMeaning):
+    """The function as it was in an earlier release: it kept the greatest value, without abs."""
+
+    def reduce_values(self, values):
+        return {"largest": GREATEST.merge(values.array, values.groups)}
+
+
+@dataclass(frozen=True)
+class NextVersion(broken.ChangedMeaning):
+    versions = (2,)
+
+
+@dataclass(frozen=True)
+class ReadsBoth(NextVersion):
+    versions = (1, 2)
+
+
+def test_a_changed_meaning_is_caught_by_kept_states(tmp_path):
+    keep_states(Before(), tmp_path / "states.arrow")
+    check(Before(), pa.float64(), rounds=4, kept_states=tmp_path / "states.arrow")
+    with pytest.raises(LawBroken, match=r"changed_meaning breaks the law 'kept_states': .*; increase its version"):
+        check(broken.ChangedMeaning(), pa.float64(), rounds=4, kept_states=tmp_path / "states.arrow")
+    for sound in (NextVersion(), ReadsBoth()):
+        check(sound, pa.float64(), rounds=4, kept_states=tmp_path / "states.arrow")
+
+
+def test_kept_states_are_never_replaced(tmp_path):
+    keep_states(Before(), tmp_path / "states.arrow")
+    with pytest.raises(FileExistsError):
+        keep_states(Before(), tmp_path / "states.arrow")
+    with pytest.raises(FileNotFoundError, match="keep_states"):
+        check(Before(), kept_states=tmp_path / "none.arrow")
+
+
+@dataclass(frozen=True)
+class FailsToTell(broken.Largest):
+    def exact(self, rows):
+        raise ValueError("not computed")
+
+
+def test_an_exact_result_that_is_never_computed_is_refused():
+    with pytest.raises(ValueError, match=r"largest\.exact\(rows\) raises an error for all rows"):
+        check(FailsToTell(), pa.float64(), rounds=4)
+
+
+@dataclass(frozen=True)
+class RefusesAll(broken.Largest):
+    def reduce_values(self, values):
+        raise ValueError("refused")
+
+
+def test_a_function_that_refuses_all_values_is_refused():
+    with pytest.raises(ValueError, match="largest refuses all values that were tried"):
+        check(RefusesAll())
