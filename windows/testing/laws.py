@@ -10,8 +10,12 @@ A broken law raises `LawBroken`, which names the law. Equality is equality of in
 from __future__ import annotations
 
 import copy
+import math
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import fields as dataclass_fields
 from functools import lru_cache, partial
 
 import numpy as np
@@ -22,13 +26,15 @@ from aggr.duration import DAY
 from aggr.testing.harness import LawBroken, holds, obey
 from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_inside
 from windows.kinds.tumbling import window as tumbling
-from windows.testing.times import times_of
+from windows.read import read_window
+from windows.registry import kinds
+from windows.testing.times import FAR_YEARS, times_about, times_of
 from windows.timezone import Instants
 
 Oracle = Callable[[int], Sequence[tuple[int, int]]]
 Source = Callable[[int, int], Instants]
 _KEYS = 3
-_LEVELS = ("1h", "1d", "1w", "1mo", "1y")
+_LEVELS = ("10m", "1h", "1d", "1w", "1mo", "1q", "1y")
 _CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # 1900 to 2200, about
 
 
@@ -199,6 +205,59 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
     return None
 
 
+def lengths(case: Case) -> None:
+    """Windows are about as long as `length` says, by which levels are put in order."""
+    length = case.window.length
+    assigned = case.window.assign(case.times)
+    if case.window.is_merging or not len(assigned.starts):
+        return
+    holds(length > 0, f"the length is {length}")
+    longest = int((assigned.ends - assigned.starts).max())
+    repeated_hours = 0 if case.window.timezone is None else DAY // 8  # a clock that is put back lengthens windows
+    limit = 2 * length + repeated_hours
+    holds(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
+    if not math.isfinite(length):
+        return
+    near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
+    with suppress(ValueError):  # years without windows
+        assigned = case.window.assign(near)
+        edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
+        typical = float(np.median(edges[1] - edges[0])) if edges.size else length
+        alike = length <= 2 * typical and typical <= 2 * length
+        holds(alike, f"windows are {typical:.0f} µs long, and the length is {length:.0f} µs")
+
+
+def untouched(case: Case) -> None:
+    """Assigning and merging change neither times nor intervals, and give the same when they are repeated."""
+    times = case.times.copy()
+    first, second = case.window.assign(times), case.window.assign(times)
+    holds(np.array_equal(times, case.times), "the times changed while intervals were assigned")
+    for column, repeated in zip(first, second, strict=True):
+        _same(repeated, column)
+    keys = case.keys[first.rows]
+    intervals = [keys.copy(), first.starts.copy(), first.ends.copy()]
+    case.window.merge(*intervals)
+    for now, before in zip(intervals, (keys, first.starts, first.ends), strict=True):
+        holds(np.array_equal(now, before), "the intervals changed while they were merged")
+
+
+def overlap(case: Case) -> None:
+    """A time lies in at most `max_overlap` windows, and in those that `numbered` numbers."""
+    window = case.window
+    assigned = window.assign(case.times)
+    greatest = int(np.bincount(assigned.rows, minlength=1).max())
+    # the clock can repeat an hour, which one more window of each overlap contains
+    allowed = window.max_overlap if window.timezone is None or window.max_overlap == 1 else 2 * window.max_overlap
+    holds(greatest <= allowed, f"a time lies in {greatest} windows, and max_overlap is {window.max_overlap}")
+    numbered = window.numbered(case.times) if len(case.times) else None
+    if numbered is None:
+        return
+    for row, (first, last) in enumerate(zip(numbered.first.tolist(), numbered.last.tolist(), strict=True)):
+        bounds = numbered.bounds(np.arange(first, last + 1))
+        own = assigned.rows == row
+        _same(np.stack(bounds), np.stack([assigned.starts[own], assigned.ends[own]]))
+
+
 def of_nothing(case: Case) -> None:
     """Without times there are no intervals, and without intervals no windows."""
     empty = np.array([], np.int64)
@@ -208,10 +267,38 @@ def of_nothing(case: Case) -> None:
 
 
 def travels(case: Case) -> None:
-    """A copy, such as one in a worker of Spark, has the same value and hash; windows have a name."""
-    other = copy.deepcopy(case.window)
-    holds(other == case.window and hash(other) == hash(case.window), "a copy is not equal")
-    holds(isinstance(other.name, str) and other.name != "", "windows have no name")
+    """A copy, as Spark sends one to its workers, equals the windows; other windows have another name.
+
+    The name of a registered kind is read as the same windows.
+    """
+    window = case.window
+    holds(isinstance(window.name, str) and window.name != "", "windows have no name")
+    for own in (window, *_changed_windows(window)):
+        copies = [copy.deepcopy(own)]
+        with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook's cell or of a function
+            copies.append(pickle.loads(pickle.dumps(own)))
+        holds(
+            all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
+        )
+        holds(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
+        if window.kind in kinds(window.kind) and kinds()[window.kind] is type(window):
+            again = read_window(own.name, own.timezone or "UTC")
+            holds(again == own, f"the name {own.name!r} of {own!r} is read as {again!r}")
+
+
+def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
+    """Change each field of windows that is a number or a flag, if its class allows the change."""
+    windows: list[TimeWindow] = []
+    if not is_dataclass(window):
+        return windows
+    for parameter in dataclass_fields(window):
+        value = getattr(window, parameter.name)
+        if not parameter.init or not isinstance(value, bool | int | float):
+            continue
+        with suppress(TypeError, ValueError):
+            changed = not value if isinstance(value, bool) else value + 1
+            windows.append(replace(window, **{parameter.name: changed}))
+    return [other for other in windows if other != window]
 
 
 def agrees(case: Case) -> None:
@@ -229,8 +316,8 @@ def agrees(case: Case) -> None:
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
-    contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries, nests,
-    of_nothing, travels, agrees,
+    untouched, contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries,
+    nests, lengths, overlap, of_nothing, travels, agrees,
 )  # fmt: skip
 
 
@@ -245,7 +332,7 @@ def check(
     oracle : time -> list of (start, end), optional
         The intervals of one time, computed independently; microseconds UTC.
     source : (size, seed) -> array of int64, optional
-        Returns times. The default is `times_of`.
+        Returns times. The default is `times_of`, followed by times about years from 1700 to 2400.
     rounds, seed : int
         The number of sets of times, and the seed that selects them.
 
@@ -264,6 +351,22 @@ def check(
         keys = rng.integers(0, _KEYS, len(times))
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
         obey(window.name, LAWS, partial(replace, case))
+    if source is None:
+        _check_far_years(window, oracle, rounds, seed)
+
+
+def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
+    """Check years far from today, those of leap days that calendars leave out, and the end of 32-bit seconds."""
+    for turn, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
+        times = times_about(window, year, 40, seed + turn)
+        try:
+            window.assign(times)
+        except ValueError:
+            continue  # it has no windows in these years
+        rng = np.random.default_rng([seed, year])
+        keys = rng.integers(0, _KEYS, len(times))
+        case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
+        obey(window.name, LAWS, partial(replace, case), f" (about the year {year})")
 
 
 def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:

@@ -10,6 +10,7 @@ from windows.contract import TimeWindow
 from windows.timezone import Instants, clock
 
 _FIRST, _LAST = -(10**15), 2 * 10**15  # 1938 … 2033
+FAR_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
 
 
 def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
@@ -54,3 +55,34 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
             kinds.append(transitions[at] + rng.integers(-3, 4, size) * 1800 * SECOND + rng.choice([-1, 0, 1], size))
     times = np.choose(rng.integers(0, len(kinds), size), kinds)
     return times[rng.integers(0, size, size)] if size else times  # with repetitions
+
+
+def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants:
+    """Make times about the leap day and the ends of a year, in no order.
+
+    Parameters
+    ----------
+    window : TimeWindow
+        Half of the times are about its length apart.
+    year : int
+    size, seed : int
+
+    Returns
+    -------
+    array of int64, shape (size,)
+        Microseconds UTC.
+
+    Examples
+    --------
+    >>> from windows import session
+    >>> times_about(session("30m"), 2100, 2, seed=1) > 4_000_000_000_000_000
+    array([ True,  True])
+    """
+    rng = np.random.default_rng([seed, year])
+    days = [f"{year}-01-01", f"{year}-01-19", f"{year}-02-28", f"{year}-03-01", f"{year}-07-01", f"{year + 1}-01-01"]
+    edges = np.array(days, "datetime64[us]").astype(np.int64)
+    step = int(min(window.length, 400 * DAY))
+    near = rng.integers(-2, 3, size) * step + rng.choice([-1, 0, 1, SECOND], size)
+    spread = rng.integers(-2 * DAY, 2 * DAY, size)
+    times: Instants = rng.choice(edges, size) + np.where(rng.random(size) < 0.5, near, spread)
+    return times
