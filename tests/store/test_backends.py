@@ -128,6 +128,13 @@ class Rounding(MemoryBackend):
         return rows.set_column(at, rows.schema.field("low"), pa.StructArray.from_arrays(plus, fields=list(low.type)))
 
 
+class Skipping(MemoryBackend):
+    """Skips the parts that have been vacuumed, as if they had had no rows."""
+
+    def read(self, parts, columns, where=None):
+        return super().read([(part, span) for part, span in parts if part.name in self.tables.rows], columns)
+
+
 class Shared(MemoryBackend):
     """Has all that is recorded in every snapshot."""
 
@@ -138,6 +145,7 @@ class Shared(MemoryBackend):
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
+        (Skipping, "vacuumed raises Conflict"),
         (Forgetful, "recorded since the snapshot"),
         (ByText, "recorded again unchanged"),
         (Unread, "added in a range that was read"),

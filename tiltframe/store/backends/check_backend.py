@@ -319,11 +319,30 @@ def _moved(states: pa.Table, by: int) -> pa.Table:
 
 def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
-    first, _ = sorted(tried.add(states), key=lambda part: part.first_start)
+    first, second = sorted(tried.add(states), key=lambda part: part.first_start)
+    before = tried.snapshot()
+    reader: Backend = pickle.loads(pickle.dumps(tried.backend))  # as of another process, which vacuums nothing itself
+    reader.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     tried.backend.write(FINE, _states([1]))
     tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
     _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns how much it has removed")
     tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves what is readable")
+    for backend in (tried.backend, reader):
+        for parts in (before.parts, (first,), (second, first)):
+            _expect_whole_or_conflict(backend, parts, tried.schema, states)
+        own = [(second, EVER)]
+        left = backend.read(own, tried.schema.names[1:])
+        _expect(_same(left, _between(states, second.first_start, EVER[1])), "a part that is not removed stays readable")
+
+
+def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
+    """Check that reading parts of an older snapshot skips none that have been vacuumed."""
+    try:
+        rows = backend.read([(part, EVER) for part in parts], schema.names[1:])
+    except Conflict:
+        return
+    written = pa.concat_tables([_between(states, part.first_start, part.last_start + 1) for part in parts])
+    _expect(_same(rows, written), "read() of a part that has been vacuumed raises Conflict, or returns its rows")
 
 
 def _check_together(tried: _Tried) -> None:
