@@ -1,0 +1,133 @@
+"""Check an emit or a late policy, in the frame and on the rows of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.testing.harness import LawBroken, obey
+from tiltframe.frame import TiltFrame
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.testing.emit_laws import EMIT_LAWS, EmitCase
+from tiltframe.streaming.testing.late_laws import LATE_LAWS, LateCase
+
+Rows = Callable[[int, int], pa.Table]
+_SIZES = (0, 1, 2, 30)
+
+
+def check_policy(
+    policy: EmitPolicy | LatePolicy | str,
+    frame: TiltFrame | None = None,
+    rows: Rows | None = None,
+    *,
+    rounds: int = 10,
+    seed: int = 0,
+) -> None:
+    """Check that an emit or a late policy does what its contract says.
+
+    Parameters
+    ----------
+    policy : EmitPolicy, LatePolicy or str
+        A text is read by `read_emit` or `read_late`.
+    frame : TiltFrame, optional
+        A frame that the policy accepts; by default windows of 10s and 1m, or of all time, by the key ``host``.
+    rows : function of (size, seed), optional
+        Returns a table of events with the columns of the frame, in the order of their arrival; by default with times
+        in ``ts``, ``host``, and numbers in ``x``.
+    rounds, seed : int
+        The number of streams that are tried, and the seed from which they are drawn.
+
+    Raises
+    ------
+    LawBroken
+        If the policy breaks a law: masks and columns have the length of the windows and the declared types; nothing
+        depends on the order of calls, on other windows or on the division into batches; arguments do not change;
+        copies and the text of a policy are equal to it. The message names the law.
+    ValueError
+        If the policy refuses the frame; then pass another one. For an object that is not a policy.
+
+    Examples
+    --------
+    >>> from tiltframe.streaming import Buffer, Periodic
+    >>> check_policy(Periodic("5s", mode="changelog"), rounds=4)
+    >>> check_policy(Buffer(2, older="drop"), rounds=4)
+    """
+    try:
+        emit = read_emit(policy)  # type: ignore[arg-type]  # a late policy is refused by ValueError
+    except ValueError:
+        late = read_late(policy)  # type: ignore[arg-type]
+        _check_late(late, frame, rows, range(seed, seed + max(rounds, len(_SIZES))))
+    else:
+        _check_emit(emit, frame, rows, range(seed, seed + max(rounds, len(_SIZES))))
+
+
+def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+    own = frame or _frame_for(policy)
+    policy.check(own)
+    for number, seed in enumerate(seeds):
+        table = _draw(rows, number, seed)
+        with _writes_refused(policy, seed):
+            obey(str(policy), EMIT_LAWS, partial(_emit_case, policy, own, table, seed), f" (seed {seed})")
+
+
+def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+    own = frame or _frame_for(policy)
+    policy.check(own)
+    for number, seed in enumerate(seeds):
+        table = _draw(rows, number, seed)
+        with _writes_refused(policy, seed):
+            obey(str(policy), LATE_LAWS, partial(_late_case, policy, own, table, seed), f" (seed {seed})")
+
+
+def _emit_case(policy: EmitPolicy, frame: TiltFrame, table: pa.Table, seed: int) -> EmitCase:
+    return EmitCase(policy, frame, table, np.random.default_rng(seed))
+
+
+def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int) -> LateCase:
+    return LateCase(policy, frame, table, np.random.default_rng(seed))
+
+
+def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
+    return (rows or _rows)(_SIZES[number] if number < len(_SIZES) else 60, seed)
+
+
+@contextmanager
+def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
+    """Name the law if numpy refuses to write into an array that the policy received."""
+    try:
+        yield
+    except ValueError as error:
+        if "read-only" in str(error):
+            raise LawBroken(f"{policy} breaks a law (seed {seed}): it writes into an array that it receives") from error
+        raise
+
+
+def _frame_for(policy: EmitPolicy | LatePolicy) -> TiltFrame:
+    """Return a frame that a policy accepts."""
+    measures = {"n": aggr.count(), "total": aggr.sum("x")}
+    frames = [TiltFrame(levels, "ts", measures, ["host"]) for levels in (["10s", "1m"], ["all"])]
+    for frame in frames[:-1]:
+        try:
+            policy.check(frame)
+        except ValueError:
+            continue
+        return frame
+    return frames[-1]
+
+
+def _rows(size: int, seed: int) -> pa.Table:
+    """Draw events of three hosts in about two minutes, some of them late."""
+    rng = np.random.default_rng(seed)
+    times = 1_714_557_600_000_000 + np.arange(size) * 2_000_000 - rng.choice([0, 0, 0, 7_000_000, 45_000_000], size)
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "host": pa.array(rng.choice(["a", "b", "c"], size).tolist(), pa.string()),
+            "x": pa.array(rng.normal(size=size), mask=rng.random(size) < 0.1),
+        }
+    )

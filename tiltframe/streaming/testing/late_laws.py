@@ -1,0 +1,148 @@
+"""The laws of late policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.testing.harness import holds
+from tiltframe.frame import TiltFrame
+from tiltframe.instants import instants_of
+from tiltframe.streaming.open_windows import OpenWindows
+from tiltframe.streaming.policies import Arrival, LatePolicy, read_late
+from tiltframe.streaming.testing.policy_laws import check_value
+from windows.timezone import Instants
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class LateCase:
+    """A policy, and the times of some events in the order of their arrival."""
+
+    policy: LatePolicy
+    frame: TiltFrame
+    rows: pa.Table
+    rng: np.random.Generator
+
+    @property
+    def times(self) -> Instants:
+        """The times of all events, microseconds UTC, read-only."""
+        times = instants_of(self.rows.select([self.frame.time]).rename_columns(["window_start"])).copy()
+        times.setflags(write=False)
+        return times
+
+    def arrive(self, times: Instants, newest: int | None, together: bool = False) -> Arrival:
+        """Ask the policy of the frame how events arrive."""
+        policy = self.policy.for_frame(self.frame)
+        return policy.arrive(self.frame.levels[0], times, newest, together)
+
+    def newest(self) -> list[int | None]:
+        """Return starts of a newest window that the policy can have said before."""
+        newest = self.arrive(self.times[:3], None).newest
+        return [None] if newest is None else [None, newest]
+
+
+def is_a_value(case: LateCase) -> None:
+    """A copy is equal to the policy, and so is what is read from its text, if its name is registered."""
+    check_value(case.policy, read_late)
+    lateness = case.policy.lateness_micros
+    holds(lateness is None or (isinstance(lateness, int) and lateness >= 0), f"the lateness is {lateness!r}")
+
+
+def arrivals(case: LateCase) -> None:
+    """There are one time and one flag for each event; the newest window never goes back."""
+    for newest in case.newest():
+        for together in (False, True):
+            times, dropped, now = case.arrive(case.times, newest, together)
+            size = len(case.times)
+            holds(times.dtype == np.int64 and times.shape == (size,), f"times must be {size} int64; got {times.shape}")
+            holds(dropped.dtype == np.bool_ and dropped.shape == (size,), f"dropped must be {size} bool")
+            holds(now is None or isinstance(now, int), f"newest must be a whole number or None; got {now!r}")
+            if newest is not None and now is not None:
+                holds(now >= newest, f"the newest window goes back from {newest} to {now}")
+
+
+def order_of_calls(case: LateCase) -> None:
+    """The same events arrive in the same way whatever the policy was asked before, also about another stream."""
+    calls = [(newest, together) for newest in case.newest() for together in (False, True)]
+    first = [_listed(case.arrive(case.times, *call)) for call in calls]
+    for place in case.rng.permutation(len(calls)).tolist() * 2:
+        case.arrive(case.times + 3600 * _SECOND, None)
+        again = _listed(case.arrive(case.times, *calls[place]))
+        holds(again == first[place], "asking again gives another answer")
+
+
+def batches(case: LateCase) -> None:
+    """The division of events into batches does not show, if what the last arrival said is passed on."""
+    for newest in case.newest():
+        undivided = case.arrive(case.times, newest)
+        cut = int(case.rng.integers(0, len(case.times) + 1))
+        head = case.arrive(case.times[:cut], newest)
+        tail = case.arrive(case.times[cut:], head.newest)
+        parts = ([*head.times, *tail.times], [*head.dropped, *tail.dropped], tail.newest)
+        holds(_listed(undivided) == _listed(parts), "two batches arrive in another way than one")
+
+
+def together(case: LateCase) -> None:
+    """The order of events that arrive together does not show."""
+    order = case.rng.permutation(len(case.times))
+    for newest in case.newest():
+        times, dropped, now = case.arrive(case.times, newest, True)
+        turned = case.arrive(case.times[order], newest, True)
+        holds(
+            _listed((times[order], dropped[order], now)) == _listed(turned),
+            "events that arrive together arrive in another way in another order",
+        )
+
+
+def closing(case: LateCase) -> None:
+    """The moment up to which events close windows grows with the newest window, and leads back to it."""
+    policy = case.policy.for_frame(case.frame)
+    if not policy.closes_by_events:
+        return
+    level = case.frame.levels[0]
+    starts = np.unique(level.starts(case.times)).tolist()
+    moments = [policy.closed_until(level, start) for start in starts]
+    holds(all(isinstance(moment, int) for moment in moments), "closed_until must return a whole number")
+    holds(moments == sorted(moments), "an event of a later window closes windows up to an earlier moment")
+    holds(all(moment <= start for moment, start in zip(moments, starts, strict=True)), "the newest window is closed")
+    newest = [policy.newest_at(level, moment) for moment in moments]
+    holds(newest in (starts, [None] * len(starts)), "newest_at is not the reverse of closed_until")
+
+
+def no_row_is_lost(case: LateCase) -> None:
+    """Rows are counted in windows or as late ones, each once."""
+    counted = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
+    windows = OpenWindows(counted, "after_close", case.policy)
+    newest: dict[object, int] = {}
+    late = 0
+    half = len(case.rows) // 2
+    for part in (case.rows[:half], case.rows[half:]):
+        late += windows.add_rows(part).num_rows
+        _note(newest, windows.results(windows.advance(None, 0)), counted)
+    _note(newest, windows.results(windows.close()), counted)
+    holds(late == windows.progress.late_rows, "late rows are not counted as such")
+    total = sum(newest.values())
+    holds(total + late == len(case.rows), f"of {len(case.rows)} rows {total} are in windows, and {late} are late")
+
+
+LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
+    is_a_value, arrivals, order_of_calls, batches, together, closing, no_row_is_lost,
+)  # fmt: skip
+
+
+def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
+    """Note the count of each window that was emitted; a later revision replaces an earlier one."""
+    for row in emitted.to_pylist():
+        newest[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
+
+
+def _listed(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
+    times, dropped, newest = arrival
+    return [int(time) for time in times], [bool(flag) for flag in dropped], newest

@@ -1,0 +1,35 @@
+"""The law that emit and late policies share: a policy is a value, and so are its copies and its text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from aggr.testing.harness import holds
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy
+
+
+def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> None:
+    """Raise `LawBroken` unless copies of a policy are equal to it, and its text if the name is known.
+
+    Parameters
+    ----------
+    policy : EmitPolicy or LatePolicy
+    read : callable
+        `read_emit` or `read_late`.
+    """
+    holds(isinstance(policy.name, str) and policy.name.isidentifier(), f"the name {policy.name!r} is not a word")
+    copies = [copy.deepcopy(policy)]
+    with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook's cell or of a function
+        copies.append(pickle.loads(pickle.dumps(policy)))
+    for other in copies:
+        holds(other == policy and hash(other) == hash(policy), f"a copy of {policy!r} is {other!r}")
+    try:
+        read_back = read(str(policy))
+    except ValueError:
+        return  # the name is not registered
+    if type(read_back) is type(policy):
+        holds(read_back == policy, f"the text {str(policy)!r} of {policy!r} is read as {read_back!r}")
