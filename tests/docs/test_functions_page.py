@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import re
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.fields import Field
+from aggr.catalogue import catalogue, describe_merge
 from aggr.groups.groups import Groups
 from aggr.measure import Measure
 
@@ -56,8 +55,10 @@ This page is written by `python -m tests.docs.test_functions_page` from the decl
 - [A function of your own](how-to/your-own-function.md) works like these once it is registered.
 
 The bytes are those of one state in Arrow's memory after 1, 100 and 1,000,000 rows, which are whole milliseconds with
-a lognormal distribution, one a second. Functions in the same row of the table share a state if column, condition and
-parameters are equal.
+a lognormal distribution, one a second. The nanoseconds per row and the worst relative error are those of the first
+function of a row in the last run of `python -m benchmarks.functions`, with 1,000 groups; `tiltframe functions --format
+json` has all figures. Functions in the same row of the table share a state if column, condition and parameters are
+equal.
 
 """
 EXAMPLE = """
@@ -124,14 +125,17 @@ def merges(name: str) -> str:
     """Say how fields are merged, each by the first words of its kind."""
     fields: dict[str, list[str]] = {}
     for field_name, field in measure(name).function.own_state.fields.items():
-        fields.setdefault(_first_words(field), []).append(field_name)
+        fields.setdefault(describe_merge(field), []).append(field_name)
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in fields.items())
 
 
-def _first_words(field: Field) -> str:
-    words = re.split(r"[;.]| \(|, a column", inspect.getdoc(field) or "")[0]
-    words = re.sub("^The field of a state that (lists|holds|keeps|maps) ", "", words)
-    return words[0].lower() + words[1:]
+def speed(name: str) -> str:
+    """Write the nanoseconds per row and the error of the last benchmark of all functions."""
+    [entry] = catalogue(name)
+    if entry.figures is None:
+        return "not measured | not measured"
+    error = entry.figures.worst_relative_error
+    return f"{entry.figures.reduce_ns_per_row:,.0f} | {'not measured' if error is None else f'{error:.1g}'}"
 
 
 def table() -> str:
@@ -140,14 +144,16 @@ def table() -> str:
     for name in own():
         states.setdefault(aggr.get(name)().own_state.name, []).append(name)
     lines = [
-        "| functions | keeps | bytes of 1 | of 100 | of 1,000,000 | merged | weights | subtracts |",
-        "|---|---|---|---|---|---|---|---|",
+        "| functions | keeps | bytes of 1 | of 100 | of 1,000,000 "
+        "| ns per row | error | merged | weights | subtracts |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for names in states.values():
         function = aggr.get(names[0])
         counted_by = measure(names[0]).function.own_state.counted_by
         yes_or_no = ("yes" if holds else "no" for holds in (function.takes_weights, counted_by))
-        cells = [function.keeps, *(weight(names[0], size) for size in SIZES), merges(names[0]), *yes_or_no]
+        bytes_of_sizes = (weight(names[0], size) for size in SIZES)
+        cells = [function.keeps, *bytes_of_sizes, speed(names[0]), merges(names[0]), *yes_or_no]
         lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

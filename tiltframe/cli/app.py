@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 import aggr
 from aggr.arguments import because
 from aggr.extras import MissingExtra
-from aggr.registry import aliases
 from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.explain import explain
+from tiltframe.cli.functions import functions
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
 from tiltframe.cli.maintenance import check, compact, copy, evolve, expire, inspect
+from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
@@ -103,24 +101,8 @@ def cli() -> None:
 
 
 _OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, explain, warm)
-for _command in (*_OWN, doctor, bench_command):
+for _command in (*_OWN, functions, new_function, doctor, bench_command):
     cli.add_command(_command)
-
-
-@cli.command(epilog="\b\nExamples:\n  tiltframe functions\n  tiltframe functions | less -S")
-def functions() -> None:
-    """List the functions: name, what it keeps, what it returns, its guarantee."""
-    table = Table("function", "keeps", "returns", "guarantee", header_style="bold", box=SIMPLE_HEAD)
-    others: dict[str, list[str]] = {name: [] for name in aggr.names()}
-    for alias, name in aliases().items():
-        others[name].append(alias)
-    for name in others:
-        function = aggr.get(name)
-        table.add_row(", ".join([name, *others[name]]), function.keeps, function.returns, function.guarantee)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -1,0 +1,188 @@
+"""The catalogue: each function with what it declares, and with the figures of the last benchmark of all functions."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aggr.call_by_name import caller
+from aggr.fields import Field
+from aggr.function import Function, input_rule
+from aggr.parameters import as_written, default_of
+from aggr.registry import aliases, get, names
+from aggr.tables.accessors import accessors_of
+
+MEASURED = Path(__file__).parent / "bench" / "measured.json"  # written by python -m benchmarks.functions
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a built-in function, measured by ``python -m benchmarks.functions``.
+
+    Parameters
+    ----------
+    call : str
+        The call that was measured.
+    reduce_ns_per_row, merge_ns_per_state, finish_ns_per_state : float
+        Nanoseconds, with 1,000 groups on one core.
+    bytes : mapping of str to int or None
+        The bytes of one state in memory, by the number of its rows. None if the function refuses so many.
+    worst_relative_error : float or None
+        Against the exact result, on lognormal values. None if no exact result is known.
+    """
+
+    call: str
+    reduce_ns_per_row: float
+    merge_ns_per_state: float
+    finish_ns_per_state: float
+    bytes: Mapping[str, int | None]
+    worst_relative_error: float | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of the catalogue.
+
+    Parameters
+    ----------
+    name, aliases : str, sequence of str
+    signature, summary : str
+        The signature of its call, and the first sentences of its description.
+    inputs : mapping of str to str
+        The columns it takes, each with a sentence about the types.
+    parameters : mapping of str to str
+        The parameters with their defaults, as they are written in a call.
+    state_parameters : sequence of str
+        The parameters that shape the state; the others only read.
+    state : mapping of str to str
+        The fields of the state, each with its merge. Functions with the same ``state_name`` share a state.
+    state_name, keeps, returns, guarantee : str
+    is_mergeable, is_subtractable, takes_weights, reads_neighbours : bool
+    accessors : sequence of str
+        Further results of a state, such as ``quantile`` and ``rank``.
+    package : str
+        The top package that the function comes from.
+    figures : Figures or None
+        None for functions of other packages.
+    """
+
+    name: str
+    aliases: Sequence[str]
+    signature: str
+    summary: str
+    inputs: Mapping[str, str]
+    parameters: Mapping[str, str]
+    state_parameters: Sequence[str]
+    state: Mapping[str, str]
+    state_name: str
+    keeps: str
+    returns: str
+    guarantee: str
+    is_mergeable: bool
+    is_subtractable: bool
+    takes_weights: bool
+    reads_neighbours: bool
+    accessors: Sequence[str]
+    package: str
+    figures: Figures | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain data, which JSON can write."""
+        return asdict(self)
+
+
+def catalogue(*functions: str) -> list[Entry]:
+    """List functions with what they declare and what was measured.
+
+    Parameters
+    ----------
+    functions : str
+        Names or aliases; by default all functions, those of installed packages as well.
+
+    Returns
+    -------
+    list of Entry
+        In the order of the arguments, or by name.
+
+    Raises
+    ------
+    UnknownFunction
+        For a name that is not registered.
+
+    Examples
+    --------
+    >>> [entry] = catalogue("dds")
+    >>> entry.is_subtractable, entry.takes_weights, entry.accessors
+    (True, True, ['buckets', 'quantile', 'rank'])
+    >>> entry.parameters["relative_accuracy"], entry.state_parameters
+    ('0.01', ['relative_accuracy', 'max_bins'])
+    """
+    return [_entry(get(name)) for name in functions or names()]
+
+
+def _entry(function: type[Function]) -> Entry:
+    default = function()
+    parameters = [parameter for parameter in fields(function) if parameter.init]
+    about = {name: input_rule(function, name).sentence for name in function.inputs}
+    return Entry(
+        name=function.name,
+        aliases=[alias for alias, name in aliases().items() if name == function.name],
+        signature=f"{function.name}{_signature(function.name)}",
+        summary=inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " "),
+        inputs={name: function.about.get(name, sentence) for name, sentence in about.items()},
+        parameters={parameter.name: as_written(default_of(parameter)) for parameter in parameters},
+        state_parameters=[parameter.name for parameter in parameters if parameter.name in default.own_state.parameters],
+        state={name: describe_merge(field) for name, field in default.own_state.fields.items()},
+        state_name=default.own_state.name,
+        keeps=function.keeps,
+        returns=function.returns,
+        guarantee=function.guarantee,
+        is_mergeable=True,
+        is_subtractable=bool(default.own_state.counted_by),
+        takes_weights=function.takes_weights,
+        reads_neighbours=function.reads_neighbours,
+        accessors=sorted(accessors_of(function)),
+        package=function.__module__.partition(".")[0],
+        figures=_figures().get(function.name) if function.__module__.startswith("aggr.functions.") else None,
+    )
+
+
+def _signature(name: str) -> inspect.Signature:
+    parameters = inspect.signature(caller(name)).parameters.values()
+    return inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in parameters])
+
+
+def describe_merge(field: Field) -> str:
+    """Describe how a field is merged, by the first words of its class.
+
+    Parameters
+    ----------
+    field : Field
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from aggr.fields import COUNT
+    >>> describe_merge(COUNT)
+    'counts, which add up and are never negative'
+    """
+    words = re.split(r"[;.]| \(|, a column", inspect.getdoc(field) or type(field).__name__)[0]
+    words = re.sub("^The field of a state that (lists|holds|keeps|maps) ", "", words)
+    return words[0].lower() + words[1:]
+
+
+@cache
+def _figures() -> Mapping[str, Figures]:
+    if not MEASURED.exists():
+        return {}
+    measured = json.loads(MEASURED.read_text(encoding="utf8"))
+    return {name: Figures(**figures) for name, figures in measured["functions"].items()}

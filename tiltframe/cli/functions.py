@@ -1,0 +1,39 @@
+"""tiltframe functions: the catalogue of functions, those of installed packages as well."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from aggr.catalogue import catalogue
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe functions\n  tiltframe functions dds hdr --format json\n"
+    "  tiltframe functions --format json | jq -r 'select(.is_subtractable) | .name'"
+)
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...")
+@click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
+def functions(names: tuple[str, ...], form: str) -> None:
+    """List FUNCTIONS, or all: what each keeps, what it returns, its guarantee.
+
+    With --format json, one object per line: also the signature, inputs and parameters, the fields of the state, whether
+    it can be subtracted and takes weights, its name in Spark's SQL, and the bytes, errors and nanoseconds of the last
+    benchmark. Every function runs in Python, in stores and streams, on the command line and on Spark.
+    """
+    entries = catalogue(*names)
+    if form == "json":
+        for entry in entries:
+            click.echo(json.dumps({**entry.to_dict(), "spark_sql": f"aggr_{entry.name}"}, ensure_ascii=False))
+        return
+    table = Table("function", "keeps", "returns", "guarantee", header_style="bold", box=SIMPLE_HEAD)
+    for entry in entries:
+        table.add_row(", ".join([entry.name, *entry.aliases]), entry.keeps, entry.returns, entry.guarantee)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
