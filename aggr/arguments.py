@@ -42,11 +42,14 @@ def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> st
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
+    >>> nearest("HOST", ["host", "bytes"])  # names are told apart by case, unlike those of Spark
+    "did you mean 'host'?"
     """
     import difflib  # only where something is misspelt
 
     there = list(there)
-    near = difflib.get_close_matches(name[:100], there, n=1)
+    in_other_case = [each for each in there if each.casefold() == name.casefold()]
+    near = in_other_case or difflib.get_close_matches(name[:100], there, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(there)}"
 
 

@@ -26,7 +26,8 @@ from aggr.tables.state_plan import plan
 from spark_udaf.batch.rollup import Levels, plan_rollup
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.plan.scan import ParquetScan
-from spark_udaf.plan.schema import as_schema, check_identity, with_identity
+from spark_udaf.plan.schema import as_schema, check_described, check_identity, with_identity
+from spark_udaf.plan.session import is_sail
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
@@ -40,6 +41,7 @@ from spark_udaf.plan.two_phase import (
     rows_schema,
     source_of,
 )
+from spark_udaf.plan.united_states import check_unions
 from tiltframe import OrderedFrame, TiltFrame
 from tiltframe.level_chain import joined
 from tiltframe.names import LEVEL, check_names
@@ -174,7 +176,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     Raises
     ------
     ValueError, TypeError
-        If there are no states, or a column of ``by`` is missing; before any job starts.
+        If there are no states, a column of ``by`` is missing, or states of several kinds were united; before any job
+        starts.
 
     Guarantee
     ---------
@@ -182,6 +185,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     """
     keys = _names(by)
     source, schema_of_states = source_of(states, lambda names: keys)
+    check_unions(states)
     state_columns = states_in(schema_of_states)
     if not state_columns:
         names = ", ".join(schema_of_states.names)
@@ -258,7 +262,9 @@ def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
     return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
 
 
-def results_schema(schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False) -> pa.Schema:
+def results_schema(
+    schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False, needs_description: bool = False
+) -> pa.Schema:
     """Return the schema of `results`; raises ``ValueError`` unless these are states of the measures."""
     for column in plan(measures):
         if column.name not in states_in(schema):
@@ -267,11 +273,16 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure], trust: bo
                 f"there are {', '.join(states_in(schema)) or 'none'}"
             )
     if not trust:
-        check_identity(schema, plan(measures))
+        check_identity(schema, plan(measures), needs_description)
     taken_names = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if taken_names:
         raise ValueError(f"the states have a column {taken_names[0]!r} next to them; give the measure another name")
     return results(schema.empty_table(), measures).schema
+
+
+def _has_metadata(states: DataFrame | ParquetScan) -> bool:
+    """Return whether an engine keeps the metadata of columns: Sail does not, and scans read none."""
+    return not isinstance(states, ParquetScan) and hasattr(states, "sparkSession") and not is_sail(states.sparkSession)
 
 
 def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
@@ -317,7 +328,8 @@ def finish(
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
-        Accept states of `aggregate` whose description names another column, condition or parameter.
+        Accept states whose metadata was lost, so that they do not say which measures they are of, and states of
+        `aggregate` whose description names another column, condition or parameter.
 
     Returns
     -------
@@ -328,11 +340,19 @@ def finish(
     Raises
     ------
     ValueError, TypeError
-        If these are not states of the measures; before any job starts.
+        If these are not states of the measures, if they do not say so and are not to be trusted, or if states of
+        several kinds were united; before any job starts.
     """
+    is_trusted = checked_truth(trust, "trust")
+    planned = plan_of(states)
+    needs_description = not is_trusted and planned is None and _has_metadata(states)
+    if not is_trusted and planned is None:
+        check_unions(states)
     if isinstance(measures, TiltFrame):
         source, states_schema = source_of(states, lambda names: measures.states_columns)
         schema, read_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
+        if needs_description:
+            check_described(states_schema.field(LEVEL))
         names: Sequence[str] = measures.states_columns
     elif isinstance(measures, OrderedFrame):
         columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
@@ -342,7 +362,7 @@ def finish(
     else:
         checked_measures(measures)
         source, states_schema = source_of(states)
-        schema = results_schema(states_schema, measures, checked_truth(trust, "trust"))
+        schema = results_schema(states_schema, measures, is_trusted, needs_description)
         read_table = partial(results, measures=measures)
         names = states_schema.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
@@ -352,9 +372,8 @@ def finish(
         results_table = read_table(table)
         return flattened(results_table) if flat else results_table
 
-    plan = plan_of(states)
-    if plan is not None:
-        return plan.then(finish_table, schema).run()
+    if planned is not None:
+        return planned.then(finish_table, schema).run()
 
     def read(batches: Batches, _: int) -> Batches:
         for batch in batches:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from spark_udaf.plan.schema import spark_schema
@@ -19,7 +20,7 @@ from tiltframe.names import LEVEL, START
 from tiltframe.provenance import KEY
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -84,6 +85,20 @@ def check_collation(field: StructField) -> None:
             f"the column {field.name!r} is compared by Spark's collation {collation}, and by its bytes in tiltframe; "
             f"cast it, `CAST({field.name} AS STRING COLLATE UTF8_BINARY)`, or normalize it, say by lower(…)"
         )
+
+
+def compared_by_bytes(column: Column, name: str) -> Column:
+    """Return a column that fails the query if Spark compares its strings by a collation.
+
+    The type is not known before Spark analyzes the query. Its optimizer then removes the condition, which depends on
+    the type alone.
+    """
+    message = (
+        f"the column of {name} is compared by a collation of Spark, and by its bytes in tiltframe; cast it to STRING "
+        "COLLATE UTF8_BINARY, or normalize it, say by lower(…)"
+    )
+    is_collated = F.typeof(column).contains(" collate ")
+    return F.when(is_collated, F.raise_error(F.lit(message))).otherwise(column)
 
 
 def _collation(dtype: Any) -> str | None:

@@ -113,6 +113,11 @@ def scan_of(df: DataFrame) -> ParquetScan:
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
 
 
+def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
+    """Return the logical plan of a DataFrame, as Spark's JVM has it; None for a scan, and on Spark Connect."""
+    return df._jdf.queryExecution().analyzed() if hasattr(df, "_jdf") else None
+
+
 def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
     """Return a scan of the files of a DataFrame if ``scan`` is set and the plan allows it. The log contains the reason.
 

@@ -54,10 +54,24 @@ def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema
     return schema
 
 
-def check_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> None:
-    """Raise ``ValueError`` if the description of a column of states differs from the measures."""
+def check_described(field: pa.Field) -> None:
+    """Raise ``ValueError`` for a column whose metadata does not say which states it is of."""
+    if description_in(field) is None:
+        raise ValueError(
+            f"the column {field.name!r} does not say which measures its states are of: its metadata was lost on the "
+            "way; trust=True reads them as those that you name"
+        )
+
+
+def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
+    """Raise ``ValueError`` for a column whose states are described as others than those that are read.
+
+    With ``needs_description``, also for one that is not described.
+    """
     for column in states:
         described = description_in(schema.field(column.name))
+        if needs_description:
+            check_described(schema.field(column.name))
         problem = None if described is None else state_difference(column.name, describe_states(column), described)
         if problem is not None:
             raise ValueError(

@@ -24,6 +24,7 @@ from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, Source, TwoPhases, as_states, source_of
+from spark_udaf.plan.united_states import check_unions
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import checked_instants
@@ -86,6 +87,7 @@ def append(
     """
     check_store(store)
     source, schema = source_of(states, lambda names: store.frame.states_columns)
+    check_unions(states)
     return _write_states(source, store.check_states(schema), store.begin(writer, commit, schema, recorded))
 
 
@@ -125,6 +127,7 @@ def replace(
     """
     check_store(store)
     source, schema = source_of(states, lambda names: store.frame.states_columns)
+    check_unions(states)
     states_schema = store.check_states(schema)
     _write_states(source, states_schema, store.begin_replacement(within, schema, recorded, replacing))
 
@@ -166,6 +169,7 @@ def retract(
     """
     check_store(store)
     source, schema = source_of(states, lambda names: store.frame.states_columns)
+    check_unions(states)
     return _write_states(source, store.check_states(schema), store.begin_retraction(writer, commit, schema, recorded))
 
 

@@ -14,8 +14,9 @@ from pyspark.sql.types import DataType
 import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
+from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import check_collation
+from spark_udaf.plan.columns import check_collation, compared_by_bytes
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
@@ -27,6 +28,7 @@ from spark_udaf.udaf.aggregate_function import (
 )
 from spark_udaf.udaf.aggregate_function import column as column_named
 from spark_udaf.versions.column_text import text_of
+from spark_udaf.versions.features import has_collations
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +45,19 @@ class Call:
     def input_column(self) -> Column:
         """The column that is passed to Python; null if the condition is not true."""
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
+        if self.columns and has_collations() and not isinstance(self.function, aggr.Count):
+            columns = {role: self._checked(role, column) for role, column in columns.items()}
         if self.weight is not None:
             columns[WEIGHT] = self.weight
         named = [column.alias(name) for name, column in columns.items()]
         values = F.struct(*named) if len(named) > 1 else next(iter(columns.values()))
         return values if self.where is None else F.when(self.where, values)
+
+    def _checked(self, role: str, column: Column) -> Column:
+        """Return an input that fails the query if the function would compare its strings, and Spark by a collation."""
+        if self.function.input_use(role) == Use.NUMBER:
+            return column
+        return compared_by_bytes(column, self.label)
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:

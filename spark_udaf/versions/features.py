@@ -44,6 +44,14 @@ def has_data_source() -> bool:
 
 
 @cache
+def has_collations() -> bool:
+    """Return whether strings may have collations (4.0)."""
+    from pyspark.sql import functions
+
+    return hasattr(functions, "collation")
+
+
+@cache
 def has_row_state() -> bool:
     """Return whether ``groupBy(…).transformWithState`` calls a processor with rows (4.1)."""
     from pyspark.sql import GroupedData

@@ -77,6 +77,13 @@ def test_strings_that_are_not_compared_by_bytes_are_refused_by_name(spark, su):
         su.aggregate(rows, [], {"n": aggr.count(where="k = 'hello'")})
     with pytest.raises(TypeError, match=message):
         rows.agg(A.of(rows).approx_count_distinct("k"))
+    for answer in (rows.agg(A.approx_count_distinct("k")), rows.agg(A.mode(rows.k)), rows.agg(A.first("x", by="k"))):
+        with pytest.raises(Exception, match="is compared by a collation of Spark, and by its bytes in tiltframe"):
+            answer.collect()
+    plain = rows.selectExpr("CAST(k AS STRING COLLATE UTF8_BINARY) AS k", "x")
+    answer = plain.agg(A.approx_count_distinct("k"), A.sum("x"), A.count("k"))
+    assert answer.first()[:] == (2, 2.0, 2)
+    assert rows.agg(A.count("k")).first()[0] == 2
     assert su.group_by(rows, "lower(k) COLLATE UTF8_BINARY").agg(A.sum("x")).first()[1] == 2
 
 

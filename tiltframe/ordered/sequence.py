@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import sql
-from aggr.arguments import shown
+from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.groups.groups import group_by
@@ -135,7 +135,7 @@ def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
         if not isinstance(read, Tick):
             if isinstance(read, Weight) and read.column not in schema.names:
                 raise ValueError(
-                    f"the data has no column {read.column!r} to weigh rows by; there are {', '.join(schema.names)}"
+                    f"the data has no column {read.column!r} to weigh rows by; {nearest(read.column, schema.names)}"
                 )
             _evaluated(read, schema.empty_table())
 

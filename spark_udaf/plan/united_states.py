@@ -1,0 +1,52 @@
+"""Unions of states: Spark gives a union the metadata of its first side, and says nothing of the others'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from spark_udaf.plan.plain_scan import analyzed_plan
+from tiltframe.provenance import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_udaf.plan.scan import ParquetScan
+
+
+def check_unions(states: DataFrame | ParquetScan) -> None:
+    """Raise ``ValueError`` if a union in the plan of a DataFrame has states of several descriptions in one column.
+
+    Sides without a description are not compared. Spark Connect does not show plans, so that nothing is checked there.
+    """
+    plan = analyzed_plan(states)
+    if plan is None or not any(KEY.decode() in (field.metadata or {}) for field in states.schema):
+        return
+    for union in _unions(plan):
+        for name, descriptions in _descriptions_by_column(union):
+            if len(descriptions) > 1:
+                raise ValueError(
+                    f"these states were united, and the column {name!r} holds different ones: "
+                    f"{' and '.join(sorted(descriptions))}; read or merge each side by itself"
+                )
+
+
+def _unions(plan: Any) -> Iterator[Any]:
+    """Yield the unions of a logical plan of Spark."""
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if node.nodeName() == "Union":
+            yield node
+        children = node.children()
+        waiting += [children.apply(at) for at in range(children.size())]
+
+
+def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
+    """Yield each column of a union, with the descriptions of states that its sides have."""
+    children = union.children()
+    sides = [json.loads(children.apply(at).schema().json())["fields"] for at in range(children.size())]
+    for columns in zip(*sides, strict=True):
+        found = (column.get("metadata", {}).get(KEY.decode()) for column in columns)
+        yield columns[0]["name"], {description for description in found if description is not None}
