@@ -11,6 +11,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
 from spark_udaf.batch.rollup import with_times
@@ -19,6 +21,7 @@ from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
 from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
+from spark_udaf.streaming.shard_job import OBSERVED
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
 from tiltframe.store import check_writer
@@ -66,7 +69,8 @@ def stream_into(
     Returns
     -------
     StreamingQuery
-        The running query. `progress` returns its progress.
+        The running query. `progress` returns its progress. If ``df`` is a DataFrame, the progress of each batch also
+        has the number of its rows, ``observedMetrics["tiltframe"]["rows"]``.
 
     Warns
     -----
@@ -106,6 +110,8 @@ def stream_into(
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     into = _Batches(store=store, stream=name, checkpoint=folder, compact_every=compact_every, arriving=arriving)
+    if arriving is None:
+        batches = batches.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))
     writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
     query = writer.trigger(**starts).start()
     remember(query, store, name)

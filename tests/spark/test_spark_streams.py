@@ -147,6 +147,7 @@ def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stre
         with pytest.raises(StreamingQueryException, match="the power went out"):
             stream.run(compact_every=None)
     query = stream.run(compact_every=None)  # batch 2 is in the store, and Spark runs it again
+    assert [batch["observedMetrics"]["tiltframe"]["rows"] for batch in query.recentProgress] == [ROWS] * 2
     assert query.name == "hosts"
     state = su.progress(query)
     assert (state.writer, state.batch) == (f"hosts {query.id}", FILES - 1)
