@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
+from aggr import Function
+from aggr.sql.number_columns import Use
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.versions.arrow_types import UnsupportedType, to_arrow_type
 from tiltframe.names import LEVEL, START
@@ -87,18 +89,27 @@ def check_collation(field: StructField) -> None:
         )
 
 
+def compares_text(function: Function) -> bool:
+    """Return whether a function compares or keeps texts of one of its inputs."""
+    return function.name != "count" and any(function.input_use(role) != Use.NUMBER for role in function.inputs)
+
+
+def collation_message(call: str) -> str:
+    """Write that a call reads strings of a collation, and how to avoid it; without quotes, for SQL."""
+    return (
+        f"a column of {call} is compared by a collation of Spark, and by its bytes in tiltframe; cast it to STRING "
+        "COLLATE UTF8_BINARY, or normalize it, say by lower(…)"
+    )
+
+
 def compared_by_bytes(column: Column, name: str) -> Column:
     """Return a column that fails the query if Spark compares its strings by a collation.
 
     The type is not known before Spark analyzes the query. Its optimizer then removes the condition, which depends on
     the type alone.
     """
-    message = (
-        f"the column of {name} is compared by a collation of Spark, and by its bytes in tiltframe; cast it to STRING "
-        "COLLATE UTF8_BINARY, or normalize it, say by lower(…)"
-    )
     is_collated = F.typeof(column).contains(" collate ")
-    return F.when(is_collated, F.raise_error(F.lit(message))).otherwise(column)
+    return F.when(is_collated, F.raise_error(F.lit(collation_message(name)))).otherwise(column)
 
 
 def _collation(dtype: Any) -> str | None:

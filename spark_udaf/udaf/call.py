@@ -16,7 +16,7 @@ from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import check_collation, compared_by_bytes
+from spark_udaf.plan.columns import check_collation, compared_by_bytes, compares_text
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
@@ -45,7 +45,7 @@ class Call:
     def input_column(self) -> Column:
         """The column that is passed to Python; null if the condition is not true."""
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
-        if self.columns and has_collations() and not isinstance(self.function, aggr.Count):
+        if self.columns and has_collations() and compares_text(self.function):
             columns = {role: self._checked(role, column) for role, column in columns.items()}
         if self.weight is not None:
             columns[WEIGHT] = self.weight

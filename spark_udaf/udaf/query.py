@@ -45,7 +45,7 @@ def sql(
     ------
     ValueError
         If the store cannot give the very same answer: a sentence says which part of the query is why. For ``DISTINCT``
-        in a call of a function of several columns.
+        in a call of a function of several columns. For calls over a stream.
     TypeError
         For anything else than these two forms.
     AnalysisException
@@ -75,7 +75,14 @@ def sql(
         for name, udf in family.udfs().items():
             if name in called:
                 first.udf.register(name, sql_udf(udf))
-    return first.sql(text)
+    answer = first.sql(text)
+    in_python = called.intersection(makers)
+    if in_python and answer.isStreaming:
+        raise ValueError(
+            f"the query calls {min(in_python)} over a stream, whose groups never end; su.stream(df, frame) emits "
+            "windows of a stream, su.stream_into(df, store, …) writes them into a store that can be queried"
+        )
+    return answer
 
 
 @cache

@@ -61,6 +61,15 @@ def test_a_query_with_filter_distinct_and_aggregates_of_spark(spark_with_rows):
 
 
 @pytest.mark.spark
+def test_a_query_over_a_stream_is_refused(spark_with_rows):
+    import spark_udaf as su
+
+    spark_with_rows.readStream.format("rate").load().createOrReplaceTempView("arriving")
+    with pytest.raises(ValueError, match=r"calls aggr_sum_list over a stream.*su\.stream"):
+        su.sql(spark_with_rows, "SELECT aggr_sum(value) FROM arriving")
+    assert su.sql(spark_with_rows, "SELECT count(*) FROM arriving").isStreaming
+
+
 def test_functions_of_lists_and_states(spark_with_rows):
     spark = spark_with_rows
     row = spark.sql("""

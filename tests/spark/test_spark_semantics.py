@@ -80,6 +80,10 @@ def test_strings_that_are_not_compared_by_bytes_are_refused_by_name(spark, su):
     for answer in (rows.agg(A.approx_count_distinct("k")), rows.agg(A.mode(rows.k)), rows.agg(A.first("x", by="k"))):
         with pytest.raises(Exception, match="is compared by a collation of Spark, and by its bytes in tiltframe"):
             answer.collect()
+    rows.createOrReplaceTempView("collated")
+    with pytest.raises(Exception, match="a column of aggr_mode is compared by a collation of Spark"):
+        su.sql(spark, "SELECT aggr_mode(k) FROM collated").collect()
+    assert su.sql(spark, "SELECT aggr_count(k), aggr_sum(x) FROM collated").first()[:] == (2, 2)
     plain = rows.selectExpr("CAST(k AS STRING COLLATE UTF8_BINARY) AS k", "x")
     answer = plain.agg(A.approx_count_distinct("k"), A.sum("x"), A.count("k"))
     assert answer.first()[:] == (2, 2.0, 2)
