@@ -16,7 +16,7 @@ from sqlglot import Token, TokenType
 
 import aggr
 from aggr.function import WEIGHT, Function
-from spark_udaf.plan.columns import collation_message, compares_text
+from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
 from spark_udaf.udaf.bounded_lists import interval_step
 from spark_udaf.udaf.list_errors import explain_overflow
 from spark_udaf.versions.features import has_collations
@@ -175,7 +175,7 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
         names = [*call.function.inputs[: len(values)], *([WEIGHT] if weights else [])]
         row = "named_struct(" + ", ".join(f"'{name}', {field}" for name, field in zip(names, fields, strict=True)) + ")"
     if has_collations() and not is_merge and compares_text(call.function):
-        row = f"IF(typeof({row}) LIKE '% collate %', raise_error('{collation_message(call.name)}'), {row})"
+        row = f"IF(typeof({row}) RLIKE '{COLLATED}', raise_error('{collation_message(call.name)}'), {row})"
     collected = f"collect_{'set' if call.is_distinct else 'list'}({row})"
     listed = " ".join(filter(None, [collected, call.condition]))
     if not call.is_distinct:
