@@ -6,7 +6,6 @@ import json
 import pickle
 import subprocess
 import sys
-import warnings
 from itertools import pairwise
 
 import pyarrow as pa
@@ -84,20 +83,32 @@ def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
         su.read_states(spark, store.uri, per="1h")
 
 
+WARNING = """
+import sys
+from tests import engines
+with engines.session("classic") as spark:
+    for warn in ("false", "true"):
+        print("warn", warn, file=sys.stderr, flush=True)
+        read = spark.read.format("tiltframe").option("per", "1h").option("warn", warn).load(sys.argv[1])
+        assert read.count() == 72
+"""
+
+
 @pytest.mark.spark
-def test_the_format_warns_of_expired_ranges_on_standard_error(spark, tmp_path, capfd):
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_format_warns_of_expired_ranges_on_standard_error(tmp_path):
+    """The JVM of a process of its own, whose standard error can be read."""
     frame = TiltFrame(["1h", "1d"], "ts", {"n": aggr.count()})
     store = FrameStore(tmp_path / "s", frame, retention={"1h": "3d"})
     store.append_rows(pa.table({"ts": [hour * 3_600_000 for hour in range(240)]}), "w", 1)
     store.expire(now="1970-01-11T00:00:00Z")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Expired)
-        su.read(spark, store.uri, per="1h").count()
-    assert "1h is held from" not in capfd.readouterr().err
-    for warn, expected in (("false", False), ("true", True)):
-        read = spark.read.format("tiltframe").option("per", "1h").option("warn", warn).load(store.uri)
-        assert read.count() == 72
-        assert ("Expired: 1h is held from 1970-01-08" in capfd.readouterr().err) == expected
+    command = [sys.executable, "-c", WARNING, store.uri]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    without, _, with_warning = completed.stderr.partition("warn true")
+    assert "1h is held from" not in without
+    assert "Expired: 1h is held from 1970-01-08" in with_warning
 
 
 @pytest.mark.spark
