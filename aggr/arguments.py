@@ -48,7 +48,7 @@ def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> st
     import difflib  # only where something is misspelt
 
     there = list(there)
-    in_other_case = [each for each in there if each.casefold() == name.casefold()]
+    in_other_case = [other for other in there if other.casefold() == name.casefold()]
     near = in_other_case or difflib.get_close_matches(name[:100], there, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(there)}"
 

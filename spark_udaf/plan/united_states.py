@@ -48,5 +48,5 @@ def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
     children = union.children()
     sides = [json.loads(children.apply(at).schema().json())["fields"] for at in range(children.size())]
     for columns in zip(*sides, strict=True):
-        found = (column.get("metadata", {}).get(KEY.decode()) for column in columns)
-        yield columns[0]["name"], {description for description in found if description is not None}
+        metadata = (column.get("metadata", {}).get(KEY.decode()) for column in columns)
+        yield columns[0]["name"], {description for description in metadata if description is not None}
