@@ -201,7 +201,7 @@ def explain(
     >>> explain(sample, frame, rows_per_day=864_000_000, keys=20_000).states_per_day
     29280000.0
     """
-    retained = {name: window(kept).length / DAY for name, kept in checked_retention(retention or {}, frame).items()}
+    retained = {name: window(length).length / DAY for name, length in checked_retention(retention or {}, frame).items()}
     for name, value in (("rows_per_day", rows_per_day), ("keys", keys), ("commits_per_day", commits_per_day)):
         if value is not None and not (isinstance(value, int | float) and 0 < value < 2**63):
             raise ValueError(f"{name} must be a number above 0; got {shown(value)}")
@@ -217,12 +217,15 @@ def explain(
     repeated = count / sampled_keys  # as if there were so many samples, of other keys each
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
-    found = _level_capacities(levels, frame, repeated, rate, retained)
-    shuffled = found[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
-    work = seconds / len(times) * rate + _commit_seconds(levels, frame) / finest.num_rows * found[0].states_per_day
-    states_bytes = found[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
+    level_capacities = _level_capacities(levels, frame, repeated, rate, retained)
+    shuffled = level_capacities[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
+    work = (
+        seconds / len(times) * rate
+        + _commit_seconds(levels, frame) / finest.num_rows * level_capacities[0].states_per_day
+    )
+    states_bytes = level_capacities[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
     files = _files_per_commit([level for level, _ in levels], states_bytes, commits_per_day) * commits_per_day
-    return Capacity(rate, count, tuple(found), shuffled, commits_per_day, files, work)
+    return Capacity(rate, count, tuple(level_capacities), shuffled, commits_per_day, files, work)
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
@@ -284,7 +287,7 @@ def _level_capacities(
     rate: float,
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
-    found: list[LevelCapacity] = []
+    capacities: list[LevelCapacity] = []
     sampled: list[tuple[float, dict[str, float]]] = []  # by level: the logarithm of a state's rows, its bytes
     keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
@@ -301,10 +304,10 @@ def _level_capacities(
             sizes = _extrapolated(sampled[-2:], rows_log)
         elif not few:
             sampled.append((rows_log, sizes))
-        held = retained.get(level.name, _YEAR) * states_per_day if per_day else repeated * keys
+        states_kept = retained.get(level.name, _YEAR) * states_per_day if per_day else repeated * keys
         in_memory = repeated * per_window * states.nbytes / states.num_rows
-        found.append(LevelCapacity(level.name, states_per_day, sizes, held, in_memory, few))
-    return found
+        capacities.append(LevelCapacity(level.name, states_per_day, sizes, states_kept, in_memory, few))
+    return capacities
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:

@@ -49,15 +49,15 @@ def _packages() -> Iterator[Finding]:
 
 def _package(name: str, bounds: str, extra: str | None) -> Finding:
     try:
-        there = version(name)
+        installed = version(name)
     except PackageNotFoundError:
         if extra is None:
             return Finding(name, False, "not installed", f"pip install '{name}{bounds}'")
         return Finding(name, True, f"not installed; the extra {extra} has it: pip install 'tiltframe[{extra}]'")
     lowest = re.search(r">=([0-9.]+)", bounds)
-    if lowest and _numbers(there) < _numbers(lowest[1]):
-        return Finding(name, False, there, f"pip install --upgrade '{name}{bounds}'")
-    return Finding(name, True, there)
+    if lowest and _numbers(installed) < _numbers(lowest[1]):
+        return Finding(name, False, installed, f"pip install --upgrade '{name}{bounds}'")
+    return Finding(name, True, installed)
 
 
 def _java() -> Finding:
@@ -67,13 +67,13 @@ def _java() -> Finding:
         where = f"JAVA_HOME={home} has none" if home else "there is no java on the PATH"
         return Finding("Java", False, where, f"for Spark install Java {_JAVA} or newer, say openjdk-17-jre-headless")
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
+        version_output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("Java", False, f"{program} does not run: {error}", "set JAVA_HOME to a Java that does")
-    return java_finding(said.stderr + said.stdout, program)
+    return java_finding(version_output.stderr + version_output.stdout, program)
 
 
-def java_finding(said: str, program: str) -> Finding:
+def java_finding(version_output: str, program: str) -> Finding:
     """Read what ``java -version`` says.
 
     >>> java_finding('openjdk version "1.8.0_392"', "java").do
@@ -81,7 +81,7 @@ def java_finding(said: str, program: str) -> Finding:
     >>> java_finding('openjdk version "21.0.2" 2024-01-16', "java").ok
     True
     """
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', version_output)
     if match is None:
         return Finding("Java", False, f"{program} tells no version", "set JAVA_HOME to a Java that does")
     ok = int(match[1]) >= _JAVA
@@ -97,30 +97,36 @@ def _workers() -> Finding:
     script = "import sys, aggr, pyarrow; print('.'.join(map(str, sys.version_info[:2])), pyarrow.__version__)"
     do = f"set PYSPARK_PYTHON={sys.executable}, or install the same packages for {python}"
     try:
-        said = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60)
+        version_output = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("Spark's Python workers", False, f"{python} does not run: {error}", do)
-    if said.returncode:
-        last = (said.stderr.strip().splitlines() or ["it fails"])[-1]
+    if version_output.returncode:
+        last = (version_output.stderr.strip().splitlines() or ["it fails"])[-1]
         return Finding("Spark's Python workers", False, f"{python}: {last}", do)
-    mine = ".".join(map(str, sys.version_info[:2]))
-    same = said.stdout.split()[0] == mine
-    found = f"{python}: Python {said.stdout.split()[0]}, pyarrow {said.stdout.split()[1]}"
-    return Finding("Spark's Python workers", same, found, "" if same else f"the driver is Python {mine}: {do}")
+    own_version = ".".join(map(str, sys.version_info[:2]))
+    same = version_output.stdout.split()[0] == own_version
+    versions = f"{python}: Python {version_output.stdout.split()[0]}, pyarrow {version_output.stdout.split()[1]}"
+    return Finding(
+        "Spark's Python workers", same, versions, "" if same else f"the driver is Python {own_version}: {do}"
+    )
 
 
 def _memory() -> Finding:
     limit = Path("/sys/fs/cgroup/memory.max")
-    told = limit.read_text().strip() if limit.exists() else "max"
+    limit_text = limit.read_text().strip() if limit.exists() else "max"
     try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return Finding("memory", True, "not known")
-    there = min(there, int(told)) if told.isdigit() else there
+    total_bytes = min(total_bytes, int(limit_text)) if limit_text.isdigit() else total_bytes
     settings = [f"{n}={os.environ[n]}" for n in ("SPARK_DRIVER_MEMORY", "SPARK_EXECUTOR_MEMORY") if n in os.environ]
-    found = ", ".join([f"{there / (1 << 30):.1f} GiB", *settings])
-    do = "" if there >= _MEMORY else "a JVM and a Python worker want 2 GiB: set spark.driver.memory, and use local[1]"
-    return Finding("memory", there >= _MEMORY, found, do)
+    sizes = ", ".join([f"{total_bytes / (1 << 30):.1f} GiB", *settings])
+    do = (
+        ""
+        if total_bytes >= _MEMORY
+        else "a JVM and a Python worker want 2 GiB: set spark.driver.memory, and use local[1]"
+    )
+    return Finding("memory", total_bytes >= _MEMORY, sizes, do)
 
 
 def _cache() -> Finding:
@@ -131,8 +137,8 @@ def _cache() -> Finding:
     named = os.environ.get("NUMBA_CACHE_DIR")
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     for folder in [Path(named)] if named else [beside, home]:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if os.access(there, os.W_OK):
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")
     do = "every process compiles for some ten seconds: set NUMBA_CACHE_DIR to a folder that can be written"
     return Finding("cache of compiled loops", False, "no folder can be written", do)

@@ -189,9 +189,9 @@ class TiltFrame:
     def level_field(self) -> pa.Field:
         """The field of the column ``level`` in states: its metadata says what frame they are of."""
         described = self._parts()
-        said = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
-        said["states"] = {column.name: provenance.describe_states(column) for column in self.states}
-        return pa.field(LEVEL, pa.string(), metadata=provenance.noted(said))
+        parts = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
+        parts["states"] = {column.name: provenance.describe_states(column) for column in self.states}
+        return pa.field(LEVEL, pa.string(), metadata=provenance.with_provenance(parts))
 
     @property
     def states_columns(self) -> tuple[str, ...]:
@@ -229,9 +229,9 @@ class TiltFrame:
         if isinstance(name, str) and name in own:
             return own[name]
         with suppress(ValueError):  # for a text that is not of a window: the levels say more about it
-            wanted = as_window(name).name
-            if wanted in own:
-                return own[wanted]
+            name_of_level = as_window(name).name
+            if name_of_level in own:
+                return own[name_of_level]
         raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
 
     def check(self, schema: pa.Schema) -> None:
@@ -274,8 +274,8 @@ class TiltFrame:
             As `check` does.
         """
         self.check(schema)
-        kept = states_fields(schema, self.keyed_by, self.states, INSTANT)
-        return pa.schema([self.level_field, *_INTERVAL, *kept])
+        fields = states_fields(schema, self.keyed_by, self.states, INSTANT)
+        return pa.schema([self.level_field, *_INTERVAL, *fields])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
         """Return the schema of the results for states of a schema.
@@ -342,14 +342,18 @@ class TiltFrame:
         ValueError
             Says which column or which part of the description differs.
         """
-        there = checked_type(schema, pa.Schema, "the schema of states").names
-        missing = [name for name in self.states_columns if name not in there]
+        columns = checked_type(schema, pa.Schema, "the schema of states").names
+        missing = [name for name in self.states_columns if name not in columns]
         if missing:
             raise ValueError(f"these are not states of this frame: they have no column {missing[0]!r}")
-        mine = provenance.description_in(self.level_field)
-        theirs = provenance.description_in(schema.field(LEVEL))
-        if mine is not None and theirs is not None and (said := provenance.difference(mine, theirs, exactly)):
-            raise ValueError(f"these are not states of this frame: {said}")
+        own_description = provenance.description_in(self.level_field)
+        other_description = provenance.description_in(schema.field(LEVEL))
+        if (
+            own_description is not None
+            and other_description is not None
+            and (problem := provenance.difference(own_description, other_description, exactly))
+        ):
+            raise ValueError(f"these are not states of this frame: {problem}")
         if normalized_type(schema.field(LEVEL).type) != pa.string():
             raise ValueError(f"the column {LEVEL!r} must be of texts; this is {shown(schema.field(LEVEL).type)}")
         for name in (START, END):
@@ -427,8 +431,13 @@ class TiltFrame:
         frame = cls(described["levels"], described["time"], measures, keys, described["timezone"])
         if "states" not in described:
             return frame
-        kept = described["states"]
-        return frame.keeping([StateColumn(name, from_description(of), tuple(serves)) for name, of, serves in kept])
+        kept_states = described["states"]
+        return frame.keeping(
+            [
+                StateColumn(name, from_description(description), tuple(serves))
+                for name, description, serves in kept_states
+            ]
+        )
 
     def difference(self, other: TiltFrame, own: str = "here", others: str = "there") -> str | None:
         """Name the first part in which another frame differs.
@@ -449,15 +458,15 @@ class TiltFrame:
         ValueError
             If ``other`` is no frame.
         """
-        mine, theirs = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
-        for part, value in mine.items():
+        own_parts, other_parts = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
+        for part, value in own_parts.items():
             if part == "measures":
-                for name in [*value, *theirs[part]]:
-                    if value.get(name) != theirs[part].get(name):
-                        given = [shortened(str(f.measures.get(name, "missing"))) for f in (self, other)]
-                        return f"measure {name!r} is {given[0]} {own} and {given[1]} {others}"
-            elif part != "states" and value != theirs[part]:
-                return f"{part} is {shortened(str(value))} {own} and {shortened(str(theirs[part]))} {others}"
+                for name in [*value, *other_parts[part]]:
+                    if value.get(name) != other_parts[part].get(name):
+                        calls = [shortened(str(f.measures.get(name, "missing"))) for f in (self, other)]
+                        return f"measure {name!r} is {calls[0]} {own} and {calls[1]} {others}"
+            elif part != "states" and value != other_parts[part]:
+                return f"{part} is {shortened(str(value))} {own} and {shortened(str(other_parts[part]))} {others}"
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -475,14 +484,14 @@ class TiltFrame:
 
     def _repr_html_(self) -> str:
         chain = " → ".join(level.name for level in self.levels)
-        said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
+        caption = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
         cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
-        return f"<table><caption>{escape(said)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
+        return f"<table><caption>{escape(caption)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
-        made = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
-        return (TiltFrame, made) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*made), self.kept))
+        arguments = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
+        return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):

@@ -33,7 +33,7 @@ def as_instants(micros: Instants) -> pa.Array:
     return pa.array(micros).cast(INSTANT)
 
 
-def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
     return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
 

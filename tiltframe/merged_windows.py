@@ -15,7 +15,7 @@ from aggr.state_checks import CheckedStates, arrow_of, checked_like
 from aggr.tables.by_key import key_column, merge_by
 from aggr.tables.ranges import merge_runs
 from tiltframe.frame import TiltFrame
-from tiltframe.instants import as_instants, instants_of, taken
+from tiltframe.instants import as_instants, instants_of, take_rows
 from tiltframe.names import END, START
 from tiltframe.overlapping_windows import ranges_of_panes
 from windows import TimeWindow
@@ -54,7 +54,7 @@ def merge_level(
     assigned = level.assign(starts)
     if END in table.column_names and not table.column(END).null_count:
         check_nested(level, assigned, starts, instants_of(table, END))
-    table = taken(table, assigned.rows)
+    table = take_rows(table, assigned.rows)
     keys = frame_keys(table, frame)
     return merge_states(checked_like(states, table), keys, frame, assigned.starts, assigned.ends, unknown=unknown)
 

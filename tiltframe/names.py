@@ -24,7 +24,7 @@ def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
     ValueError: the name 'n' is taken twice among keys and measures; rename one
     """
     names = [*keys, *measures]
-    taken: dict[str, str] = {}
+    names_by_folded: dict[str, str] = {}
     for name in names:
         if not is_name(name):
             raise ValueError(f"names of keys and measures must be text that is not blank; got {shown(name)}")
@@ -33,7 +33,7 @@ def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
                 f"the name {shown(name)} is tiltframe's own, as are {', '.join(RESERVED)}; "
                 "give the key or measure another"
             )
-        other = taken.setdefault(name.lower(), name)
+        other = names_by_folded.setdefault(name.lower(), name)
         if names.count(name) > 1:
             raise ValueError(f"the name {shown(name)} is taken twice among keys and measures; rename one")
         if other != name:

@@ -19,7 +19,7 @@ from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
 PARTS = 64  # of the time: a part's rows and groups stay in the cache
-_WHOLE = {32: pa.int32(), 64: pa.int64()}
+_INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]
 
 
@@ -47,7 +47,7 @@ def near_in_time(
 
 def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_bytes: int) -> Iterator[pa.RecordBatch]:
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(PARTS)]
-    held = 0
+    rows_kept = 0
     for batch in batches:
         if _span_of(batch, time) is None:
             yield batch
@@ -58,10 +58,10 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
         for rows, start, end in zip(parts, groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
             if start < end:
                 rows.append(ordered.slice(start, end - start))
-        held += batch.nbytes
-        if held >= held_bytes:
+        rows_kept += batch.nbytes
+        if rows_kept >= held_bytes:
             yield from _joined(parts)
-            parts, held = [[] for _ in range(PARTS)], 0
+            parts, rows_kept = [[] for _ in range(PARTS)], 0
     yield from _joined(parts)
 
 
@@ -88,15 +88,15 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
     if pa.types.is_dictionary(dtype) and not column.null_count:
         return pa.DictionaryArray.from_arrays(_sorted(column.indices, groups), column.dictionary, ordered=dtype.ordered)
     plain = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_timestamp(dtype)
-    whole = _WHOLE.get(dtype.bit_width) if plain and not column.null_count else None
-    if whole is None:
+    integer_type = _INTEGERS.get(dtype.bit_width) if plain and not column.null_count else None
+    if integer_type is None:
         return column.take(pa.array(groups.rows_by_group))
-    return pa.array(sort_by_group(column.view(whole).to_numpy(), groups.ids, groups.offsets)).view(dtype)
+    return pa.array(sort_by_group(column.view(integer_type).to_numpy(), groups.ids, groups.offsets)).view(dtype)
 
 
-def _overlap(one: Span, other: Span) -> bool:
+def _overlap(span: Span, other: Span) -> bool:
     """Tell if two spans have more than half of the time that both cover in common."""
-    return 2 * (min(one[1], other[1]) - max(one[0], other[0])) > max(one[1], other[1]) - min(one[0], other[0])
+    return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:

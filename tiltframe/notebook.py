@@ -107,8 +107,8 @@ def _plain(table: pa.Table) -> pa.Table:
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:
-            said = f"state, some {column.nbytes // max(len(column), 1):,} bytes"
-            column = pa.chunked_array([pa.repeat(pa.scalar(said), len(column))])
+            text = f"state, some {column.nbytes // max(len(column), 1):,} bytes"
+            column = pa.chunked_array([pa.repeat(pa.scalar(text), len(column))])
         columns[name] = column
     return flattened(pa.table(columns))
 

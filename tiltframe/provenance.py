@@ -26,7 +26,7 @@ def describe_states(column: StateColumn) -> dict[str, Any]:
     return described | ({"parameters": parameters} if parameters else {})
 
 
-def noted(described: Mapping[str, Any]) -> dict[bytes, bytes]:
+def with_provenance(described: Mapping[str, Any]) -> dict[bytes, bytes]:
     """Write a description as the metadata of a field."""
     return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
 
@@ -40,22 +40,22 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
     return described if isinstance(described, dict) else None
 
 
-def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool) -> str | None:
+def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
     """Name the first thing in which states differ from a frame's; None if they do not.
 
     Unless ``exactly``, it is enough that the frame can read its own states from them.
     """
     for part in ("levels", "timezone", "time", "keys"):
-        if mine[part] != theirs.get(part):
-            return f"{part} is {mine[part]} in the frame and {theirs.get(part)} in the states"
-    kept = theirs.get("states", {})
-    for name, wanted in mine["states"].items():
-        if name not in kept:
-            return f"they have no states {name!r} of {_call(wanted)}"
-        if wanted != kept[name] and (exactly or not _serves(kept[name], wanted)):
-            return f"{name!r} is {_call(wanted)} in the frame and {_call(kept[name])} in the states"
-    more = [name for name in kept if name not in mine["states"]] if exactly else []
-    return f"the frame has no states {more[0]!r} of {_call(kept[more[0]])}" if more else None
+        if own[part] != other.get(part):
+            return f"{part} is {own[part]} in the frame and {other.get(part)} in the states"
+    other_states = other.get("states", {})
+    for name, own_state in own["states"].items():
+        if name not in other_states:
+            return f"they have no states {name!r} of {_call(own_state)}"
+        if own_state != other_states[name] and (exactly or not _serves(other_states[name], own_state)):
+            return f"{name!r} is {_call(own_state)} in the frame and {_call(other_states[name])} in the states"
+    more = [name for name in other_states if name not in own["states"]] if exactly else []
+    return f"the frame has no states {more[0]!r} of {_call(other_states[more[0]])}" if more else None
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
@@ -65,17 +65,17 @@ def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mappin
     return f"{name!r} holds states of {_call(described_as)}, and {_call(read_as)} is read from it"
 
 
-def _serves(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """Say whether states of one description hold what those of another are read for."""
     try:
-        return holds(from_description(dict(kept)), from_description(dict(wanted)))
+        return holds(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):
         return False
 
 
 def _call(described: Mapping[str, Any]) -> str:
     """Write a description as the call that would make it."""
-    given = [repr(described["column"])] if "column" in described else []
+    arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more
-    return f"{described.get('function')}({', '.join(given + [f'{k}={v!r}' for k, v in named.items()])})"
+    return f"{described.get('function')}({', '.join(arguments + [f'{k}={v!r}' for k, v in named.items()])})"

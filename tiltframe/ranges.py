@@ -40,18 +40,18 @@ def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
     >>> common([(0, 5), (7, 9)], [(4, 8)])
     [(4, 5), (7, 8)]
     """
-    others = union(those)
-    return union((max(a, c), min(b, d)) for a, b in union(these) for c, d in others if max(a, c) < min(b, d))
+    merged_others = union(those)
+    return union((max(a, c), min(b, d)) for a, b in union(these) for c, d in merged_others if max(a, c) < min(b, d))
 
 
-def minus(these: Iterable[Range], gone: Sequence[Range]) -> list[Range]:
+def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
     """Return what is left of ranges without others.
 
     >>> minus([(0, 10)], [(2, 3), (5, 20)])
     [(0, 2), (3, 5)]
     """
     left = union(these)
-    for low, high in gone:
+    for low, high in removed:
         left = [side for a, b in left for side in ((a, min(b, low)), (max(a, high), b)) if side[0] < side[1]]
     return left
 
@@ -98,7 +98,7 @@ def inside(starts: NDArray[np.int64], ranges: Iterable[Range]) -> NDArray[np.boo
     >>> inside(np.array([0, 1, 5]), [(1, 3), (5, 6)]).tolist()
     [False, True, True]
     """
-    each: NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
+    mask: NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
     for low, high in ranges:
-        each |= (starts >= low) & (starts < high)
-    return each
+        mask |= (starts >= low) & (starts < high)
+    return mask

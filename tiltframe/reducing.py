@@ -14,7 +14,7 @@ from aggr.tables.by_key import reduce_by
 from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
-from tiltframe.instants import _is_all_of, as_instants, instants_of, taken
+from tiltframe.instants import _is_all_of, as_instants, instants_of, take_rows
 from tiltframe.merged_windows import merge_panes, unite_intervals
 from tiltframe.names import END, START
 from tiltframe.near_in_time import near_in_time
@@ -100,13 +100,16 @@ def reduce_keyed(
     if frame.panes.contiguous:  # a start tells the end: it is enough to find the ends of groups
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
-        ends = frame.panes.ends(instants_of(reduced, START))
-        return reduced.append_column(END, as_instants(ends)).select(frame.states_columns[1:])
-    found = frame.panes.assign(placed)
-    if not _is_all_of(found.rows, rows.num_rows):
-        rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
-    times = times[found.rows]
-    begun, over = unite_intervals(frame.panes, found.starts, found.ends, keys)
+        pane_ends = frame.panes.ends(instants_of(reduced, START))
+        return reduced.append_column(END, as_instants(pane_ends)).select(frame.states_columns[1:])
+    pane_windows = frame.panes.assign(placed)
+    if not _is_all_of(pane_windows.rows, rows.num_rows):
+        rows, keys = (
+            take_rows(rows, pane_windows.rows),
+            {name: key.take(pa.array(pane_windows.rows)) for name, key in keys.items()},
+        )
+    times = times[pane_windows.rows]
+    begun, over = unite_intervals(frame.panes, pane_windows.starts, pane_windows.ends, keys)
     windows = {START: as_instants(begun)} | keys
     reduced = reduce_by(rows, windows, frame.states, as_instants(times), {END: as_instants(over)}, frame.timezone)
     return reduced.select(frame.states_columns[1:])

@@ -20,7 +20,7 @@ from aggr.tables.keys import plain_keys
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.instants import taken
+from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
 from tiltframe.reducing import partial_states
@@ -117,12 +117,12 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     [('1s', 3), ('1s', 800), ('1m', 5)]
     """
     checked_type(frame, TiltFrame, "frame")
-    wanted = [frame.time, *(column.name for column in frame.states)]
-    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
-    found = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
-    states = taken(data, found.rows)
+    columns = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, columns)
+    windows = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
+    states = take_rows(data, windows.rows)
     keys = frame_keys(states, frame)
-    finest = merge_states(states, keys, frame, *unite_intervals(frame.panes, found.starts, found.ends, keys))
+    finest = merge_states(states, keys, frame, *unite_intervals(frame.panes, windows.starts, windows.ends, keys))
     return joined(climb(finest, frame), frame)
 
 

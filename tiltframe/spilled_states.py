@@ -58,8 +58,8 @@ class Slices:
             yield self.held, MAX_INSTANT
             return
         for low, high in pairwise(self._edges()):
-            there = [block for block in self.blocks if block.least < high and block.greatest >= low]
-            parts = [self.schema.empty_table(), *(_read(block, low, high) for block in there)]
+            overlapping = [block for block in self.blocks if block.least < high and block.greatest >= low]
+            parts = [self.schema.empty_table(), *(_read(block, low, high) for block in overlapping)]
             yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
             pa.default_memory_pool().release_unused()  # what is freed would stay with the process
@@ -72,9 +72,11 @@ class Slices:
             yield finest, states
             for at, level in enumerate(coarser):
                 states = merge_level(made_here(pa.concat_tables([waiting[at], states])), self.frame, level)
-                whole = pa.array(instants_of(states, END) <= until)
-                waiting[at] = self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(whole))
-                states = states if until == MAX_INSTANT else states.filter(whole)
+                is_complete = pa.array(instants_of(states, END) <= until)
+                waiting[at] = (
+                    self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(is_complete))
+                )
+                states = states if until == MAX_INSTANT else states.filter(is_complete)
                 yield level, states
 
     def _edges(self) -> list[int]:
@@ -100,18 +102,18 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
         return merge_panes(made_here(states), frame)
 
     runs = map(run, partial_states(batches, frame, max_bytes))  # holds none of them, as a loop would
-    held = next(runs)
-    schema, blocks = held.schema, list[_Block]()
-    with ExitStack() as kept:
+    states_in_memory = next(runs)
+    schema, blocks = states_in_memory.schema, list[_Block]()
+    with ExitStack() as stack:
         for number, states in enumerate(runs, start=1):
-            if held is not None:  # there is more than one
-                folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
-                blocks += _write(held, folder / "0")
-                held = None
+            if states_in_memory is not None:  # there is more than one
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
+                blocks += _write(states_in_memory, folder / "0")
+                states_in_memory = None
             blocks += _write(states, folder / str(number))
             del states
             pa.default_memory_pool().release_unused()
-        yield Slices(frame, schema, held, tuple(blocks), max_bytes)
+        yield Slices(frame, schema, states_in_memory, tuple(blocks), max_bytes)
 
 
 def _write(states: pa.Table, run: Path) -> list[_Block]:

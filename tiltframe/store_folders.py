@@ -23,8 +23,8 @@ def folder_problem(path: Path) -> str | None:
         pass
     except OSError as error:
         return f"a store cannot be there: {because(error)}"
-    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
-    if there.is_dir():
+    existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    if existing.is_dir():
         return None
-    kind = "a file" if there.is_file() else "a link to nothing" if there.is_symlink() else "no folder"
-    return f"{there} is {kind}; a store is a folder"
+    kind = "a file" if existing.is_file() else "a link to nothing" if existing.is_symlink() else "no folder"
+    return f"{existing} is {kind}; a store is a folder"

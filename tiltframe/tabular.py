@@ -185,8 +185,8 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
             batch = batch.append_column(number_column(name), read_numbers(texts, kind, name, _NOTHING))
         return batch
 
-    given = rows.batches if is_list else chain(sample, batches)
-    return Batches(with_numbers(rows.schema, numbers), map(widened, given))
+    all_batches = rows.batches if is_list else chain(sample, batches)
+    return Batches(with_numbers(rows.schema, numbers), map(widened, all_batches))
 
 
 def whole_or_batches(given: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
@@ -255,8 +255,10 @@ def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(given, "columns") and isinstance(error, pa.ArrowException):
-            said = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column here
-            raise ValueError(f"{what} cannot be read: {shortened(said)}; give each column values of one type") from None
+            message = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column here
+            raise ValueError(
+                f"{what} cannot be read: {shortened(message)}; give each column values of one type"
+            ) from None
         raise _no_table(given, what) from None
 
 
@@ -265,14 +267,14 @@ def _narrowed(given: Any, what: str, columns: Columns | None) -> Any:
     package = type(given).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(given).__name__ != "DataFrame":
         return given
-    there = [str(name) for name in given.columns]
+    names = [str(name) for name in given.columns]
     index = [str(name) for name in getattr(getattr(given, "index", None), "names", []) if name is not None]
-    needed = columns([*there, *index])
+    needed = columns([*names, *index])
     for name in needed:
-        if there.count(name) > 1:
+        if names.count(name) > 1:
             raise ValueError(f"{what} has two columns {shown(name)}; give each a name of its own")
-    places = [place for place, name in enumerate(there) if name in needed]
-    return given.iloc[:, places] if package == "pandas" else given.select([there[place] for place in places])
+    places = [place for place, name in enumerate(names) if name in needed]
+    return given.iloc[:, places] if package == "pandas" else given.select([names[place] for place in places])
 
 
 def _no_table(given: object, what: str) -> ValueError:

@@ -63,42 +63,43 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     """
     check_timezone(timezone)
     now = int(time.time() * 1e6) if now is None else now
-    ends = _ends(within)
-    if isinstance(ends, str):
-        return _read_pattern(_as_pattern(ends), timezone)
-    if not open_ends and any(moment is None for moment in ends):
+    bounds = _bounds(within)
+    if isinstance(bounds, str):
+        return _read_pattern(_as_pattern(bounds), timezone)
+    if not open_ends and any(moment is None for moment in bounds):
         raise ValueError(f"the range {shown(within)} is open at one end; here it must have both")
     start, end = (
-        ever if moment is None else read_moment(moment, timezone, now) for moment, ever in zip(ends, EVER, strict=True)
+        ever if moment is None else read_moment(moment, timezone, now)
+        for moment, ever in zip(bounds, EVER, strict=True)
     )
     if end <= start:
         raise ValueError(f"the range {shown(within)} is empty: its end must come after its start")
     return start, end
 
 
-def closed(within: Range, ends: Range) -> Range:
+def closed(within: Range, bounds: Range) -> Range:
     """Close the open ends of a range by others."""
-    low, high = (end if at in EVER else at for at, end in zip(within, ends, strict=True))
+    low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
     """Raise ``ValueError`` for a range of a query that cannot be read, or, if the zone is known, is empty."""
-    ends = _ends(within)
-    if timezone is not None or isinstance(ends, str):
+    bounds = _bounds(within)
+    if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
         return
-    for moment in ends:
+    for moment in bounds:
         if moment is not None:
             read_moment(moment, "UTC")
 
 
 def range_text(within: Within) -> Within:
     """Write a range that can be read as text that is read as the same; a naive time with ``fold=1`` has none."""
-    ends = within.strip() if isinstance(within, str) else _ends(within)
-    if isinstance(ends, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in ends):
-        return ends
-    return ",".join("" if moment is None else moment_text(moment) for moment in ends)
+    bounds = within.strip() if isinstance(within, str) else _bounds(within)
+    if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
+        return bounds
+    return ",".join("" if moment is None else moment_text(moment) for moment in bounds)
 
 
 def moment_text(moment: object) -> str:
@@ -114,7 +115,7 @@ def moment_text(moment: object) -> str:
     return as_text(at).removesuffix("Z") if local else as_text(at)
 
 
-def _ends(within: Within) -> str | list[Moment | None]:
+def _bounds(within: Within) -> str | list[Moment | None]:
     """Take a range apart: its two ends, or the text of a unit of the calendar, or of a pattern."""
     if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
         within = within.isoformat()
@@ -122,13 +123,13 @@ def _ends(within: Within) -> str | list[Moment | None]:
         return [within.strip(), "now"]
     if isinstance(within, str) and "," not in within:
         return within.strip()
-    ends = [part.strip() or None for part in within.split(",")] if isinstance(within, str) else within
-    if not isinstance(ends, tuple | list) or len(ends) != 2 or all(end is None for end in ends):
+    bounds = [part.strip() or None for part in within.split(",")] if isinstance(within, str) else within
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2 or all(end is None for end in bounds):
         raise ValueError(
             f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
             f"(start, end), a day such as 2024-05-01, or write a pattern such as {_A_PATTERN}"
         )
-    return list(ends)
+    return list(bounds)
 
 
 def _as_pattern(text: str) -> str:
@@ -167,12 +168,12 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
             f"as {_A_PATTERN}"
         )
     parts = match.groups()[:6]
-    given = parts.index("**") if "**" in parts else len(parts)
-    if any(part != "**" for part in parts[given:]):
+    count = parts.index("**") if "**" in parts else len(parts)
+    if any(part != "**" for part in parts[count:]):
         raise ValueError(
             f"cannot read the range {text!r}: what follows ** must be ** too, as in '{match[1]}-01-** **:**:**'"
         )
-    filled = [*parts[:given], *("01", "01", "01", "00", "00", "00")[given:]]
+    filled = [*parts[:count], *("01", "01", "01", "00", "00", "00")[count:]]
     try:
         named, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
     except ValueError as error:
@@ -180,7 +181,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     offset, named = named.utcoffset(), named.replace(tzinfo=None)
     if not _FIRST <= named < _END:
         raise _beyond(text)
-    local, size = _since(named), window(f"1{_UNITS[given - 1]}")
+    local, size = _since(named), window(f"1{_UNITS[count - 1]}")
     local_end = int(size.ends(np.array([local]))[0])
     if offset is not None:
         return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND
@@ -205,15 +206,15 @@ def moment_or_now(moment: object, timezone: str) -> int:
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     """Read one moment, microseconds UTC; a time ago is counted back from now, the clock's unless given."""
-    given = moment
+    original = moment
     if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
         now = int(time.time() * 1e6) if now is None else now
         try:
             at = now if match[1] is None else _ago(int(match[1]), match[2], now, timezone)
         except (ValueError, OverflowError):
-            raise _beyond(given) from None
+            raise _beyond(original) from None
         if not _since(_FIRST) <= at <= _since(_END):
-            raise _beyond(given)
+            raise _beyond(original)
         return at
     if isinstance(moment, str):
         moment = moment.strip()
@@ -226,12 +227,12 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     if isinstance(moment, int | np.integer) and not isinstance(moment, bool | np.timedelta64):
         micros = int(moment) * 1000
         if not _since(_FIRST) <= micros <= _since(_END):
-            raise _beyond(given)
+            raise _beyond(original)
         return micros
     if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date, and not even itself
-        of_type = "" if given is None else f", of type {type(given).__name__},"
+        of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
-            f"cannot take {shown(given)}{of_type} as a time; give a datetime, a date, ISO 8601 "
+            f"cannot take {shown(original)}{of_type} as a time; give a datetime, a date, ISO 8601 "
             "text or a whole number of Unix milliseconds"
         )
     if not isinstance(moment, dt.datetime):
@@ -239,7 +240,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     offset = moment.utcoffset()
     local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
     if not _FIRST <= local <= _END:
-        raise _beyond(given)
+        raise _beyond(original)
     if offset is None and local.fold:  # the later of two, said outright
         offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset()
     return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
@@ -270,7 +271,7 @@ def _since(local: dt.datetime) -> int:
     return (local - _EPOCH) // _MICROSECOND
 
 
-def _beyond(given: object) -> ValueError:
+def _beyond(value: object) -> ValueError:
     return ValueError(
-        f"cannot take {shown(given)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}"
+        f"cannot take {shown(value)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}"
     )

@@ -44,11 +44,11 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
     )
 
 
-def _layout_of(numbers: pa.Array, least: int, greatest: int) -> str | None:
+def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
     """Return the time format of which all numbers are, or None."""
     for hundreds, layout in enumerate(_LAYOUTS):
         clock_digits = 100**hundreds
-        if least // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
+        if lowest // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
             values = pc.drop_null(numbers).cast(pa.int64()).to_numpy()
             return layout if _are_dates(values, clock_digits) else None
     return None

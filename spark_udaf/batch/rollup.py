@@ -37,7 +37,7 @@ from spark_udaf.plan.two_phase import (
 )
 from tiltframe import TiltFrame
 from tiltframe.event_time import INSTANT, event_times
-from tiltframe.instants import instants_of, taken
+from tiltframe.instants import instants_of, take_rows
 from tiltframe.level_chain import climb, climb_within, joined
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import COARSE, LEVEL
@@ -133,7 +133,7 @@ def plan_rollup(
         coarse = []
         if together:  # each row is in one window of one shard; if windows overlap, a shard has complete keys
             windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
-            rows, coarse = taken(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
+            rows, coarse = take_rows(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
         return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
     def reduce_late(rows: pa.Table) -> pa.Table:

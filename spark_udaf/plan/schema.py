@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType
 from aggr.tables.state_plan import StateColumn
 from spark_udaf.versions.arrow_types import from_arrow_type
 from tiltframe.names import LEVEL, START
-from tiltframe.provenance import KEY, describe_states, description_in, noted, state_difference
+from tiltframe.provenance import KEY, describe_states, description_in, state_difference, with_provenance
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -49,7 +49,7 @@ def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema
         described = {KEY: schema.field(LEVEL).metadata[KEY]}
         return schema.set(schema.names.index(START), schema.field(START).with_metadata(described))
     for column in states:
-        field = schema.field(column.name).with_metadata(noted(describe_states(column)))
+        field = schema.field(column.name).with_metadata(with_provenance(describe_states(column)))
         schema = schema.set(schema.names.index(column.name), field)
     return schema
 

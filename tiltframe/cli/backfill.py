@@ -54,15 +54,17 @@ def backfill(
             click.echo(f"{as_text(low)},{as_text(high)}")
         return
     filed = look_up(open_source(inputs, frame.time).files, store)
-    if len(left) == len(plan.ranges) and (held := [one.file for one in filed if one.held]):
-        raise ValueError(f"the store {store.display_uri} has the rows of {held[0]} already, and they would count twice")
+    if len(left) == len(plan.ranges) and (ingested := [known_file.file for known_file in filed if known_file.held]):
+        raise ValueError(
+            f"the store {store.display_uri} has the rows of {ingested[0]} already, and they would count twice"
+        )
     finest, times = store.frame.levels[0], {path: span for path, (_, span) in plan.record["files"].items() if span}
     ranges = {
-        one.file: align_outward((span[0], span[1] + 1), finest)
-        for one in filed
-        if (span := times.get(str(one.file.resolve())))
+        known_file.file: align_outward((span[0], span[1] + 1), finest)
+        for known_file in filed
+        if (span := times.get(str(known_file.file.resolve())))
     }
-    recorded, _ = to_record(filed, [one for one in filed if not one.held], ranges)
+    recorded, _ = to_record(filed, [known_file for known_file in filed if not known_file.held], ranges)
     from_now(STEPS)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)

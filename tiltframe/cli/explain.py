@@ -42,7 +42,7 @@ def explain(
 
     The sample is a stretch of the data as it comes, or rows drawn from it at random: then say --rows-per-day.
     """
-    kept = read_retention(retention)
+    retained = read_retention(retention)
     keys = None if key_count is None else int(key_count)
-    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, kept, reading, commits_per_day)
+    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, retained, reading, commits_per_day)
     click.echo(capacity.to_json() if form == "json" else repr(capacity))

@@ -64,27 +64,27 @@ def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None)
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
-    noted = [recorded.get(_path(file)) for file in files]
-    before = [None if was == content else was for was, content in zip(noted, contents, strict=True)]
+    recorded_texts = [recorded.get(_path(file)) for file in files]
+    before = [None if was == content else was for was, content in zip(recorded_texts, contents, strict=True)]
     recorded |= _recorded(store, [_content(was) for was in before if was is not None])
     records = [recorded.get(_content(content)) for content in contents]
     before_records = [None if was is None else recorded.get(_content(was)) for was in before]
     are_piped = [file == piped for file in files]
-    known = zip(files, contents, records, before, before_records, noted, are_piped, stamps, strict=True)
-    return [KnownFile(*each) for each in known]
+    fields = zip(files, contents, records, before, before_records, recorded_texts, are_piped, stamps, strict=True)
+    return [KnownFile(*fields_of_file) for fields_of_file in fields]
 
 
 def to_record(
-    noted: Iterable[KnownFile],
+    filed: Iterable[KnownFile],
     came: Sequence[KnownFile],
     ranges: Mapping[Path, Range],
     sources: Iterable[KnownFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write what a store is to record, and what must still be recorded of the same names.
 
-    ``noted`` are files whose paths are to be known, ``came`` those of them whose rows come into the store, ``ranges``
-    the windows of these that have rows. Where a range was derived from ``sources``, what the paths of ``came`` held
-    before is replaced, unless another of the sources holds it.
+    ``filed`` are all files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
+    ``ranges`` their ranges of windows. If a range is derived from ``sources``, the earlier contents of the paths in
+    ``came`` are replaced, unless another source has the same content.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
@@ -94,17 +94,21 @@ def to_record(
         if before is not None:
             replacing[name] = before
 
-    for one in noted:
-        if not one.known:
-            record(_path(one.file), one.content, one.noted)
-    for one in came:
-        if not one.held:
-            span = ranges.get(one.file) if one.record is None else one.record["range"]
-            record(_content(one.content), {"held": True, "range": span and list(span)}, one.record)
-    staying = None if sources is None else {one.content for one in sources}
-    for one in came:
-        if staying is not None and not one.held and one.before_held and one.before not in staying:
-            record(f"content {one.before}", {**(one.before_record or {}), "held": False}, one.before_record)
+    for known_file in filed:
+        if not known_file.known:
+            record(_path(known_file.file), known_file.content, known_file.noted)
+    for known_file in came:
+        if not known_file.held:
+            span = ranges.get(known_file.file) if known_file.record is None else known_file.record["range"]
+            record(_content(known_file.content), {"held": True, "range": span and list(span)}, known_file.record)
+    staying = None if sources is None else {known_file.content for known_file in sources}
+    for known_file in came:
+        if staying is not None and not known_file.held and known_file.before_held and known_file.before not in staying:
+            record(
+                f"content {known_file.before}",
+                {**(known_file.before_record or {}), "held": False},
+                known_file.before_record,
+            )
     return recorded, replacing
 
 
@@ -117,10 +121,10 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
             return
 
 
-def unchanged(one: KnownFile) -> None:
+def unchanged(known_file: KnownFile) -> None:
     """Raise ``ValueError`` if a file is not what it was when its bytes were read."""
-    if _stamp(one.file) != one.stamp:
-        raise ValueError(f"{one.file} was written to while it was read; wait until it is whole, and try again")
+    if _stamp(known_file.file) != known_file.stamp:
+        raise ValueError(f"{known_file.file} was written to while it was read; wait until it is whole, and try again")
 
 
 def file_digest(file: Path) -> str:

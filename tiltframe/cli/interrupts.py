@@ -43,19 +43,19 @@ def never_swallowed() -> Iterator[None]:
 
     Python prints an exception from there and goes on: a traceback on standard error, and a command not interrupted.
     """
-    others = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def again(what: sys.UnraisableHookArgs) -> None:
         if isinstance(what.exc_value, KeyboardInterrupt):
             threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
-            others(what)
+            previous_hook(what)
 
     sys.unraisablehook = again
     try:
         yield
     finally:
-        sys.unraisablehook = others
+        sys.unraisablehook = previous_hook
 
 
 @contextmanager

@@ -59,7 +59,9 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
         done = store.compact(as_text(until), progress)
     removed = store.vacuum(clean)
     merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
-    click.echo(f"{store.display_uri}: parts {merged}; {removed:,} old files or rows removed{_kept(removed)}", err=True)
+    click.echo(
+        f"{store.display_uri}: parts {merged}; {removed:,} old files or rows removed{_kept_text(removed)}", err=True
+    )
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe expire web\n  tiltframe expire web --retention 10s=1d,1m=7d")
@@ -71,27 +73,27 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
     """Remove windows that are older than their level's retention; coarser levels hold them."""
     read_age(clean)
-    given = read_retention(retention)
+    retained = read_retention(retention)
     store = FrameStore(uri, name=name)
     until = store.at(now).now
-    if given is not None:
-        store.check_retention(given)
+    if retained is not None:
+        store.check_retention(retained)
     elif not store.retention:
         raise ValueError(
             f"the store {store.display_uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
-    store = FrameStore(uri, name=name, retention=given)  # now it is written
+    store = FrameStore(uri, name=name, retention=retained)  # now it is written
     if not store.retention:
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
     for level, (before, rows) in store.expire(as_text(until)).items():
         click.echo(f"{store.display_uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
     removed = store.vacuum(clean)
-    click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept(removed)}", err=True)
+    click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept_text(removed)}", err=True)
 
 
-def _kept(removed: Vacuumed) -> str:
+def _kept_text(removed: Vacuumed) -> str:
     """Say how many files or rows are not old enough to be removed, and until when they are kept."""
     if removed.kept_until is None:
         return ""
@@ -118,8 +120,8 @@ def check(uri: str, name: str | None, form: str) -> None:
     if form == "json":
         click.echo(report.to_json())
     elif report.ok:
-        held = f"{len(report.levels)} levels, {report.parts:,} parts, {report.rows:,} states"
-        click.echo(f"{report.uri}: {held}: no problem found")
+        contents = f"{len(report.levels)} levels, {report.parts:,} parts, {report.rows:,} states"
+        click.echo(f"{report.uri}: {contents}: no problem found")
     else:
         for problem in report.problems:
             click.echo(problem)
@@ -183,12 +185,14 @@ def evolve(
             raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.measures)}")
         if dropped in added:
             raise ValueError(f"the measure {dropped!r} is to be added and to be dropped; give the new one another name")
-    kept = {of: measure for of, measure in frame.measures.items() if of not in drops}
+    kept_measures = {name: measure for name, measure in frame.measures.items() if name not in drops}
     more = () if levels is None else read_windows(levels, frame.timezone)
-    wanted = TiltFrame([*frame.levels, *more], frame.time, {**kept, **added}, frame.keyed_by, frame.timezone)
+    new_frame = TiltFrame(
+        [*frame.levels, *more], frame.time, {**kept_measures, **added}, frame.keyed_by, frame.timezone
+    )
     typed = Typed(read_types(types))
-    typed.check(wanted.time, wanted.may_read())
+    typed.check(new_frame.time, new_frame.may_read())
     declared = typed.declared
     from_now(STEPS)
-    store.evolve(wanted, row_schema=pa.schema(list(declared.items())) if declared else None)
+    store.evolve(new_frame, row_schema=pa.schema(list(declared.items())) if declared else None)
     click.echo(f"{store.display_uri}: {store.frame!r}", err=True)

@@ -92,17 +92,17 @@ with_bad_rows = click.option(
 )
 
 
-def read_bad_rows(given: str, once: bool = True) -> BadRows | None:
+def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
     """Read what becomes of bad rows; None if the first one ends the command."""
-    if given == "fail":
+    if text == "fail":
         return None
-    if given == "skip":
+    if text == "skip":
         return BadRows()
-    file = Path(given)
-    if not given.strip() or not file.parent.is_dir() or (there := not_a_file(file)):
-        what = f": there is {there}" if given.strip() and file.parent.is_dir() else ""
+    file = Path(text)
+    if not text.strip() or not file.parent.is_dir() or (problem := not_a_file(file)):
+        what = f": there is {problem}" if text.strip() and file.parent.is_dir() else ""
         raise ValueError(
-            f"cannot keep bad rows in {shown(given)}{what}; give fail, skip, or a file in a folder there is"
+            f"cannot keep bad rows in {shown(text)}{what}; give fail, skip, or a file in a folder there is"
         )
     return BadRows(file, once)
 
@@ -124,15 +124,15 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
     >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
     {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}
     """
-    found: dict[str, str] = {}
-    for given in [*types, *(f"{name}=text" for name in texts)]:
-        name, equals, kind = (part.strip() for part in given.rpartition("="))
+    types_by_name: dict[str, str] = {}
+    for text in [*types, *(f"{name}=text" for name in texts)]:
+        name, equals, kind = (part.strip() for part in text.rpartition("="))
         if not equals or not name:
-            raise ValueError(f"cannot read the type {given!r}; write COL=TYPE such as zip=text")
-        if name in found:
+            raise ValueError(f"cannot read the type {text!r}; write COL=TYPE such as zip=text")
+        if name in types_by_name:
             raise ValueError(f"the type of {name!r} is given twice; give it once")
-        found[name] = kind
-    return found
+        types_by_name[name] = kind
+    return types_by_name
 
 
 def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
@@ -143,23 +143,23 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
 
     @wraps(command)
     def call(
-        time: str, keys: tuple[str, ...], measures: tuple[str, ...], levels: str | None, timezone: str, **given: Any
+        time: str, keys: tuple[str, ...], measures: tuple[str, ...], levels: str | None, timezone: str, **arguments: Any
     ) -> Any:
         ((name, computed),) = keys_from([time]).items()
         frame: TiltFrame | OrderedAggregator
-        in_order: str | None = given.pop("ordered", None)
+        in_order: str | None = arguments.pop("ordered", None)
         if (levels is None) == (in_order is None):
             raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
         if levels is not None:
             frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
         else:
             frame = _ordered(str(in_order), name, measures_from(measures), keys_from(keys), timezone)
-        types = read_types(given.pop("types"), given.pop("texts"))
-        reads = {option: given.pop(option) for option in _AS_GIVEN}
+        types = read_types(arguments.pop("types"), arguments.pop("texts"))
+        reads = {option: arguments.pop(option) for option in _AS_GIVEN}
         reads["delimiter"] = "\t" if reads["delimiter"] == "\\t" else reads["delimiter"]
         reading = Typed(types, time=None if computed == name else computed, **reads)
         reading.check(name, (frame.query if isinstance(frame, OrderedAggregator) else frame).may_read())
-        return command(frame=frame, reading=reading, **given)
+        return command(frame=frame, reading=reading, **arguments)
 
     windows = _ORDERED if ordered else (click.option("--levels", required=True, metavar="SIZES", help=_LEVELS),)
     for option in reversed((*_FRAME, *windows, *_READING)):
@@ -179,17 +179,17 @@ def _ordered(
     return OrderedRollup(OrderedFrame(windows, time, measures, keys))
 
 
-def memory_bytes(context: click.Context, option: click.Parameter, given: str | None) -> int:
+def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
     """Read an amount of memory, or choose one: 1 GB, or a quarter of what there is.
 
     >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
     (1500000000, 536870912)
     """
-    if given is None:
+    if text is None:
         return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
-    read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", given, re.IGNORECASE)
+    read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", text, re.IGNORECASE)
     if not read:
-        raise click.BadParameter(f"{shown(given)} is no amount of memory; write 500MB, 2GB or 4GiB")
+        raise click.BadParameter(f"{shown(text)} is no amount of memory; write 500MB, 2GB or 4GiB")
     return int(float(read[1]) * (1024 if read[3] else 1000) ** (" KMGT".index(read[2].upper())))
 
 

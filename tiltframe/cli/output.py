@@ -118,8 +118,8 @@ def _starts(results: pa.Table) -> list[str]:
 def _start(start: dt.datetime, form: str) -> str:
     """Write a start as finely as its level needs, and as it needs itself: days of another zone begin within days."""
     text = start.strftime(form)
-    whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
-    return text if whole else f"{start:%Y-%m-%d %H:%M}"
+    is_whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
+    return text if is_whole else f"{start:%Y-%m-%d %H:%M}"
 
 
 @lru_cache
@@ -160,8 +160,8 @@ def print_report(report: Report) -> None:
     for level in report.levels:
         if level.expired is not None:
             console.print(f"{level.level}: expired before {as_moment(level.expired)}")
-    for name, known in report.known_from.items():
-        console.print(f"{name}: known from {as_moment(known)}, and null before")
+    for name, known_from in report.known_from.items():
+        console.print(f"{name}: known from {as_moment(known_from)}, and null before")
 
 
 def as_moment(micros: int | None) -> str:
@@ -202,7 +202,7 @@ def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]
             done += more
             bar.update(task, description=f"{doing} {done:,} rows", advance=further)
 
-        def reach(at: int, end: int) -> None:
+        def advance_to(at: int, end: int) -> None:
             bar.update(task, description=f"{doing} {at:,} of {end:,}", completed=at, total=end)
 
-        yield advance if total else reach
+        yield advance if total else advance_to

@@ -24,12 +24,12 @@ from tiltframe.text.results import json_lines
 from windows import window
 
 
-def _whole(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
-    if given is None:
+def _read_number(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    if text is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,18}", given):
-        raise click.BadParameter(f"{shown(given)} is no whole number from 0")
-    return int(given)
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise click.BadParameter(f"{shown(text)} is no whole number from 0")
+    return int(text)
 
 
 @click.command(
@@ -44,7 +44,9 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
     metavar="SIZE",
     help="A level, a coarser window, hopping(1h, 10m), or all for one result; may repeat.",
 )
-@click.option("--points", callback=_whole, metavar="N", help="In place of --per: the finest of at most N windows.")
+@click.option(
+    "--points", callback=_read_number, metavar="N", help="In place of --per: the finest of at most N windows."
+)
 @click.option(
     "--within", metavar="RANGE", help="Windows that start in START,END or START, (no end), in 2026-03, or since -24h."
 )
@@ -80,7 +82,7 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
 @click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
-@click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
+@click.option("--limit", callback=_read_number, metavar="N", help="At most so many rows.")
 @click.option(
     "--with-open",
     "saved",
@@ -120,8 +122,8 @@ def query(
         store = store.with_open(state)
     asked |= {"keys": [] if no_keys else asked_keys(keys), "measures": asked_measures(measures), "fill": fill or False}
     query = Query(list(per) or None, **asked)
-    said: list[str] = []
-    answer = store.ask(query).noting_unmapped(said.append)
+    sentences: list[str] = []
+    answer = store.ask(query).noting_unmapped(sentences.append)
     if form != "table":
         with _opened(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)
@@ -130,7 +132,7 @@ def query(
     else:
         with open(out, "w") as text:
             print_table(answer.table(), text)
-    for sentence in (*answer.expired, *answer.unknown, *said):
+    for sentence in (*answer.expired, *answer.unknown, *sentences):
         click.echo(f"tiltframe: {sentence}", err=True)
 
 
@@ -178,11 +180,11 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
         _keep(since, seen)
     from_now(NOTHING)
     while True:
-        found = store.changes(seen)
-        if found.seen != seen:
-            seen = found.seen
-            version = pa.repeat(pa.scalar(seen.version), found.windows.num_rows)
-            click.echo(json_lines(found.windows.add_column(0, "version", version)), nl=False)
+        changes = store.changes(seen)
+        if changes.seen != seen:
+            seen = changes.seen
+            version = pa.repeat(pa.scalar(seen.version), changes.windows.num_rows)
+            click.echo(json_lines(changes.windows.add_column(0, "version", version)), nl=False)
             _keep(since, seen)
         if once:
             return

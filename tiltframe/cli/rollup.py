@@ -85,20 +85,20 @@ def rollup(
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
     bad = read_bad_rows(bad_rows)
-    kept = read_retention(retention)
+    retained = read_retention(retention)
 
     def writable() -> FrameStore:
         """Open the store again once everything has been checked: what is agreed on retention is written then."""
-        return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
+        return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
 
-    with with_standard_input(inputs, input_format) as (given, piped):
+    with with_standard_input(inputs, input_format) as (paths, piped):
         uses = frame.column_uses(reading.where)
-        opened = partial(open_source, given, frame.time, uses, reading, frame.timezone)
+        opened = partial(open_source, paths, frame.time, uses, reading, frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
         store = FrameStore(uri, frame, name=name, durable=durable)
-        if kept is not None:
-            store.check_retention(kept)
+        if retained is not None:
+            store.check_retention(retained)
         if replace_within is not None:
             store.replaced_range(replace_within)
         source = replace(source, schema=store.settled(source.schema, guessed=source.guessed))
@@ -108,25 +108,25 @@ def rollup(
             append_new(source, filed, store, writable, bad, max(memory // _A_STATE_TAKES, 1))
         else:
             replace_in(source, filed, replace_within, store, writable, bad)
-        if bad is not None and (told := bad.summary()):
-            click.echo(told, err=True)
+        if bad is not None and (summary := bad.summary()):
+            click.echo(summary, err=True)
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
     """Read ``10s=1d,1m=7d,1h=none``; raises ``ValueError`` for what is none."""
     if text is None:
         return None
-    kept: dict[str, str | None] = {}
+    durations: dict[str, str | None] = {}
     for part in text.split(","):
         level, equals, duration = (piece.strip() for piece in part.partition("="))
         if not equals or not level or not duration:
             raise ValueError(
                 f"cannot read the retention {shown(text)}; write LEVEL=TIME,… such as 10s=1d,1m=7d,1h=none"
             )
-        if level in kept:
+        if level in durations:
             raise ValueError(f"the retention of {shown(level)} is given twice; give it once")
-        kept[level] = None if duration.lower() == "none" else duration
-    return kept
+        durations[level] = None if duration.lower() == "none" else duration
+    return durations
 
 
 @dataclass
@@ -146,25 +146,29 @@ def append_new(
     max_bytes: int,
 ) -> None:
     """Add the rows of files that the store does not hold yet; note the others' names."""
-    for one in filed:
-        _check_addable(one, store)
-    came = list({one.content: one for one in reversed(filed) if not one.held}.values())[::-1]
-    for one in filed:
-        if one not in came and not one.known:
-            click.echo(f"{one.file}: its bytes are in {store.display_uri} under another name, and count once", err=True)
+    for known_file in filed:
+        _check_addable(known_file, store)
+    came = list({known_file.content: known_file for known_file in reversed(filed) if not known_file.held}.values())[
+        ::-1
+    ]
+    for known_file in filed:
+        if known_file not in came and not known_file.known:
+            click.echo(
+                f"{known_file.file}: its bytes are in {store.display_uri} under another name, and count once", err=True
+            )
     if not came:
         click.echo(f"nothing new: {store.display_uri} already holds all {len(filed)} files", err=True)
         from_now(STEPS)
         store = writable()
         note(store, *to_record(filed, (), {}))
         return
-    with ExitStack() as held:
-        files = replace(source, files=tuple(one.file for one in came))
+    with ExitStack() as locks:
+        files = replace(source, files=tuple(known_file.file for known_file in came))
         slices, seen = _read(
-            files, store.frame, bad, lambda batches: held.enter_context(spilled(batches, store.frame, max_bytes))
+            files, store.frame, bad, lambda batches: locks.enter_context(spilled(batches, store.frame, max_bytes))
         )
-        for one in came:
-            unchanged(one)
+        for known_file in came:
+            unchanged(known_file)
         if not seen.spans and store.schema is None:
             click.echo(
                 f"the inputs have no rows: {store.display_uri} is not made, for its types are told by rows", err=True
@@ -193,11 +197,11 @@ def replace_in(
 ) -> None:
     """Derive a range again from files; those that have rows in it are held by the store from now on."""
     span = read_time_range(within, store.frame.timezone)
-    once = list({one.content: one for one in filed}.values())
-    files = replace(source, files=tuple(one.file for one in once))
+    once = list({known_file.content: known_file for known_file in filed}.values())
+    files = replace(source, files=tuple(known_file.file for known_file in once))
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span)
-    for one in once:
-        unchanged(one)
+    for known_file in once:
+        unchanged(known_file)
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
     inside = _within(finest, span)
     if not inside.num_rows:
@@ -205,21 +209,23 @@ def replace_in(
             f"the inputs have no rows in {range_text(span)}, which would be emptied; give files that have, or, to "
             "empty it, FrameStore.replace in Python"
         )
-    came = [one for one in once if seen.inside.get(one.file)]
-    fresh = [one for one in came if not one.held]
+    came = [known_file for known_file in once if seen.inside.get(known_file.file)]
+    fresh = [known_file for known_file in came if not known_file.held]
     _check_outside(fresh, finest, span, seen.spans, store)
-    contents = {one.content for one in came}
-    recorded, replacing = to_record([one for one in filed if one.content in contents], came, seen.spans, filed)
+    contents = {known_file.content for known_file in came}
+    recorded, replacing = to_record(
+        [known_file for known_file in filed if known_file.content in contents], came, seen.spans, filed
+    )
     store = writable() if store.schema is None else store
     with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
         store.replace(inside, (as_text(span[0]), as_text(span[1])), recorded, replacing)
     writable()
-    said = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
+    message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
-    click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
-    for one in once:
-        if one not in came:
-            click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
+    click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
+    for known_file in once:
+        if known_file not in came:
+            click.echo(f"{known_file.file} has no rows in the range, and was left out", err=True)
 
 
 def _read(
@@ -272,18 +278,18 @@ def _read(
     return read(lambda rows: reduce_rows(rows, frame))
 
 
-def _check_addable(one: KnownFile, store: FrameStore) -> None:
+def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
     """Refuse a file whose path, or bytes, the store knows in another state."""
-    if one.changed and one.before_range is not None:
+    if known_file.changed and known_file.before_range is not None:
         raise ValueError(
-            f"{one.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
-            f"{range_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the "
-            f"range of its old and new rows again: --replace-within START,END {_WHOLE_FILES}"
+            f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
+            f"{range_text(known_file.before_range)}, would count twice; put new rows into a file of their own, or "
+            f"derive the range of its old and new rows again: --replace-within START,END {_WHOLE_FILES}"
         )
-    if one.record is not None and not one.held:
+    if known_file.record is not None and not known_file.held:
         raise ValueError(
-            f"{one.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive their "
-            f"range again: --replace-within START,END {_WHOLE_FILES}"
+            f"{known_file.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive "
+            f"their range again: --replace-within START,END {_WHOLE_FILES}"
         )
 
 
@@ -291,14 +297,17 @@ def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
     """Refuse files that the store does not hold, if they have rows outside the range that it does not hold either."""
-    theirs = [*(spans[one.file] for one in fresh), *(one.before_range for one in fresh if one.before_range)]
-    for part in minus(union(theirs), [span]):
+    ranges = [
+        *(spans[known_file.file] for known_file in fresh),
+        *(known_file.before_range for known_file in fresh if known_file.before_range),
+    ]
+    for part in minus(union(ranges), [span]):
         if not _same(_within(finest, part), store, part):
-            low, high = min(low for low, _ in [*theirs, span]), max(high for _, high in [*theirs, span])
+            low, high = min(low for low, _ in [*ranges, span]), max(high for _, high in [*ranges, span])
             raise ValueError(
-                f"{', '.join(str(one.file) for one in fresh)}: in {range_text(part)}, outside the range that is to be "
-                f"replaced, {store.display_uri} holds something else than the inputs; give a range that holds all of "
-                f"it, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
+                f"{', '.join(str(known_file.file) for known_file in fresh)}: in {range_text(part)}, outside the range "
+                f"that is to be replaced, {store.display_uri} holds something else than the inputs; give a range "
+                f"that holds all of it, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
 
 
@@ -307,8 +316,8 @@ def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))
-    held = store.at().states(query).table()
-    return all(same_bits(states.column(name), held.column(name)) for name in [START, *store.schema.names[1:]])
+    stored = store.at().states(query).table()
+    return all(same_bits(states.column(name), stored.column(name)) for name in [START, *store.schema.names[1:]])
 
 
 def _within(states: pa.Table, span: Range) -> pa.Table:

@@ -38,17 +38,17 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("standard input is a terminal; send something through a pipe: cat events.jsonl | tiltframe …")
     with tempfile.TemporaryDirectory(prefix="tiltframe") as folder:
-        file = _kept(Path(folder).resolve(), form)
-        given = list(dict.fromkeys(file if path == STANDARD_INPUT else path for path in inputs))
+        file = _write_file(Path(folder).resolve(), form)
+        paths = list(dict.fromkeys(file if path == STANDARD_INPUT else path for path in inputs))
         try:
-            yield given, file
+            yield paths, file
         except (ValueError, TypeError, OverflowError) as error:
             if str(file) not in str(error):
                 raise
             raise ValueError(str(error).replace(str(file), _SHOWN)) from None
 
 
-def _kept(folder: Path, form: str | None) -> Path:
+def _write_file(folder: Path, form: str | None) -> Path:
     """Write standard input into a file that is named by its format."""
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
@@ -58,9 +58,9 @@ def _kept(folder: Path, form: str | None) -> Path:
         ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
     )
     file = folder / f"input.{form or _format_of(unpacked)}{ending}"
-    with open(file, "wb") as kept:
-        kept.write(head)
-        shutil.copyfileobj(stream, kept)
+    with open(file, "wb") as out:
+        out.write(head)
+        shutil.copyfileobj(stream, out)
     return file
 
 

@@ -62,8 +62,8 @@ class Losses:
 
     def _print(self, when: str) -> None:
         self._reported = self._counts()
-        if self.bad is not None and (told := self.bad.summary()):
-            click.echo(f"tiltframe: {told}{when}", err=True)
+        if self.bad is not None and (summary := self.bad.summary()):
+            click.echo(f"tiltframe: {summary}{when}", err=True)
         if self.late:
-            kept = "" if self.file is None else f", and kept in {self.file}"
-            click.echo(f"tiltframe: {self.late:,} late rows were dropped{kept}{when}", err=True)
+            place = "" if self.file is None else f", and kept in {self.file}"
+            click.echo(f"tiltframe: {self.late:,} late rows were dropped{place}{when}", err=True)

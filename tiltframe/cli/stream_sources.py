@@ -108,24 +108,24 @@ class Lines:
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
         """Yield complete lines as they come, much at once where much is there."""
-        for given in _gathered(sys.stdin.fileno(), stopped):
-            if not given:
+        for data in _gathered(sys.stdin.fileno(), stopped):
+            if not data:
                 yield Arrived(None)
                 continue
             try:
-                rows = self._read(given)
+                rows = self._read(data)
                 if self.bad is not None:  # what an expression or a function refuses is bad as well
                     self.attempt(rows)
             except UNREADABLE as error:
-                yield from self._one_by_one(given, error)
+                yield from self._one_by_one(data, error)
             else:
                 yield Arrived(rows)
-            self._number += given.count(b"\n")
+            self._number += data.count(b"\n")
 
-    def _one_by_one(self, given: bytes, error: Exception) -> Iterator[Arrived]:
+    def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
         """Yield the lines that can be read: those before the first bad one, which raises its error, or all of them."""
         begun = self.schema is not None
-        lines = [Line(number, text) for number, text in enumerate(given.splitlines(keepends=True), self._number)]
+        lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
         lines = [line for line in lines if line.text.strip()]
         if self.bad is None:
             good = before_first_bad(lines, self._read_lines)
@@ -164,35 +164,35 @@ class Lines:
     def _declared(self) -> dict[str, pa.DataType]:
         """Give the types of columns that are known before the first lines; of what may be a field they tell."""
         fraction = self.reading.fraction(self.frame.time)
-        known = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
-        return {**known, **({} if fraction is None else {self.frame.time: fraction})}
+        declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
+        return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
-    def _read(self, given: bytes) -> pa.Table:
+    def _read(self, data: bytes) -> pa.Table:
         """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
-        known = self.schema or pa.schema(list(self._declared().items()))
+        known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
-            rows = _parsed(given, known, "infer" if self.schema is None else "ignore")
+            rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
             if self.schema is None and any("." in name for name in self.reading.declared):
                 typed = [f.with_type(self.reading.typed(f.name, f.type)) for f in rows.schema]
-                rows = _parsed(given, pa.schema(typed), "ignore")
+                rows = _parsed(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             raise ValueError(
                 f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
-        rows = self._with_text_times(rows, given)
-        check_floats(rows, _STANDARD_INPUT, given.decode, self.reading)
+        rows = self._with_text_times(rows, data)
+        check_floats(rows, _STANDARD_INPUT, data.decode, self.reading)
         if self.arrival:
             rows = self._arrived(rows)
         time, reading = self.frame.time, self.reading
         if self.schema is None:
             uses = self.frame.column_uses(reading.where)
             self._numbers = find_numbers(rows.schema, lambda name: [one_array(rows.column(name))], uses, reading)
-        whole = with_numbers(with_time(rows.schema, time, reading), self._numbers)
-        read = list(self.frame.columns_in(whole.names))
+        full_schema = with_numbers(with_time(rows.schema, time, reading), self._numbers)
+        read = list(self.frame.columns_in(full_schema.names))
         if self.schema is None:
-            self.frame.check(whole)
-            self.schema = rows_before(read, whole, rows.schema, time, reading)
+            self.frame.check(full_schema)
+            self.schema = rows_before(read, full_schema, rows.schema, time, reading)
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = without_nothing(batch, reading.null)
         at = batch.schema.get_field_index(time)
@@ -203,20 +203,20 @@ class Lines:
         elif reading.time is None and batch.column(at).type != INSTANT:
             times = times_in(batch.column(at), time, reading, self.frame.timezone)
             batch = batch.set_column(at, time, times.cast(INSTANT))
-        for name, numbers in number_arrays(batch, whole, reading):
+        for name, numbers in number_arrays(batch, full_schema, reading):
             batch = batch.append_column(name, numbers)
-        found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
-        times = event_times(found.column(time), time, self.frame.timezone)
+        table = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
+        times = event_times(table.column(time), time, self.frame.timezone)
         if not self.arrival:
             self.ahead.check(times, time)
-        return found
+        return table
 
-    def _with_text_times(self, rows: pa.Table, given: bytes) -> pa.Table:
+    def _with_text_times(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Read times again as text, if the parser took them for timestamps: it does not say which had an offset."""
         at = rows.schema.get_field_index(self.frame.time)
         if self.schema is not None or at < 0 or not pa.types.is_temporal(rows.schema.field(at).type):
             return rows
-        return _parsed(given, rows.schema.set(at, pa.field(self.frame.time, pa.string())), "ignore")
+        return _parsed(data, rows.schema.set(at, pa.field(self.frame.time, pa.string())), "ignore")
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:
@@ -224,23 +224,23 @@ class Lines:
                 f"--arrival makes the column {self.frame.time!r}, and rows have one; give --time another name"
             )
         now = pa.repeat(pa.scalar(clock.time_ns() // 1000).cast(INSTANT), rows.num_rows)
-        there = [name for name in rows.column_names if name != self.frame.time]
-        return rows.select(there).append_column(self.frame.time, now)
+        names = [name for name in rows.column_names if name != self.frame.time]
+        return rows.select(names).append_column(self.frame.time, now)
 
 
-def _parsed(given: bytes, known: pa.Schema, beside: str) -> pa.Table:
-    options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=beside)
-    return pajson.read_json(io.BytesIO(given), parse_options=options)
+def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
+    options = pajson.ParseOptions(explicit_schema=known_schema, unexpected_field_behavior=beside)
+    return pajson.read_json(io.BytesIO(data), parse_options=options)
 
 
 def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
     """Yield complete lines as they come, much at once where much is there; nothing now and then while none come."""
-    held = b""
+    incomplete = b""
     while not stopped:
         if not select.select([source], [], [], PAUSE)[0]:
             yield b""
             continue
-        parts, size, ended = [held], len(held), False
+        parts, size, ended = [incomplete], len(incomplete), False
         while size < _GATHERED and select.select([source], [], [], 0)[0]:
             part = os.read(source, _GATHERED)
             ended = not part
@@ -249,10 +249,10 @@ def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
             parts.append(part)
             size += len(part)
         data = b"".join(parts)
-        whole = len(data) if ended else data.rfind(b"\n") + 1
-        held = data[whole:]
-        if data[:whole].strip():
-            yield data[:whole]
+        length = len(data) if ended else data.rfind(b"\n") + 1
+        incomplete = data[length:]
+        if data[:length].strip():
+            yield data[:length]
         if ended:
             return
 
@@ -301,18 +301,18 @@ class Arrivals:
 
     def _new(self) -> list[Path]:
         """Find files that were not read, those that came first at the front; forget those that are gone."""
-        found, there = [], set()
+        new_files, present = [], set()
         for path in files_below(self.folder):
             status = path.stat()
             name, stamp = path.relative_to(self.folder).as_posix(), [status.st_size, status.st_mtime_ns]
-            there.add(name)
+            present.add(name)
             if name in self.known:
                 self._check_same(path, name, stamp)
             elif stamp[0] and (self.once or not 0 <= clock.time() - status.st_mtime < _QUIET):
-                found.append((stamp[1], name, path))
-        for name in self.known.keys() - there:
+                new_files.append((stamp[1], name, path))
+        for name in self.known.keys() - present:
             del self.known[name]
-        return [path for _, _, path in sorted(found)]
+        return [path for _, _, path in sorted(new_files)]
 
     def _check_same(self, path: Path, name: str, stamp: list[int]) -> None:
         content, *before = self.known[name]

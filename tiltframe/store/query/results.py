@@ -20,7 +20,7 @@ from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.result_names import result_values, results_where
 from tiltframe.event_time import INSTANT
-from tiltframe.instants import instants_of, taken
+from tiltframe.instants import instants_of, take_rows
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
 from tiltframe.store.query.other_zone import check_parts
@@ -51,7 +51,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
                 "ask for a shorter range, fewer keys or longer hops"
             )
     windows = plan.window.assign(instants_of(rows))
-    rows = taken(rows, windows.rows)
+    rows = take_rows(rows, windows.rows)
     states = made_here(rows) if plan.window.max_overlap > 1 else rows  # merged above
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
