@@ -29,7 +29,9 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [
     "Guarantee",
-    ("Class attributes that a function sets", "params_style"),
+    ("What a function sets", "params_style"),
+    ("More, for a few functions", "params_style"),
+    ("Attributes that a state sets", "params_style"),
     ("Class attributes that a function sets, besides those of `Function`", "params_style"),
 ]
 

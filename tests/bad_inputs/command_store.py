@@ -215,7 +215,7 @@ CASES = [
     Line("expire --retention, and --now wrong", "expire", STORE_ONLY, ("--retention", "10s=1d", "--now", "x"), ("time",)),
     Line("expire --retention, and --clean wrong", "expire", STORE_ONLY, ("--retention", "10s=1d", "--clean", "x"), ("x",)),
     Line("expire without a store", "expire", {}, (), ("STORE",)),
-    Line("functions of something", "functions", {}, ("sum",), ("sum",)),
+    Line("functions of something", "functions", {}, ("of",), ("no function 'of'", "any_value")),
     Line("functions --nope", "functions", {}, ("--nope",), ("--nope",)),
     Line("no such command", "", {}, ("nope",), ("nope",)),
     Line("near miss of a command", "", {}, ("qeury", "{store}"), ("qeury",)),

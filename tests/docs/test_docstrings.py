@@ -122,9 +122,7 @@ def tree_of(function: Callable[..., Any]) -> ast.AST:
 def shortcomings(documented: Any) -> list[str]:
     """Say what a docstring leaves out."""
     doc, names = sections(documented), parameters(documented)
-    documented_names = described(doc.get("Parameters", "")) | described(
-        doc.get("Class attributes that a function sets", "")
-    )
+    documented_names = described(doc.get("Parameters", ""))
     missing = [f"the parameter {name}" for name in names if name not in documented_names]
     missing += [f"the type of {name}" for name in names if name in documented_names and not documented_names[name]]
     if inspect.isclass(documented):
