@@ -86,7 +86,7 @@ import tiltframe.cli as cli
 class Held: pass
 held = Held()
 watched = weakref.ref(held, lambda _: os.kill(os.getpid(), signal.SIGINT))
-def slow():
+def slow(**arguments):
     global held
     held = None
     time.sleep(20)

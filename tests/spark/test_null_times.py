@@ -46,7 +46,7 @@ def test_an_observation_counts_them(spark, folder, tmp_path):
     assert su.rollup_into(rows, store, "w", 1, on_null_time=of_store)
     assert (store.query(keys=[])["s"].to_pylist(), of_store.get) == ([21], {"rows": 2})
     arriving = spark.readStream.schema(rows.schema).parquet(str(folder))
-    with pytest.raises(ValueError, match="an Observation is of one job; of a stream say on_null_time='skip'"):
+    with pytest.raises(ValueError, match="an Observation is of one job; for a stream say on_null_time='skip'"):
         su.stream(arriving, FRAME, on_null_time=Observation())
 
 

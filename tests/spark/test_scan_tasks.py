@@ -82,12 +82,12 @@ def test_a_task_for_each_core(spark, folder, monkeypatch, max_bytes, min_bytes, 
     import spark_udaf as su
     from spark_udaf.plan import scan as module
 
-    monkeypatch.setattr(module, "_MOST_ROWS", max_bytes)
-    monkeypatch.setattr(module, "_LEAST_ROWS", min_bytes)
+    monkeypatch.setattr(module, "_MAX_ROWS", max_bytes)
+    monkeypatch.setattr(module, "_MIN_ROWS", min_bytes)
     assert spark.conf.get("spark.master") in ("local[2]", "local-cluster[2,1,1024]")
     assert su.scan_parquet(spark, folder).partitions == tasks
     settings = Session({})
-    monkeypatch.setattr(module, "_ROWS", 6_000)
+    monkeypatch.setattr(module, "_DEFAULT_ROWS", 6_000)
     assert module.ParquetScan(settings, su.scan_parquet(spark, folder).dataset, None, None).partitions == 2
 
 
