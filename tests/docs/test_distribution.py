@@ -93,7 +93,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     typed = {f"{package}/py.typed" for package in PACKAGES}
     code = {name for name in files(source) if name.startswith(PACKAGES) and name.endswith((".py", ".pyi"))}
     page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tiltframe" / "serve" / "page").iterdir()}
-    assert package_files == code | typed | page | {"pyspark_tiltframe.py", "tiltframe_command.py"}
+    template = {name for name in files(source) if name.startswith("tiltframe/cli/function_template/")}
+    data = {"aggr/bench/measured.json", "pyspark_tiltframe.py", "tiltframe_command.py"}
+    assert package_files == code | typed | page | template | data
     assert "tiltframe-0.1.0.dist-info/licenses/LICENSE" in names
     assert "tiltframe = tiltframe_command:main" in points
     assert "demo = spark_udaf.demo:demo" in points

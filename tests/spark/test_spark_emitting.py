@@ -373,7 +373,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
     rows = spark.readStream.schema(batch.schema).parquet(str(tmp_path / "rows"))
     marked = rows.withWatermark("ts", "1 second")
     for message, (df, options) in {
-        "this DataFrame is no stream; su.rollup": (batch, {}),
+        "this DataFrame is not a stream; su.rollup": (batch, {}),
         "give a streaming DataFrame": (events(np.random.default_rng(0), 5), {}),
         "after_close emits by the watermark, and this stream has none": (rows, {}),
         r"periodic\(every=1m, clock=event\) emits by the watermark": (rows, {"emit": "periodic(1m, clock=event)"}),
