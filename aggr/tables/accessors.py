@@ -14,9 +14,9 @@ from functools import cache
 from numbers import Real
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
 from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE, Sketches

@@ -141,7 +141,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.rollup_into(df, store, 'w', True)": NUMBER + "; got True",
     "su.rollup_into(3, store, 'w', 7)": "give a Spark DataFrame",
     "su.rollup_into(stream, store, 'w', 7)": "this is a streaming DataFrame",
-    "su.stream_into(df, store, name='s', checkpoint='c')": "this DataFrame is no stream; su.rollup_into",
+    "su.stream_into(df, store, name='s', checkpoint='c')": "this DataFrame is not a stream; su.rollup_into",
     "su.stream_into(3, store, name='s', checkpoint='c')": "give a streaming DataFrame, as spark.readStream makes it",
     "su.stream_into(stream, store, name='s', checkpoint='c')": "the data has no column 'ts'",
     "su.stream_into(stream, 'folder', name='s', checkpoint='c')": "give a store, say tiltframe.FrameStore(",

@@ -6,7 +6,8 @@ Both lack unsigned integers, times of day, durations and nanoseconds; what stand
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from aggr.arrow import compute as pc
 
 _UNSIGNED = {
     pa.uint8(): pa.int16(),
