@@ -6,10 +6,11 @@ function needs from here, and from nowhere else in this package.
 
 >>> from dataclasses import dataclass
 >>> import pyarrow as pa
+>>> from aggr.extend import ExactSums, Groups, SumsState
 >>> @dataclass(frozen=True)
 ... class SumOfSquares(ExactSums):
 ...     name, keeps, returns = "sum_of_squares", "exact Σx², count", "float64"
-...     state = SumsState("sum_of_squares", {"squares": "value·value"})
+...     own_state = SumsState("sum_of_squares", {"squares": "value·value"})
 ...     def result(self, sums):
 ...         return sums["squares"].over_integers()
 >>> SumOfSquares().finish(SumOfSquares().reduce(pa.array([3.0, 4.0]), Groups.single(2))).to_pylist()

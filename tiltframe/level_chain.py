@@ -49,7 +49,10 @@ def climb_within(
     those of windows that are not in the span; of each, those that are part of a coarser window that is not. `climb`
     goes on with it.
 
-    >>> import aggr
+    >>> import aggr, pyarrow as pa
+    >>> from tiltframe import TiltFrame
+    >>> from tiltframe.merged_windows import merge_panes
+    >>> from tiltframe.reducing import reduce_rows
     >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
     >>> finest = merge_panes(reduce_rows(rows, frame), frame)

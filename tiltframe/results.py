@@ -42,7 +42,8 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
 
     Examples
     --------
-    >>> import aggr
+    >>> import aggr, pyarrow as pa
+    >>> from tiltframe import TiltFrame, finish, rollup
     >>> frame = TiltFrame(["1s"], time="ts", measures={"total": aggr.sum("x")})
     >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
     [3]

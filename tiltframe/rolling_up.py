@@ -56,7 +56,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
 
     Examples
     --------
-    >>> import aggr
+    >>> import aggr, pyarrow as pa
+    >>> from tiltframe import TiltFrame, finish, rollup
     >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"bytes": aggr.sum("bytes")})
     >>> states = rollup(pa.table({"ts": [0, 500, 1000], "bytes": [1, 2, 3]}), frame)
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
@@ -109,7 +110,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
 
     Examples
     --------
-    >>> import aggr
+    >>> import aggr, pyarrow as pa
+    >>> from tiltframe import TiltFrame, finish, rollup_states
     >>> frame = TiltFrame(["1s", "1m"], time="start", measures={"ms": aggr.hdr("ms", [0.5])})
     >>> states = aggr.Hdr().reduce(pa.array([3, 5, 800]), aggr.Groups.each(3))
     >>> found = finish(rollup_states(pa.table({"start": [0, 500, 1500], "ms": states}), frame), frame)

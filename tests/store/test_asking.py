@@ -11,7 +11,7 @@ import pytest
 
 import aggr
 from tests.command_line import call
-from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe import FrameStore, Query, TiltFrame, rollup
 from tiltframe.store.testing import MemoryBackend
 
 START = 1714521600_000  # 2024-05-01
@@ -40,6 +40,31 @@ def test_several_levels_one_after_the_other(store):
     assert first.equals(store.query("1h", limit=1))
     with pytest.raises(ValueError, match="got an empty list"):
         store.query([])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query("1m"),
+        Query("10m"),
+        Query("1h"),
+        Query("1d"),
+        Query(["1h", "10m"]),
+        Query("1m", within="2024-05-01 07:12,2024-05-01 07:13"),
+        Query("1h", within="2024-05-01 07:30,2024-05-01 09:30"),
+        Query("1h", within="2024-05-02 08,2024-05-03"),
+        Query("1h", within="2024-05-04"),
+        Query("1h", within="2024-05-02,2024-05-04", fill=True),
+        Query("1d", timezone="Asia/Kolkata"),
+        Query("hopping(2h, 1h)"),
+        Query("hopping(1h, 10m)"),
+    ],
+)
+def test_the_cost_counts_all_windows_of_contiguous_rows(store, query):
+    view = store.at()
+    results = view.ask(query).table().select(["level", "window_start"])
+    found = {tuple(row.values()) for row in results.to_pylist()}
+    assert view.cost(query).windows == len(found)
 
 
 @pytest.mark.parametrize(

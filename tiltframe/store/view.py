@@ -82,7 +82,7 @@ class StoreView:
 
     Examples
     --------
-    >>> import aggr, tempfile
+    >>> import aggr, tempfile, pyarrow as pa
     >>> from tiltframe import FrameStore, Query, TiltFrame
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
     >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
@@ -162,8 +162,8 @@ class StoreView:
 
         Examples
         --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import FrameStore, TiltFrame
+        >>> import aggr, tempfile, pyarrow as pa
+        >>> from tiltframe import FrameStore, Query, TiltFrame
         >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
         >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
         True
@@ -249,7 +249,7 @@ class StoreView:
 
         Examples
         --------
-        >>> import aggr, tempfile
+        >>> import aggr, tempfile, pyarrow as pa
         >>> from tiltframe import FrameStore, Query, TiltFrame
         >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
         >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
@@ -292,7 +292,7 @@ class StoreView:
 
         Examples
         --------
-        >>> import aggr, tempfile
+        >>> import aggr, tempfile, pyarrow as pa
         >>> from tiltframe import FrameStore, Query, TiltFrame
         >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
         >>> store.append_rows(pa.table({"ts": [0, 60_000, 120_000]}), writer="docs", commit=1)
@@ -355,7 +355,7 @@ class StoreView:
 
         Examples
         --------
-        >>> import aggr, tempfile
+        >>> import aggr, tempfile, pyarrow as pa
         >>> from tiltframe import FrameStore, TiltFrame
         >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
         >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)

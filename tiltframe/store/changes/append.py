@@ -112,8 +112,8 @@ def append_rows(
 
     Examples
     --------
-    >>> import aggr, tempfile
-    >>> from tiltframe import TiltFrame
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
     >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
     True
@@ -192,8 +192,8 @@ def begin(
 
     Examples
     --------
-    >>> import aggr, tempfile
-    >>> from tiltframe import TiltFrame, rollup
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame, rollup
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
     >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
     >>> made = store.begin("docs", 1, states.schema)

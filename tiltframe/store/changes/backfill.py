@@ -336,8 +336,8 @@ def backfill(
 
     Examples
     --------
-    >>> import aggr, tempfile
-    >>> from tiltframe import TiltFrame
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
     >>> def rows(start, end):
     ...     return pa.table({"ts": [start, start]})

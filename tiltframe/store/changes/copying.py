@@ -184,7 +184,7 @@ def copy_to(
 
     Examples
     --------
-    >>> import aggr, tempfile
+    >>> import aggr, tempfile, pyarrow as pa
     >>> from tiltframe import FrameStore, TiltFrame
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
     >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)

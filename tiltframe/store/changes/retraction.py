@@ -203,8 +203,8 @@ def retract(
 
     Examples
     --------
-    >>> import aggr, tempfile
-    >>> from tiltframe import TiltFrame, rollup
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame, rollup
     >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}))
     >>> rows = pa.table({"ts": [0, 1, 60_000], "x": [0.1, 1e300, 5.0]})
     >>> store.append_rows(rows, writer="docs", commit=1)

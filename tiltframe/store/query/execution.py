@@ -48,10 +48,12 @@ class Reading:
         """The number of windows that the results have, estimated from the ranges of parts."""
         if self.plan.whole:
             return 0
-        ranges = common((piece for _, piece in self.part_ranges), [self.plan.span()])
-        held = (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
-        low, high = closed(self.plan.within, held) if self.is_filled else held
-        return max(high - low, 0) / self.plan.window.length * self.plan.window.max_overlap
+        window, span = self.plan.window, self.plan.span()
+        ranges = common((piece for _, piece in self.part_ranges), [span])  # of starts: the last window goes on
+        whole = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
+        held = next(iter(common(whole, [span])), (0, 0))
+        low, high = closed(span, held) if self.is_filled else held
+        return max(high - low, 0) / window.length * window.max_overlap
 
 
 @dataclass(frozen=True)
