@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import aggr
 import spark_udaf as su
 from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.normalize import one_array
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.store.data_source import TiltframeReader, TiltframeSource
 from spark_udaf.store.options import from_options, to_options
@@ -24,6 +25,7 @@ from tests import engines
 from tests.engines import STORE_FRAME, digests_of_store
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store import CommitConflict, Expired
+from tiltframe.store.backends.stored_types import stored
 
 pytestmark = pytest.mark.store
 
@@ -287,6 +289,11 @@ def in_utc(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
+def as_stored(table: pa.Table) -> pa.Table:
+    """Convert a table to the types in which Spark receives results."""
+    return pa.table([stored(one_array(column)) for column in table.columns], names=table.column_names)
+
+
 def same(actual: pa.Table, expected: pa.Table) -> bool:
     return actual.schema == expected.schema and all(same_bits(actual[c], expected[c]) for c in expected.column_names)
 
@@ -318,7 +325,7 @@ QUESTIONS = {
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_slices_together_are_the_query(question, local):
     table_reader = reader(local, **question, now="2013-11-04T12:00Z")
-    assert same(answered(table_reader), local.query(**question, now="2013-11-04T12:00Z"))
+    assert same(answered(table_reader), as_stored(local.query(**question, now="2013-11-04T12:00Z")))
 
 
 def test_slices_are_whole_buckets_of_about_so_many_rows(local):
@@ -341,7 +348,7 @@ def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
     empty, partitions = reader(store, "1h"), reader(store, "1h").partitions()
     assert list(empty.read(partitions[0])) == []
     store.append(rollup(rows, STORE_FRAME), "w", 1)
-    assert same(pa.Table.from_batches(empty.read(partitions[0])), store.query("1h"))
+    assert same(pa.Table.from_batches(empty.read(partitions[0])), as_stored(store.query("1h")))
     planned, hopping = reader(store, "1h"), reader(store, "hopping(2h, 30m)")
     before = [(table_reader, table_reader.partitions()) for table_reader in (planned, hopping)]
     for days in (-400, 400):
@@ -351,7 +358,7 @@ def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
         result = pa.Table.from_batches(
             [batch for p in partitions for batch in table_reader.read(p)], table_reader.schema
         )
-        assert same(result, store.query(table_reader.query.plan.window))
+        assert same(result, as_stored(store.query(table_reader.query.plan.window)))
 
 
 def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):

@@ -131,7 +131,7 @@ class FailsAfterCommit:
         from spark_udaf.store.write import rollup_into
 
         added = rollup_into(*arguments, **named)
-        if arguments[3] == self.batch:
+        if named["commit"] == self.batch:
             raise OSError("the power went out")
         return added
 

@@ -20,7 +20,6 @@ from aggr.arguments import checked_names, checked_truth, checked_type, shown
 from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
-from tiltframe.store.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.changes import append as appending
 from tiltframe.store.changes import backfill as backfilling
 from tiltframe.store.changes import compaction, copying, expiry, replacement, result_tables, retraction
@@ -28,6 +27,7 @@ from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.checked_states import checked
+from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.log.records import checked_records, expected_texts, values_of

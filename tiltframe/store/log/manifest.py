@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -19,10 +19,16 @@ from aggr.arguments import checked_mapping, shown
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
 from tiltframe.ranges import FIRST
+from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
 FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
+
+
+def _received(carried: Carried, values: tuple[Any, ...]) -> Manifest:
+    register_carried(carried)
+    return Manifest(*values)
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,11 @@ class Manifest:
     def __hash__(self) -> int:
         """Hash the members that are quick to read."""
         return hash((self.name, self.generation))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Take along functions that the receiving process may lack: it reads the store's manifest, which names them."""
+        values = tuple(getattr(self, member.name) for member in fields(self))
+        return _received, (carried_functions(self.frame), values)
 
     @property
     def columns(self) -> pa.Schema:
