@@ -279,7 +279,7 @@ def check_permissions(folder: Path) -> None:
     before = answers(path)
     script = TRY + (
         "warm = rollup(rows('w', 4), FRAME)\n"
-        "made(Path(sys.argv[2]), 1).compact()  # loads what is loaded late\n"
+        "make_store(Path(sys.argv[2]), 1).compact()  # loads what is loaded late\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "path = sys.argv[1]\n"
         "attempt(lambda: len(answers(path)))\n"
