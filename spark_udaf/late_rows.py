@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time as clock
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import click
 
 from spark_udaf.streaming.progress import IntoProgress, progress
 
@@ -45,14 +44,15 @@ class LateRows:
         is_due = is_end or clock.monotonic() - self._last >= _REPORT_EVERY
         if count and not self._reported:
             longer = "a longer --disorder" if self.has_disorder else "--disorder TIME"
-            click.echo(
+            print(
                 f"tiltframe: warning: rows came late, behind the watermark, and are dropped; {longer} waits for such "
                 "rows, --late 'drop(TIME)' keeps closed windows for them",
-                err=True,
+                file=sys.stderr,
+                flush=True,
             )
             self._reported = 1
         if is_due and count and (is_end or count != self._reported):
-            click.echo(f"tiltframe: {count:,} late rows were dropped since the stream began", err=True)
+            print(f"tiltframe: {count:,} late rows were dropped since the stream began", file=sys.stderr, flush=True)
             self._reported = count
         if is_due:
             self._last = clock.monotonic()
