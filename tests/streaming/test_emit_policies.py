@@ -332,8 +332,13 @@ def test_bad_input_changes_nothing():
     for message, bad_input in bad.items():
         with pytest.raises(ValueError, match=message):
             windows.add_rows(bad_input)
-    for arguments in ({"watermark": 1.5}, {"now": -1}, {"watermark": 2**63}):
-        with pytest.raises(ValueError, match=r"must be a (whole number|datetime with a zone)"):
+    whole_number = "must be a whole number"
+    for arguments, message in (
+        ({"watermark": 1.5}, "must be a datetime with a zone"),
+        ({"now": -1}, whole_number),
+        ({"watermark": 2**63}, whole_number),
+    ):
+        with pytest.raises(ValueError, match=message):
             windows.advance(**arguments)
     assert windows.to_ipc() == before
 
