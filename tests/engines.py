@@ -273,6 +273,8 @@ def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
         "spark.sql.session.timeZone": "Asia/Tokyo",  # must not matter
         "spark.driver.host": "127.0.0.1",
     }
+    if kind == "classic":
+        settings["spark.python.daemon.module"] = "spark_udaf.daemon"  # a second less for each worker
     for name, value in {**settings, **(more or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -193,6 +193,7 @@ def test_an_interrupt_keeps_the_figures_so_far():
     assert "not complete" in bench.as_text(report)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_memory_is_measured_in_a_process_of_its_own():
     report = bench.bench(aggr.collect("x", max=500_000), against=(), rows=200_000, groups=(1,), rounds=1)

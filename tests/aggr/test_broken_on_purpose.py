@@ -137,6 +137,7 @@ BROKEN: dict[type[Function], tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_each_is_caught_by_its_law(broken):
     law, parameters = BROKEN[broken]
@@ -151,6 +152,7 @@ def test_writing_into_shared_numbers_is_noticed_on_every_type(kind):
         check(WritesIntoFloats(), kind, rounds=8)
 
 
+@pytest.mark.long
 def test_the_sound_one_passes():
     check(Counting(), rounds=4)
 

@@ -201,6 +201,7 @@ def same(actual, expected):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
     count, make = TRIALS // 4, Conditions(SEED)
@@ -230,6 +231,7 @@ def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
     assert refused <= MOST_REFUSED * compared
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_random_expressions_as_keys_make_the_groups_of_duckdb(duck):
     make, rows = Conditions(SEED), table(SEED).append_column("ts0", pa.array([0] * table().num_rows))

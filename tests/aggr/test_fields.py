@@ -115,6 +115,7 @@ def test_json_files_have_fields(tmp_path):
     assert result.to_pylist() == finish(rollup(FLAT, OF_COLUMNS), OF_COLUMNS).to_pylist()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_rolls_up_by_fields(spark, tmp_path):
     import pyarrow.parquet as pq

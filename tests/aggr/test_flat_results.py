@@ -180,6 +180,7 @@ def plain(store, level):
     return deltalake.DeltaTable(f"{store.uri}/frame_{level}_flat").to_pyarrow_table()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_plain_tables_are_kept_up_to_date(place):
     store = FrameStore(place, FRAME)

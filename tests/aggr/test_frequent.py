@@ -95,6 +95,7 @@ def test_counts_are_beyond_their_bound_as_seldom_as_is_said():
     assert beyond <= 0.0067 * checked
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_values_at_few_times_are_missed_as_often_as_is_said():
     rng, function, trials, expected, missed = np.random.default_rng(8), aggr.Frequent(0.2), 400, 0.0, 0

@@ -39,6 +39,7 @@ def ask(function, values, kind=None):
     return function.finish(function.reduce(pa.array(values, kind), Groups.single(len(values))))[0].as_py()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", DATA)

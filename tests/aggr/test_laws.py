@@ -147,6 +147,7 @@ def test_laws(function, kind):
     check(function, kind, source=source_of(function, kind), rounds=TRIALS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rows_are_free_once_they_are_reduced():
     """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
@@ -227,6 +228,7 @@ def exact_var(values, ddof=1):
     return rounded(sum((v - mean) ** 2 for v in exact) / (len(exact) - ddof))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "oracle"),
@@ -249,6 +251,7 @@ def exact_stdev(values):
     return statistics.stdev([Fraction(v) for v in values])  # correctly rounded since Python 3.11
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_oracle_stdev():
     check(
@@ -300,6 +303,7 @@ def test_oracle_extremes(function, choose):
     check(function, pa.float64(), oracle=oracle, rounds=30)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.date32()], ids=str)
 def test_oracle_extremes_of_other_types(kind):
@@ -307,6 +311,7 @@ def test_oracle_extremes_of_other_types(kind):
         check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=30)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_oracle_first_and_last():
     kind = pa.struct([("value", pa.int64()), ("time", pa.timestamp("us", "UTC"))])

@@ -46,6 +46,7 @@ spanning = st.builds(lambda m, e: m * 10.0**e, st.floats(-10, 10), st.integers(-
 awkward = st.one_of(floats, spanning, st.sampled_from([1e16, 1.0, -1e16, 5e-324, -5e-324, 2.0**53, 0.1, -0.0]))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(st.lists(awkward, min_size=1, max_size=40))
 @settings(max_examples=300, deadline=None)

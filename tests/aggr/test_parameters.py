@@ -196,6 +196,7 @@ def test_states_travel(kind, value, other):
         assert same_bits(function.merge(both, Groups.of([0, 1, 2] * 2, 3)), states)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_histogram_of_ones_own(registered):
     registered(Between)

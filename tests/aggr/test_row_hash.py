@@ -66,6 +66,7 @@ def test_states_of_all_functions_hardly_collide():
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_compiled_or_not_the_bits_are_the_same(monkeypatch):
     import aggr.arrow.row_hash as module

@@ -74,6 +74,7 @@ def test_line(line, world, capfd, monkeypatch):
     assert_line(err, line)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("line", IN_PROCESSES, ids=lambda line: line.name)
 def test_line_in_a_process(line, world):

@@ -359,6 +359,7 @@ def test_a_store_of_another_frame(store, lines, capfd):
     assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_reader_that_goes_away(store):
     """``tiltframe query … | head`` ends in silence."""
@@ -580,6 +581,7 @@ def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capf
     assert not any("path" in file.read_text(errors="replace") for file in other.rglob("*.parquet"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_standard_input_with_mistakes(tmp_path):
     for data, message in ((b"", "standard input is empty"), (b"ts,host\n1,2,3\n", "standard input")):

@@ -14,6 +14,7 @@ def run(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_figures_of_a_file_as_a_table_a_file_and_a_plot(tmp_path):
     (tmp_path / "day.csv").write_text("ms\n" + "\n".join(str(i % 97 + 0.5) for i in range(2000)) + "\n")
@@ -39,6 +40,7 @@ def test_figures_of_a_file_as_a_table_a_file_and_a_plot(tmp_path):
     assert "earlier report" in again.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -65,6 +65,7 @@ def test_a_rollup_is_there_or_not(after, tmp_path):
     assert counted(tmp_path) == 80_001
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupt_at_exit_comes_too_late():
     script = """

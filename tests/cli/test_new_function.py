@@ -40,6 +40,7 @@ def run(folder: Path, *command: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_its_files_have_no_placeholders_and_known_results(package):
     assert {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()} == FILES
     assert all("$" not in (package / name).read_text() for name in FILES)

@@ -55,6 +55,7 @@ def test_a_reader_that_goes_ends_it_quietly(arguments, folder):
         assert (process.wait(timeout=120), process.stderr.read()) == (0, b"")
 
 
+@pytest.mark.long
 def test_what_came_before_is_saved_though_nobody_reads(folder, tmp_path):
     pipe, state = subprocess.PIPE, tmp_path / "state"
     with (
@@ -110,6 +111,7 @@ def test_ctrl_c_on_a_terminal_ends_it_in_at_most_a_sentence(arguments, after, fo
     assert status in (0, 130), text[-500:]
 
 
+@pytest.mark.long
 def test_a_query_into_a_file_that_is_interrupted_leaves_none(folder, tmp_path, capfd, monkeypatch):
     """What is written is there whole, or not at all."""
     monkeypatch.chdir(folder)

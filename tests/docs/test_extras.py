@@ -118,6 +118,7 @@ def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
     assert re.fullmatch(r"tiltframe: the command demo needs the extra demo: .*\n", err)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_spark_needs_no_other_extra():
     status, _, err = run("import spark_udaf", *(name for name in OPTIONAL_MODULES if name not in ("pyspark", "pandas")))

@@ -119,6 +119,7 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     assert numbers == sorted(bad), SEED
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_came_before_a_bad_line_is_saved(tmp_path):
     lines, bad, total = drawn(random.Random(SEED), 100, "json")

@@ -158,6 +158,7 @@ def test_times_are_computed_and_rows_chosen(tmp_path, capfd):
     assert FrameStore(tmp_path / "st", frame()).query(per="1m").column("t").to_pylist() == [1]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_arrays_of_objects_are_read_as_json_reads_them(monkeypatch):
     rng = random.Random(3)

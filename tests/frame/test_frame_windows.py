@@ -138,6 +138,7 @@ def test_hopping_windows_and_offsets_against_a_naive_evaluation(name, size, hop,
 FRAMES = [["session(30m)"], ["hopping(1h, 25m)"], ["10m", "hopping(1h, 20m)", "1d", "all"], ["tumbling(1h, offset=7m)"]]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans(), st.sampled_from(FRAMES))
 @settings(max_examples=40, deadline=None)

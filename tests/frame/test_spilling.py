@@ -122,6 +122,7 @@ def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
         assert set(live_runs[1:]) == {1}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [1, 30_000, 1 << 40])
 def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, monkeypatch):

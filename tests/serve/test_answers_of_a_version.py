@@ -16,6 +16,7 @@ from tiltframe.serve.answers import _Begun, _kept_bytes
 pytestmark = pytest.mark.store
 
 
+@pytest.mark.long
 def test_key_values_of_a_moving_range_are_asked_anew(tmp_path):
     """A value leaves the range: the tag changes with it, as the finest window is over."""
     store = FrameStore(tmp_path / "web", TiltFrame(["1s", "1m"], "ts", {"n": aggr.count()}, ["k"]))

@@ -219,6 +219,7 @@ def test_stores_describe_themselves(server_and_stores):
         assert values == {"key": "host", "values": ["a", "b", 'c"d', None], "more": False}
 
 
+@pytest.mark.long
 def test_many_threads_are_answered_as_one(server_and_stores):
     server, stores = server_and_stores
     words = [

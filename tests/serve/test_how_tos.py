@@ -30,6 +30,7 @@ def block(page, begins):
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx is installed")
 def test_nginx_passes_tls_and_tokens_on(tmp_path):
     make_store(tmp_path / "web")

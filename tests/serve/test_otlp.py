@@ -237,6 +237,7 @@ def test_a_key_of_whole_numbers_takes_what_is_one(tmp_path):
     assert store.query().select(["code", "n"]).to_pylist() == [{"code": 200, "n": 3}]
 
 
+@pytest.mark.long
 def test_a_value_that_does_not_fit_the_stores_type_is_refused_alone(tmp_path):
     frame = TiltFrame(["1m"], "at", {"n": aggr.sum("value")})
     store = FrameStore(tmp_path / "web", frame)
@@ -253,6 +254,7 @@ def test_a_value_that_does_not_fit_the_stores_type_is_refused_alone(tmp_path):
     assert store.query(per=None)["n"].to_pylist() == [2**60 + 2**53 + 3]
 
 
+@pytest.mark.long
 def test_attributes_named_as_a_column_keep_their_values(tmp_path):
     keys = ["exported_metric", "exported_value", "exported_weight", "exported_at"]
     types = [("at", pa.timestamp("us", "UTC")), *((key, pa.string()) for key in keys)]

@@ -51,6 +51,7 @@ def inner(page, name):
     return html.unescape(re.search(rf'id="{name}"[^>]*>(.*?)</', page, re.S)[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_the_table_and_the_copied_queries_are_what_the_store_answers(server_and_stores, tab, view):
     server, stores = server_and_stores

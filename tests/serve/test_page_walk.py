@@ -137,6 +137,7 @@ def test_by_mouse(shop, tab):
     assert tab.locator("#colours").is_visible()
 
 
+@pytest.mark.long
 def test_by_keyboard(shop, tab):
     address, times = shop
     tab.goto(address)

@@ -82,6 +82,7 @@ def test_values_are_those_of_prometheus(server, query, value):
     assert [actual for _, actual in ask(server, query)] == [pytest.approx(value, rel=0, abs=0, nan_ok=True)]
 
 
+@pytest.mark.long
 def test_sums_and_means_of_values_are_rounded_once(server):
     print(f"seed {SEED}")
     draw = random.Random(SEED)
@@ -200,6 +201,7 @@ def test_an_empty_parameter_is_not_given(server):
     assert len(server.ask("metadata", metric="").data) > 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", ["sum_over_time(vector(1)[3000000s:1s])", "max_over_time(vector(1)[9000000s:1s])"])
 def test_a_long_subquery_is_answered_or_given_up(query):
     with serving({"v": world({"a": 1.0}, {"x": aggr.last("v")})}, limits=Limits(seconds=20)) as running:

@@ -22,6 +22,7 @@ pytestmark = [
 TOKEN = "0123456789abcdef0123456789abcdef"
 
 
+@pytest.mark.long
 def test_prometheus_scrapes_metrics(tmp_path):
     make_store(tmp_path / "web")
     (tmp_path / "token").write_text(TOKEN)

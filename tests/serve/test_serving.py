@@ -104,6 +104,7 @@ def test_it_stops_cleanly(folder, tmp_path, signum):
         assert server.process.stdout.read() == b""
 
 
+@pytest.mark.long
 def test_every_request_is_a_line_of_the_log(folder, tmp_path):
     with serving(tmp_path, folder / "web", f"again={folder}/web") as server:
         message = server.log()[0]["message"]

@@ -55,6 +55,7 @@ def df(spark, rows):
     return spark.createDataFrame(rows).repartition(5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [BY, ["host"], []])
 def test_aggregate_and_merge_have_the_bits_of_the_rows(by, df, rows):
     import spark_udaf as su
@@ -85,6 +86,7 @@ def test_rolled_up_states_merge_to_any_key(df, rows):
     assert same(merged.toArrow(), local(rows, ["host"]), ["host"])
 
 
+@pytest.mark.long
 def test_finish_and_accessors_read_states(df, rows):
     import spark_udaf as su
 
@@ -130,6 +132,7 @@ def test_accessors_add_no_exchange(df, capsys):
     assert plans[0] == plans[1] == plans[2]
 
 
+@pytest.mark.long
 def test_interchange_columns(df):
     import spark_udaf as su
 
@@ -182,6 +185,7 @@ def test_mistakes_are_told_before_any_job(call, error, message, df):
         call(su, df)
 
 
+@pytest.mark.long
 def test_an_accessor_that_does_not_fit_names_those_that_do(df):
     import spark_udaf as su
 
@@ -273,6 +277,7 @@ def test_what_cannot_be_scanned_is_told_in_a_sentence(spark, folder, tmp_path):
         su.scan_parquet(spark, str(folder), filters=[("nope", "=", 1)])
 
 
+@pytest.mark.long
 def test_a_scan_without_rows_has_no_windows(spark, folder):
     import spark_udaf as su
 

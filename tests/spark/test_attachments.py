@@ -24,6 +24,7 @@ def test_a_dataframe_of_states_carries_its_plan_and_one_changed_since_does_not(s
     assert plan_of(su.finish(states, {"n": aggr.count()})) is not None
 
 
+@pytest.mark.long
 def test_a_column_carries_its_call_under_every_name_and_over_windows_it_is_another_function(spark):
     column = A.count(where="x > 1")
     for named in (column, column.alias("n"), column.name("n"), column.alias("m").alias("n")):

@@ -43,6 +43,7 @@ def test_the_flights_are_those_of_2013(table):
     ).as_py()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rollup_against_the_raw_file(table):
     frame = TiltFrame(

@@ -236,6 +236,7 @@ def test_tasks_of_files_in_order_finish_their_windows(spark, in_order, tasks):
         assert late < early / 3
 
 
+@pytest.mark.long
 @SPARK
 def test_what_meets_others_is_shuffled(spark, in_order, tmp_path):
     import spark_udaf as su

@@ -21,6 +21,7 @@ def same(ours, spark_rows) -> bool:
     return sorted(map(str, ours.collect())) == sorted(map(str, spark_rows.collect()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("totals", ["rollup", "cube"])
 def test_totals_are_those_of_spark(df, totals):
     from pyspark.sql import functions as F
@@ -37,6 +38,7 @@ def test_totals_are_those_of_spark(df, totals):
     assert same(ours.agg(F.count("x").alias("n"), F.max("x").alias("hi")), expected)
 
 
+@pytest.mark.long
 def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_calls(df):
     from pyspark.sql import functions as F
 
@@ -55,6 +57,7 @@ def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_cal
         su.group_by(df, "host").agg(A.count(), host=F.max("x"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("values", [None, ["h1", "h9"]])
 def test_pivot_is_that_of_spark(df, values):
     from pyspark.sql import functions as F

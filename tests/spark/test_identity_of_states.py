@@ -38,6 +38,7 @@ def ways(spark, states, folder, name):
     yield spark.table(f"view_of_{name}").union(states.where("false"))
 
 
+@pytest.mark.long
 def test_states_of_a_frame(spark, df, tmp_path):
     import spark_udaf as su
 
@@ -53,6 +54,7 @@ def test_states_of_a_frame(spark, df, tmp_path):
         spark.sql("DROP TABLE IF EXISTS identity_frame")
 
 
+@pytest.mark.long
 def test_states_by_keys(spark, df, tmp_path):
     import spark_udaf as su
 
@@ -70,6 +72,7 @@ def test_states_by_keys(spark, df, tmp_path):
         spark.sql("DROP TABLE IF EXISTS identity_keys")
 
 
+@pytest.mark.long
 def test_states_that_do_not_say_what_they_are_of_need_trust(spark, df):
     import spark_udaf as su
 
@@ -86,6 +89,7 @@ def test_states_that_do_not_say_what_they_are_of_need_trust(spark, df):
     assert su.finish(unnamed, frame(500), trust=True).first().errors == 5
 
 
+@pytest.mark.long
 def test_a_union_of_different_states_is_refused(spark, df, tmp_path):
     """Spark keeps the metadata of the first side alone."""
     import spark_udaf as su

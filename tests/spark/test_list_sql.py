@@ -37,6 +37,7 @@ def spark_with_rows(spark):
     return spark
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_query_with_filter_distinct_and_aggregates_of_spark(spark_with_rows):
     import spark_udaf as su
@@ -100,6 +101,7 @@ def test_mistakes_are_told_in_a_sentence(spark_with_rows):
         _ = su.count
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch):
     from pyspark.sql import functions as F
@@ -127,6 +129,7 @@ def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch
     assert rows.agg(A.count("x")).first()[0] == 20
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_large_groups_have_the_answers_of_lists(spark_with_rows):
     from spark_udaf import functions as A

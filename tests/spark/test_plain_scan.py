@@ -124,6 +124,7 @@ def test_rows_that_are_nan_are_chosen_where_spark_skips_them(spark, tmp_path):
     assert scan.dataset.to_table(filter=scan.filters).num_rows == 1
 
 
+@pytest.mark.long
 def test_states_are_the_same_and_the_log_says_which_way(spark, folder, caplog, tmp_path):
     measures = {"n": aggr.count(), "x": aggr.sum("f"), "latency": aggr.dds("f", [0.5])}
     frame = TiltFrame(["1m", "1h"], "ts", measures, ["host"])

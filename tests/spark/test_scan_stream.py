@@ -115,6 +115,7 @@ def test_files_give_what_a_dataframe_of_them_gives(spark, tmp_path, late):
     assert reasons == {"close"} | {"drop": {"dropped"}, "true_window": {"late"}}.get(late, {"late", "dropped"})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
@@ -174,6 +175,7 @@ def test_what_is_there_once_the_windows_have_closed_is_the_rollup(spark, tmp_pat
     assert all(same_bits(result[name], expected[name].cast(result[name].type)) for name in ("n", "x", "d"))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_store_has_each_file_once_over_restarts(spark, tmp_path):

@@ -53,6 +53,7 @@ def same(store, table, place):
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
 
 
+@pytest.mark.long
 def test_ranges_come_one_by_one_and_once(spark, tmp_path):
     import spark_udaf as su
 

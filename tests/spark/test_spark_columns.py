@@ -101,6 +101,7 @@ def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
     assert odd.agg(A.max("`q``z`", type="bigint", where="`x.y` < 50")).first()[0] == 49
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_names_that_differ_only_by_case_are_refused(spark, odd):
     from pyspark.sql import functions as F
@@ -232,6 +233,7 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
     assert merged.columns == ["n"]
 
 
+@pytest.mark.long
 def test_rows_are_counted_where_no_column_is_read(spark):
     rows = spark.range(10)
     assert su.aggregate(rows, [], {"n": aggr.count()}).first().n["count"] == rows.count()

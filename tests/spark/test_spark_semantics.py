@@ -18,6 +18,7 @@ def su(spark):
     return spark_udaf
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 7, 20])
 def test_rows_that_are_alone_in_their_partition_are_counted(spark, su, partitions, tmp_path):
     from spark_udaf import functions as A
@@ -32,6 +33,7 @@ def test_rows_that_are_alone_in_their_partition_are_counted(spark, su, partition
     assert su.finish(su.aggregate(scan, [], counted), counted).collect() == [(3,)]
 
 
+@pytest.mark.long
 def test_no_rows_and_no_keys_give_one_row(spark, su):
     from spark_udaf import functions as A
 
@@ -62,6 +64,7 @@ def test_count_of_an_asterisk_counts_rows(spark, su, columns):
         assert answer.collect() == [(3,)]
 
 
+@pytest.mark.long
 def test_strings_that_are_not_compared_by_bytes_are_refused_by_name(spark, su):
     from spark_udaf import functions as A
 
@@ -91,6 +94,7 @@ def test_strings_that_are_not_compared_by_bytes_are_refused_by_name(spark, su):
     assert su.group_by(rows, "lower(k) COLLATE UTF8_BINARY").agg(A.sum("x")).first()[1] == 2
 
 
+@pytest.mark.long
 def test_null_states_are_an_identity_of_any_parameters(spark, su):
     rows = spark.sql("SELECT id AS k, id AS x FROM range(6)").repartition(3)
     few, many = {"a": aggr.hll("x", lg_k=8)}, {"b": aggr.dds("x", [0.5], relative_accuracy=0.05)}
@@ -107,6 +111,7 @@ def test_null_states_are_an_identity_of_any_parameters(spark, su):
     assert spark.sql(f"SELECT aggr_hll_finish(aggr_hll_merge(a)) AS n FROM ({grouped})").first().n == 3
 
 
+@pytest.mark.long
 def test_names_like_those_used_inside(spark, su):
     rows = spark.sql("SELECT 1 AS `key 0`, 2 AS x, 3 AS c, 4 AS nothing, 5 AS shard")
     for name in rows.columns:

@@ -66,6 +66,7 @@ def test_every_spark_writes_and_reads_the_same(kind, rows, local_digests, tmp_pa
     assert all(digest == local_digests for digest in digests["stores"].values())
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
     frame = TiltFrame(["1h", "1d"], "ts", {"n": aggr.count()})
@@ -113,6 +114,7 @@ def test_the_format_warns_of_expired_ranges_on_standard_error(tmp_path):
     assert "Expired: 1h is held from 1970-01-08" in with_warning
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_jobs_replace_and_retract_as_local_code_does(spark, tmp_path):
     frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
@@ -223,6 +225,7 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
     assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), STORE_FRAME)] * 2), "w", 1) is False
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
     frame = TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}, ["k"])

@@ -268,6 +268,7 @@ def installed(monkeypatch):
 COMMAND = "stream --spark --key host --measure n=count() --levels 1m,1h"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_streams_any_source_into_a_store(stream, installed):
     cli.main(

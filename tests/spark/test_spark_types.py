@@ -163,6 +163,7 @@ TIMES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TIMES)
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_times_fall_into_their_windows_whatever_the_session(kind, zone, spark, tmp_path):

@@ -281,6 +281,7 @@ def test_unknown_functions_name_the_nearest(spark):
     assert dir(A) == sorted([*aggr.names(), "of"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "message"),
     [

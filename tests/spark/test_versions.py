@@ -249,6 +249,7 @@ def test_sql_never_confuses_null_with_nan(sql):
         sql("SELECT aggr_dds(i).quantiles['0.5'] FROM odd WHERE i = 3")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_accessors_and_set_operations(spark, rows):
     table, file = rows
@@ -273,6 +274,7 @@ def test_accessors_and_set_operations(spark, rows):
     assert again["q"].to_pylist() == answers["q"].to_pylist()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_store_is_written_and_read(spark, rows, tmp_path):
     table, file = rows
@@ -294,6 +296,7 @@ def test_a_store_is_written_and_read(spark, rows, tmp_path):
     assert engines.digests_of_store(third)["1d d"] == engines.digests_of_store(store)["1d d"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_data_source(spark, tmp_path, rows):
     store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
@@ -317,6 +320,7 @@ def test_running_windows(odd):
     assert sum(limb << (32 * place) for place, limb in limbs) == 2 * BIG + 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_streams_into_a_store(spark, rows, tmp_path):
     table, file = rows
@@ -331,6 +335,7 @@ def test_streams_into_a_store(spark, rows, tmp_path):
     assert engines.digests_of_store(store) == engines.digests_of_store(other)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_streams_of_windows(spark, tmp_path):
     """A window is emitted by a batch with rows, by a timer in a batch without rows, and again after a late row."""

@@ -26,6 +26,7 @@ def test_the_one_in_memory_keeps_the_protocol(retains):
     check_backend(lambda: MemoryBackend(retains=retains))
 
 
+@pytest.mark.long
 def test_delta_keeps_the_protocol(tmp_path):
     check_backend(lambda: DeltaBackend(str(tmp_path / uuid.uuid4().hex)))
 
@@ -142,6 +143,7 @@ class Shared(MemoryBackend):
         return super().snapshot(self.tables.records)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [

@@ -46,6 +46,7 @@ def same(store, table):
         assert [digest(column) for column in tables[0].columns] == [digest(column) for column in tables[1].columns]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_files_come_range_by_range(tmp_path, newest_first):
     (tmp_path / "in").mkdir()

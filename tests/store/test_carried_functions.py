@@ -38,6 +38,7 @@ print(FrameStore(sys.argv[1]).query("1m").column("low").to_pylist())
 """
 
 
+@pytest.mark.long
 @pytest.mark.store
 @pytest.mark.slow
 @pytest.mark.parametrize(

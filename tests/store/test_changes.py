@@ -32,6 +32,7 @@ def named(windows):
     return [(row["level"], row["window_start"], row["k"]) for row in windows.to_pylist()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["memory", "folder", "postgres"])
 def test_changes_are_the_windows_whose_states_differ(kind, tmp_path, request):
     place = request.getfixturevalue("postgres") if kind == "postgres" else str(tmp_path / "s")

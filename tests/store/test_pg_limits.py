@@ -169,6 +169,7 @@ def test_more_columns_than_a_table_has(postgres):
     assert "1,600" in message
 
 
+@pytest.mark.long
 def test_rows_that_are_too_wide_for_a_page(postgres):
     measures = {f"m{i}": aggr.min(f"v{i}") for i in range(520)}
     frame = TiltFrame(["1m"], "ts", measures)

@@ -66,6 +66,7 @@ def filled(place: str, rows: pa.Table, frame: TiltFrame = FRAME, commits: int = 
     return store
 
 
+@pytest.mark.long
 def test_a_user_is_erased_at_every_level(place):
     rng = np.random.default_rng(3)
     rows = rows_of(rng, 3000)
@@ -95,6 +96,7 @@ def test_some_rows_of_many_windows_are_taken_out(seed, place):
     assert_holds(store, rows.filter(pc.invert(goes)))
 
 
+@pytest.mark.long
 def test_a_million_rows_of_one_key(tmp_path):
     rng = np.random.default_rng(11)
     rows_of_one_key = rows_of(rng, SIZE).set_column(2, "user", pa.array(np.full(SIZE, 77)))

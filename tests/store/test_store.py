@@ -61,6 +61,7 @@ def assert_holds(store, tables, levels=("10s", "1m", "10m", "1h")):
         assert_same(store.query(level), want[level])
 
 
+@pytest.mark.long
 def test_what_was_appended_comes_back_bit_for_bit(place):
     data = ugly_rows(3000)
     store = FrameStore(place, UGLY)
@@ -72,6 +73,7 @@ def test_what_was_appended_comes_back_bit_for_bit(place):
     assert_same(store.states("1mo"), rollup(data, UGLY).filter(pc.equal(rollup(data, UGLY)[LEVEL], "1mo")))
 
 
+@pytest.mark.long
 def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
     tables = [rows(i) for i in range(5)]
     store = FrameStore(place, FRAME, retention={"10s": "1d", "1m": "7d"})
@@ -365,6 +367,7 @@ def test_siddhi_through_a_store(case, place):
         assert len({id(r) for r in matched}) == len(expected)
 
 
+@pytest.mark.long
 def test_a_query_reads_only_the_files_it_needs(tmp_path):
     """A month, an hour a row: of all files, the day's hours are read from one, and the rest may be gone."""
     frame = TiltFrame(["1s", "1m", "1h"], "ts", {"n": aggr.count()})

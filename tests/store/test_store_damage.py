@@ -108,6 +108,7 @@ def test_a_file_that_changes_while_it_is_open_is_opened_anew(tmp_path):
         assert store.query("1m").to_pylist() == before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
     store, chance = make_store(tmp_path / "s"), random.Random(int(os.environ.get("TILTFRAME_SEED", "3")))
@@ -484,6 +485,7 @@ def test_an_empty_commit_counts_as_committed(tmp_path):
     assert sum(store.query("10m").column("n").to_pylist()) == 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     """Delta sums its log up every hundred commits; numbers of writers outlive that."""

@@ -294,6 +294,7 @@ def test_an_empty_commit_is_one_of_no_rows(place):
     assert not store.append(nothing, "w", 0)
 
 
+@pytest.mark.long
 def test_numbers_below_the_last_are_known_for_a_while(place):
     """What is not known to be the same batch is refused: never dropped, never counted twice."""
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})

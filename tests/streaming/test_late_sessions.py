@@ -72,6 +72,7 @@ def batch(rows: pa.Table, gap: int) -> dict[tuple, dict]:
     return {(r["k"], r["window_start"], r["window_end"]): {name: r[name] for name in MEASURES} for r in results}
 
 
+@pytest.mark.long
 def test_a_stream_is_the_batch_over_the_rows_that_were_not_late():
     some_late = 0
     for trial in range(TRIALS):

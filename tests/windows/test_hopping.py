@@ -218,6 +218,7 @@ def test_between_lists_every_window_once(start, count, size, zone):
     assert starts.tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["10m", "25m", "1h", "7h", "1d", "36h", "1w", "1mo"])
 def test_between_lists_what_rows_fall_into_in_every_zone(size):

@@ -205,6 +205,7 @@ class SQLite(one_file()):
         return pickle.loads(row[0]) if row else empty
 
 
+@pytest.mark.long
 @pytest.mark.store
 def test_a_backend_of_ones_own_keeps_the_protocol(tmp_path):
     numbers = iter(range(10**6))

@@ -1,0 +1,14 @@
+"""Spark's daemon of Python workers with this library loaded: workers are forks of it, and start without imports.
+
+Spark starts a worker for each running task, and starts another one after a task that was not read to its end, as by
+``limit`` or ``first``. With the setting ``spark.python.daemon.module=spark_udaf.daemon`` the library is imported once
+on each executor. The setting is read when a session starts; the library must be installed on the executors.
+"""
+
+import pyarrow.compute  # noqa: F401  (for the workers)
+from pyspark.daemon import manager
+
+import spark_udaf.plan.worker  # noqa: F401
+
+if __name__ == "__main__":
+    manager()
