@@ -74,6 +74,21 @@ def test_code_that_checks_indices_is_kept_apart(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
+def test_loops_run_if_no_folder_can_be_written(tmp_path):
+    """Files take the places of both folders, so that even root cannot create them."""
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=2, sign="+"))
+    (tmp_path / "__pycache__").touch()
+    (tmp_path / "home").touch()
+    home = str(tmp_path / "home")
+    before = sorted(tmp_path.iterdir())
+    for _ in range(2):
+        assert ask(tmp_path, NUMBA_CACHE_DIR="", HOME=home, XDG_CACHE_HOME=home) == [14, 80, 81, 0]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_workers_are_tuned_unless_that_is_turned_off():
     script = """
 import gc, os, pyarrow as pa
