@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import aggr
@@ -12,14 +15,19 @@ import aggr
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
-def df(spark):
+def requests(spark):
+    """Return the rows of all jobs, which are also the view ``existing_requests``."""
     rows = spark.sql("""
         SELECT 'h' || id % 3 AS host, IF(id % 4 = 0, 500, 200) AS status, CAST(id % 50 AS double) AS ms, id AS bytes,
                timestamp_seconds(id * 600) AS ts, CAST(id % 7 AS decimal(10, 2)) AS price, array(id % 2, 5) AS tags
         FROM range(300)""").repartition(3)
     rows.createOrReplaceTempView("existing_requests")
     return rows
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    return requests(spark)
 
 
 def spark_job(df, F, spark) -> dict[str, Callable[[], Any]]:
@@ -104,13 +112,57 @@ def rows_of(answer) -> list[str]:
     return sorted(str(row.asDict(recursive=True)) for row in answer.collect())
 
 
-def test_jobs(spark, df):
+def differing_jobs(spark, df) -> list[str]:
+    """Name the jobs whose rows differ between Spark's form and ours."""
     from pyspark.sql import functions as F
 
     spark_results, ours = spark_job(df, F, spark), our_job(df, F, spark)
     assert len(spark_results) == 20
-    differing = [name for name in spark_results if rows_of(spark_results[name]()) != rows_of(ours[name]())]
-    assert not differing
+    return [name for name in spark_results if rows_of(spark_results[name]()) != rows_of(ours[name]())]
+
+
+def test_jobs(spark, df):
+    assert differing_jobs(spark, df) == []
+
+
+CONNECT = """
+from tests import engines
+from tests.spark.test_existing_jobs import differing_jobs, requests
+with engines.session("connect") as spark:
+    print("differing", differing_jobs(spark, requests(spark)))
+"""
+
+
+def test_jobs_on_spark_connect():
+    done = subprocess.run([sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout.splitlines()[-1:] == ["differing []"], done.stderr[-3000:]
+
+
+def test_functions_of_the_user_next_to_ours(df):
+    """Spark combines scalar functions with ours; `su.group_by` also combines aggregate functions of pandas."""
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    @F.pandas_udf("double")
+    def spread(values: pd.Series) -> float:
+        return float(values.max() - values.min())
+
+    @F.pandas_udf("double")
+    def halved(values: pd.Series) -> pd.Series:
+        return values / 2
+
+    @F.udf("double")
+    def doubled(value):
+        return 2 * value
+
+    by_host = df.groupBy("host")
+    scalar = by_host.agg(A.avg(doubled("ms")).alias("m"), F.max(halved("ms")).alias("h")).select("*", doubled("m"))
+    plain = by_host.agg(F.avg(F.col("ms") * 2).alias("m"), F.max(F.col("ms") / 2).alias("h"))
+    assert rows_of(scalar) == rows_of(plain.select("*", (F.col("m") * 2).alias("doubled(m)")))
+    both = su.group_by(df, "host").agg(spread("ms").alias("r"), A.avg("ms").alias("m"))
+    assert rows_of(both) == rows_of(by_host.agg((F.max("ms") - F.min("ms")).alias("r"), F.avg("ms").alias("m")))
 
 
 def test_a_batch_of_a_stream(spark, df, tmp_path):
