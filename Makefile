@@ -61,7 +61,7 @@ test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	@$(PYTHON) -m venv .venv-oldest
-	@.venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]'
+	@.venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
