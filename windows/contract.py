@@ -40,7 +40,7 @@ class Intervals(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What `TimeWindow.merge` returns: interval ``i`` is part of the window ``ids[i]``."""
+    """The result of `TimeWindow.merge`: interval ``i`` is part of the window ``ids[i]``."""
 
     ids: NDArray[np.int64]
     starts: Instants
@@ -48,10 +48,10 @@ class Merged(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """What `TimeWindow.numbered` returns: windows that overlap, as whole numbers in the order of their starts.
+    """The result of `TimeWindow.numbered`: overlapping windows, numbered in the order of their starts.
 
-    The time ``i`` lies in all windows from ``first[i]`` to ``last[i]``, and in no other. ``bounds`` returns the starts
-    and the ends of numbers, microseconds UTC; a later window never ends before an earlier one.
+    The time ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no other. ``bounds`` returns
+    the starts and ends of the windows with the passed numbers, microseconds UTC. The ends are in the order of numbers.
     """
 
     first: NDArray[np.int64]

@@ -200,8 +200,9 @@ def udaf_spec(
 ) -> UdafSpec:
     """Return the spec with the type of the column: ``type``, or double if the result type depends on the column.
 
-    Raises ``TypeError`` for a type that the function does not accept, or if the result has the type of the column,
-    ``type`` is missing and the function does not accept doubles; ``ValueError`` for a type that cannot be read.
+    Raises ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
+    accept. Without ``type``, it also raises ``TypeError`` if the result type depends on the column and the function
+    does not accept doubles.
     """
     if type is not None:
         dtype = arrow_type(type)

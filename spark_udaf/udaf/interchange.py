@@ -148,7 +148,7 @@ def to_theta_sketch(states: Column | str) -> Column:
     -------
     Column of binary
         As `aggr.interchange.theta_sketch.to_theta_sketch` writes them; null for a null state. States of another
-        function fail the job, by name.
+        function fail the job with an error that names it.
     """
     return _written(states, ApproxCountDistinct, theta_sketch.to_theta_sketch)
 
@@ -165,7 +165,7 @@ def to_hll_sketch(states: Column | str) -> Column:
     -------
     Column of binary
         As `aggr.interchange.hll_sketch.to_hll_sketch` writes them; null for a null state. States of another function
-        fail the job, by name.
+        fail the job with an error that names it.
     """
     return _written(states, Hll, hll_sketch.to_hll_sketch)
 

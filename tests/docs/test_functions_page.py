@@ -43,7 +43,8 @@ HEAD = """# Functions
 This page is written by `python -m tests.docs.test_functions_page` from the declarations of the functions.
 
 - Every function merges exactly: any split of the rows, any order and any tree of merges gives the same bits.
-- Null is skipped. NaN compares and poisons as in Spark; sketches count it separately.
+- Null is skipped. NaN is greater than all numbers, and a sum or mean with a NaN is NaN, as in Spark. Sketches count NaN
+  separately.
 - Other quantiles can be read from old states, because a state does not contain them.
 - Every call takes `where="…"`, [a condition in SQL](conditions.md). `sum`, `avg` and `count` take `distinct=True`.
 - A column may be an expression: `aggr.sum("price * quantity")`.
@@ -54,11 +55,13 @@ This page is written by `python -m tests.docs.test_functions_page` from the decl
 - `mean`, `variance` and `stddev` are other names of `avg`, `var` and `stdev`.
 - [A function of your own](how-to/your-own-function.md) works like these once it is registered.
 
-The bytes are those of one state in Arrow's memory after 1, 100 and 1,000,000 rows, which are whole milliseconds with
-a lognormal distribution, one a second. The nanoseconds per row and the worst relative error are those of the first
-function of a row in the last run of `python -m benchmarks.functions`, with 1,000 groups; `tiltframe functions --format
-json` has all figures. Functions in the same row of the table share a state if column, condition and parameters are
-equal.
+Functions in the same row of the table share a state if column, condition and parameters are equal.
+
+- *bytes* is the size of one state in Arrow's memory after 1, 100 and 1,000,000 rows. The rows contain whole milliseconds
+  of a lognormal distribution, one row per second.
+- *ns per row* and *error*, the largest relative error, are from the last run of `python -m benchmarks.functions` with
+  1,000 groups, for the first function of the row. `tiltframe functions --format json` lists the figures of all functions.
+- *merged* lists the fields of a state, and how two values of each field are merged.
 
 """
 EXAMPLE = """

@@ -136,7 +136,7 @@ def isolation(case: Case) -> None:
 
 
 def panes(case: Case) -> None:
-    """All times of a pane lie in the windows of the pane's start, and in one pane."""
+    """A time lies in exactly one pane, and all times of a pane lie in the same windows as the start of the pane."""
     pane = case.window.pane
     assigned = pane.assign(case.times)
     holds(pane.max_overlap == 1, "a time lies in several panes")
@@ -275,7 +275,7 @@ def travels(case: Case) -> None:
     holds(isinstance(window.name, str) and window.name != "", "windows have no name")
     for own in (window, *_changed_windows(window)):
         copies = [copy.deepcopy(own)]
-        with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook's cell or of a function
+        with suppress(pickle.PicklingError, AttributeError):  # classes defined in a notebook or a function
             copies.append(pickle.loads(pickle.dumps(own)))
         holds(
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
