@@ -32,9 +32,10 @@ def has_arrow_udf() -> bool:
 @cache
 def has_iterating_aggregate() -> bool:
     """Return whether ``arrow_udf`` can aggregate a group from an iterator over its rows (4.2)."""
-    from pyspark.util import PythonEvalType
+    from pyspark import util
 
-    return hasattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF")
+    eval_types = getattr(util, "PythonEvalType", None)  # 3.5 has this class in another module
+    return hasattr(eval_types, "SQL_GROUPED_AGG_ARROW_ITER_UDF")
 
 
 @cache

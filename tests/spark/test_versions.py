@@ -183,6 +183,23 @@ def test_group_by_and_agg_keep_null_nan_and_big_numbers(odd):
 
 
 @pytest.mark.slow
+def test_group_by_has_totals_next_to_aggregates_of_spark(odd):
+    answers = su.group_by(odd).rollup("k").agg(A.count("x").alias("n"), F.max("i").alias("m"))
+    expected = {(None, 2, BIG + 2), ("a", 2, BIG + 2), ("b", 0, 3), ("c", 0, None)}
+    assert {tuple(row) for row in answers.collect()} == expected
+
+
+@pytest.mark.slow
+def test_large_groups_or_a_refusal(odd):
+    if not features.has_iterating_aggregate():
+        with pytest.raises(ValueError, match=r"^groups='large' needs PySpark 4\.2 or newer.*use su\.group_by"):
+            A.sum("i", type="bigint", groups="large")
+        return
+    answers = odd.groupBy("k").agg(A.sum("i", type="bigint", groups="large").alias("s"))
+    assert dict(answers.collect()) == {"a": 2 * BIG + 2, "b": 3, "c": None}
+
+
+@pytest.mark.slow
 def test_agg_gives_records_times_and_weights(odd):
     answers = odd.groupBy("k").agg(
         A.dds("x", [0.5]).alias("d"),
@@ -233,6 +250,18 @@ def test_sql_states_merges_and_records(sql):
     ((median, seen, count),) = sql(read)
     assert abs(median / 1.5 - 1) <= 0.01
     assert (seen, count) == (1, 1)
+
+
+@pytest.mark.slow
+def test_sql_over_lists_next_to_aggregates_of_spark(spark, odd):
+    odd.createOrReplaceTempView("odd")
+    query = """
+        SELECT k, aggr_sum_bigint(i) AS s, max(i) AS m, aggr_count(*) AS n, aggr_sum_bigint(DISTINCT i) AS d,
+               aggr_sum_bigint(i) FILTER (WHERE i > 3) AS f
+        FROM odd GROUP BY k ORDER BY k"""
+    expected = [("a", 2 * BIG + 2, BIG + 2, 3, 2 * BIG + 2, 2 * BIG + 2), ("b", 3, 3, 1, 3, None)]
+    expected.append(("c", None, None, 1, None, None))
+    assert [tuple(row) for row in su.sql(spark, query).collect()] == expected
 
 
 @pytest.mark.slow
@@ -297,6 +326,23 @@ def test_a_store_is_written_and_read(spark, rows, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.slow
+def test_plain_scans_backfills_and_warming(spark, rows, tmp_path):
+    table, file = rows
+    su.warm(spark, ["count"], tasks=2)
+    df = spark.read.parquet(file)
+    measures = {"n": aggr.count(), "s": aggr.sum("price")}
+    by_host = [su.aggregate(df, ["host"], measures, scan=scan) for scan in ("auto", None)]
+    states = [collect_arrow(answers).sort_by("host") for answers in by_host]
+    assert states[0].equals(states[1])
+    assert su.scan_of(df.where("shelf = 1")) is not None
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
+    assert su.backfill(df, store, "archive", "1d") == 3  # days in New York
+    other = FrameStore(tmp_path / "local", engines.STORE_FRAME)
+    other.append(engines.rollup(table, engines.STORE_FRAME), "w", 1)
+    assert engines.digests_of_store(store) == engines.digests_of_store(other)
+
+
 @pytest.mark.slow
 def test_the_data_source(spark, tmp_path, rows):
     store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
