@@ -18,7 +18,7 @@ from tiltframe.store import FrameStore, Query, StoreError, lookup
 
 
 def __getattr__(name: str) -> str:
-    """Find the version, ``tiltframe.__version__``, in what is installed."""
+    """Read the version, ``tiltframe.__version__``, from the installed package."""
     if name == "__version__":
         from importlib.metadata import version  # with all of email and zipfile
 

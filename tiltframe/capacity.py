@@ -214,7 +214,7 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
-    repeated = count / sampled_keys  # as if there were so many samples, of other keys each
+    repeated = count / sampled_keys  # as if there were this number of samples, with different keys
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, repeated, rate, retained)
@@ -250,7 +250,7 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Commit the states to a store, and forget it: the least of a few, for the first ones open what is opened once."""
+    """Measure commits of the states to a store: the minimum of a few, as the first ones also open shared resources."""
     if not all(level.contiguous for level, _ in levels):
         return 0.0
     states, seconds = joined(levels, frame), []

@@ -110,7 +110,7 @@ class TiltFrame:
         -------
         TiltFrame
         """
-        frame = TiltFrame(self.levels, self.time, self.measures, self.keyed_by, self.timezone)
+        frame = TiltFrame(self.levels, self.time, self.measures, keys=self.keyed_by, timezone=self.timezone)
         if tuple(states) != plan(self.measures):
             object.__setattr__(frame, "kept", tuple(states))
         return frame
@@ -131,7 +131,8 @@ class TiltFrame:
         ValueError
             As `TiltFrame` does.
         """
-        frame = TiltFrame(self.levels, self.time, {**self.measures, **more}, self.keyed_by, self.timezone)
+        measures = {**self.measures, **more}
+        frame = TiltFrame(self.levels, self.time, measures, keys=self.keyed_by, timezone=self.timezone)
         return frame if self.kept is None else frame.keeping((*self.kept, *plan(more)))
 
     @property
@@ -145,7 +146,7 @@ class TiltFrame:
         Parameters
         ----------
         names : collection of str
-            The columns that there are: by them a text is told to be a column or an expression.
+            The columns of the data. They decide whether a text is a column or an expression.
 
         Returns
         -------
@@ -166,7 +167,7 @@ class TiltFrame:
         Returns
         -------
         tuple of str
-            Every text of a key or an input as it is, and the columns of those that are expressions.
+            Every text of a key or an input, unchanged, and the columns of the texts that are expressions.
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
@@ -214,7 +215,7 @@ class TiltFrame:
         Parameters
         ----------
         name : str or TimeWindow
-            As `windows.read_window` reads it; ``60s`` is no name of ``1m``.
+            As `windows.read_window` reads it; ``60s`` is not a name of ``1m``.
 
         Returns
         -------
@@ -250,7 +251,7 @@ class TiltFrame:
             If a column is missing, or a condition cannot be evaluated.
         """
         checked_type(schema, pa.Schema, "the schema of data")
-        check_rows(schema, self.keyed_by, self.states, INSTANT, [self.time])
+        check_rows(schema, self.keyed_by, self.states, time=INSTANT, more=[self.time])
         kind = schema.field(self.time).type
         if pa.types.is_timestamp(kind) and kind.tz is None:
             check_clock(self.time, self.timezone, clock=None)
@@ -325,7 +326,7 @@ class TiltFrame:
         return next(column.name for column in self.states if measure in column.serves)
 
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
-        """Refuse what is not states of this frame, by its schema.
+        """Raise an error unless a schema is that of states of this frame.
 
         States carry a description of their frame in the metadata of ``level``; where that was lost, columns and types
         are compared alone.
@@ -428,7 +429,7 @@ class TiltFrame:
             except (KeyError, TypeError, AttributeError):
                 raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
         keys = read_keys(described["keys"])
-        frame = cls(described["levels"], described["time"], measures, keys, described["timezone"])
+        frame = cls(described["levels"], described["time"], measures, keys=keys, timezone=described["timezone"])
         if "states" not in described:
             return frame
         kept_states = described["states"]
@@ -456,7 +457,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If ``other`` is no frame.
+            If ``other`` is not a frame.
         """
         own_parts, other_parts = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
         for part, value in own_parts.items():
@@ -524,11 +525,12 @@ _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
 def finest_frame(frame: TiltFrame) -> TiltFrame:
     """Return the frame of the finest level alone, with the same columns of states."""
-    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone).keeping(frame.states)
+    finest = TiltFrame(frame.levels[:1], frame.time, frame.measures, keys=frame.keyed_by, timezone=frame.timezone)
+    return finest.keeping(frame.states)
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Read a window by its name in a zone, or take it as it is; raises ``ValueError`` for one of another zone."""
+    """Read a window by its name in a zone; raises ``ValueError`` for a window of another zone."""
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):
         raise ValueError(

@@ -76,7 +76,7 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Part states by whether the window of a level that they are part of lies in a span; what is part of none does."""
+    """Split states by whether their window of a level lies in a span; states without a window count as inside."""
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)

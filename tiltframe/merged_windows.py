@@ -26,7 +26,8 @@ from windows.timezone import Instants
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
     """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
 
-    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `aggr.tables.by_key.merge_by`.
+    With ``max_ratio`` below 1, states may stay unmerged, and checked states may lose their check, as in
+    `aggr.tables.by_key.merge_by`.
     """
     table = arrow_of(states)
     keys = frame_keys(table, frame)
@@ -106,7 +107,7 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Replace intervals by the windows that they are part of; equal ones are grouped by their start as they are."""
+    """Replace intervals by their windows; equal intervals are grouped by their start without being replaced."""
     if not window.is_merging:
         return starts, ends
     groups, _ = group_by(list(keys.values()), len(starts))

@@ -95,11 +95,11 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _overlap(span: Span, other: Span) -> bool:
-    """Tell if two spans have more than half of the time that both cover in common."""
+    """Return whether two spans overlap in more than half of the time that both cover."""
     return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Number the part of a span that each time lies in; what is before or after it is in the first or the last."""
+    """Number the part of a span that each time lies in; times before or after it are in the first or last part."""
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

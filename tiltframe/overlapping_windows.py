@@ -51,7 +51,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
         width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
-    else:  # too far apart to be told by one number: by rank
+    else:  # too far apart for one number: by rank
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

@@ -1,8 +1,8 @@
 """Provenance: which frame states are of, written on their column ``level`` and compared before they are used.
 
-A column of states tells its function and parameters, but not which rows were counted, in which windows. That is
+A column of states contains its function and parameters, but not which rows were counted, in which windows. That is
 metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and Spark's DataFrames keep.
-Where something on the way has dropped it, what the data itself tells is checked all the same.
+Where something on the way has dropped it, the information in the data itself is still checked.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
 
 
 def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
-    """Return what is left of ranges without others.
+    """Return ranges without the parts that other ranges cover.
 
     >>> minus([(0, 10)], [(2, 3), (5, 20)])
     [(0, 2), (3, 5)]

@@ -38,7 +38,7 @@ def partial_states(
 def adaptive_states(
     batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where hardly two share a state.
+    """Reduce a stream of batches as `partial_states` does, or pass rows on unreduced if few of them share a state.
 
     Pairs of whether these are states, and the table, as `aggr.tables.partial_aggregation.adaptive_states` gives them.
     """
@@ -97,7 +97,7 @@ def reduce_keyed(
 ) -> pa.Table:
     """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.tables.keys.keyed` gives them."""
     placed = times if placed is None else placed
-    if frame.panes.contiguous:  # a start tells the end: it is enough to find the ends of groups
+    if frame.panes.contiguous:  # the start determines the end, so the ends of groups are enough
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))

@@ -1,4 +1,4 @@
-"""Regular files: what may be opened without waiting for somebody else, and has an end."""
+"""Regular files: they open without waiting for another process, and they end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
-    """Say what is at a path that is no regular file, such as ``a folder``; None for a file, and where nothing is.
+    """Describe the object at a path, such as ``a folder``, or return None for a regular file or a missing path.
 
     To open a pipe would wait for a writer, and some devices never end. Symbolic links are followed.
 
@@ -33,7 +33,7 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def not_a_folder(path: str | os.PathLike[str]) -> str | None:
-    """Say what is at a path that is no folder; None for a folder, and for a path where nothing is."""
+    """Describe the object at a path, or return None for a folder or a missing path."""
     kind = _kind(path)
     return None if kind == "a folder" else kind
 

@@ -69,7 +69,7 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
 def from_rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
 ) -> T:
-    """Read the columns of a frame of whatever `rollup` takes: ``read`` gets at least one batch, perhaps without rows.
+    """Read the columns of a frame of whatever `rollup` takes: ``read`` receives at least one batch, which may be empty.
 
     It is called again, with all batches, if a file shows the type of a column late.
     """
@@ -83,7 +83,7 @@ def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = Non
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Roll up a stream of batches, at least one, perhaps without rows; memory grows with the windows, not the rows."""
+    """Roll up a stream of at least one batch, which may be empty; memory grows with the windows, not the rows."""
     states = made_here(pa.concat_tables(partial_states(batches, frame)))
     return joined(climb(merge_panes(states, frame), frame), frame)
 
@@ -120,7 +120,9 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     """
     checked_type(frame, TiltFrame, "frame")
     columns = [frame.time, *(column.name for column in frame.states)]
-    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, columns)
+    check_rows(
+        checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), time=INSTANT, more=columns
+    )
     windows = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
     states = take_rows(data, windows.rows)
     keys = frame_keys(states, frame)
@@ -149,6 +151,8 @@ def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
     """Choose the columns of a frame of batches, after one that has no rows."""
     schema = rows.schema
     frame.check(schema)
-    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
+    nothing = pa.RecordBatch.from_arrays(
+        [pa.nulls(0, field.type) for field in schema], schema=schema
+    )  # the only batch of an empty stream
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

@@ -44,7 +44,7 @@ Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Batches(NamedTuple):
-    """A stream of batches of one schema, perhaps without any; ``widened`` reads files again with a wider type."""
+    """A stream of zero or more batches of one schema; ``widened`` reads files again with a wider type."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
@@ -62,20 +62,20 @@ def _widened(rows: Batches, late: LateType) -> Batches:
     return rows.widened(late)
 
 
-def is_tabular(given: object) -> bool:
+def is_tabular(data: object) -> bool:
     """Say whether something is taken for one table, rather than for its batches.
 
     >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.record_batch({"a": [1]})])
     (True, True, False)
     """
-    if isinstance(given, type):
+    if isinstance(data, type):
         return False
     ways = ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
-    return isinstance(given, str | os.PathLike) or any(hasattr(given, way) for way in ways)
+    return isinstance(data, str | os.PathLike) or any(hasattr(data, way) for way in ways)
 
 
 def rows_of(
-    given: Any,
+    data: Any,
     what: str,
     columns: Columns | None,
     time: str,
@@ -88,20 +88,20 @@ def rows_of(
     """Read the rows of whatever holds a table: the columns that are needed where they can be chosen before, else all.
 
     ``columns`` names those that are needed, of all that there are, and refuses data without them; None needs all.
-    ``coded`` are texts that may come as dictionaries, where Parquet files hold them so; ``uses`` says of which columns
-    the digits are kept, and which texts are read as numbers. ``check`` refuses rows by their schema; of files the value
-    is named for which a column is no number. Raises ``ValueError`` for what holds no table, which messages call
-    ``what``, and for files that cannot be read.
+    ``coded`` are texts that may come as dictionaries, if Parquet files hold them so; ``uses`` states for each
+    column whether its digits are kept and its texts are read as numbers. ``check`` refuses rows by their schema; for
+    files, the message names the value because of which a column is not a number. Raises ``ValueError`` for data that
+    does not hold a table, which messages call ``what``, and for files that cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
     [1]
     """
-    paths = _paths(given, what)
+    paths = _paths(data, what)
     if not paths:
-        return _with_options(given, what, columns, time, uses, reading, timezone)
+        return _with_options(data, what, columns, time=time, uses=uses, reading=reading, timezone=timezone)
     try:
-        source = open_source(paths, time, uses, reading, timezone).coded(coded)
+        source = open_source(paths, time, uses, reading=reading, timezone=timezone).coded(coded)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
@@ -116,9 +116,10 @@ def _of_source(source: Source, columns: Columns | None) -> Batches:
 
 
 def _with_options(
-    given: Any,
+    data: Any,
     what: str,
     columns: Columns | None,
+    *,
     time: str,
     uses: ColumnUses,
     reading: ReadOptions,
@@ -135,8 +136,8 @@ def _with_options(
             "and the unit of whole-number times, or that they are text"
         )
     if reading == _NOTHING:
-        return _with_numbers(_stream(given, what, columns), uses)
-    schema, batches, _ = _with_numbers(_stream(given, what, None), uses)
+        return _with_numbers(_stream(data, what, columns), uses)
+    schema, batches, _ = _with_numbers(_stream(data, what, None), uses)
     full = with_time(schema, time, reading)
     at = full.get_field_index(time)
     if at >= 0:
@@ -189,32 +190,32 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
     return Batches(with_numbers(rows.schema, numbers), map(widened, all_batches))
 
 
-def whole_or_batches(given: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
+def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
     """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
-    is_arrow = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
-    if reading == _NOTHING and (is_arrow or not (is_tabular(given) or _paths(given, what))):
-        return given
-    rows = rows_of(given, what, None, time, uses, reading=reading)
+    is_arrow = isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    if reading == _NOTHING and (is_arrow or not (is_tabular(data) or _paths(data, what))):
+        return data
+    rows = rows_of(data, what, columns=None, time=time, uses=uses, reading=reading)
     return consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema))
 
 
-def table_of(given: Any, what: str) -> pa.Table:
+def table_of(data: Any, what: str) -> pa.Table:
     """Read a whole table, such as one of states; of files only Parquet's. Raises ``ValueError`` for what holds none."""
-    if isinstance(given, pa.Table):
-        return given
-    for path in (paths := _paths(given, what)):
+    if isinstance(data, pa.Table):
+        return data
+    for path in (paths := _paths(data, what)):
         if path.is_file() and path.suffix.lower() not in (".parquet", ".pq"):
             raise ValueError(f"{what} must be {_ALLOWED} of Parquet; got {shown(str(path))}")
     if paths:
         import pyarrow.dataset as ds  # a quarter of a second, which other inputs need not wait for
 
         try:
-            given = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
+            data = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
-    schema, batches, _ = _stream(given, what, None)
+    schema, batches, _ = _stream(data, what, None)
     plain = pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
     return pa.Table.from_batches(batches, schema).cast(plain)
 
@@ -228,59 +229,59 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
-def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
-    if isinstance(given, pa.Table):
-        return Batches(given.schema, given.to_batches())
-    if isinstance(given, pa.RecordBatch):
-        return Batches(given.schema, [given])
-    if type(given).__module__.startswith("pyspark."):
+def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
+    if isinstance(data, pa.Table):
+        return Batches(data.schema, data.to_batches())
+    if isinstance(data, pa.RecordBatch):
+        return Batches(data.schema, [data])
+    if type(data).__module__.startswith("pyspark."):
         raise ValueError(
             f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
             "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
         )
-    if not is_tabular(given):
-        raise _no_table(given, what)
-    given = _narrowed(given, what, columns)
-    of_dataset = hasattr(given, "scanner") and isinstance(getattr(given, "schema", None), pa.Schema)
-    needed = list(columns(given.schema.names)) if of_dataset and columns is not None else None
+    if not is_tabular(data):
+        raise _no_table(data, what)
+    data = _narrowed(data, what, columns)
+    of_dataset = hasattr(data, "scanner") and isinstance(getattr(data, "schema", None), pa.Schema)
+    needed = list(columns(data.schema.names)) if of_dataset and columns is not None else None
     try:
-        given = given.scanner(columns=needed) if of_dataset else given
-        if hasattr(given, "to_reader"):
-            reader = given.to_reader()
-        elif hasattr(given, "__arrow_c_stream__"):
-            reader = pa.RecordBatchReader.from_stream(given)
+        data = data.scanner(columns=needed) if of_dataset else data
+        if hasattr(data, "to_reader"):
+            reader = data.to_reader()
+        elif hasattr(data, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(data)
         else:
-            batch = pa.record_batch(given)
+            batch = pa.record_batch(data)
             return Batches(batch.schema, [batch])
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-        if hasattr(given, "columns") and isinstance(error, pa.ArrowException):
+        if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
             message = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column here
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; give each column values of one type"
             ) from None
-        raise _no_table(given, what) from None
+        raise _no_table(data, what) from None
 
 
-def _narrowed(given: Any, what: str, columns: Columns | None) -> Any:
-    """Leave out of a DataFrame of pandas or polars what nobody reads: it may be what Arrow has no column for."""
-    package = type(given).__module__.partition(".")[0]
-    if columns is None or package not in ("pandas", "polars") or type(given).__name__ != "DataFrame":
-        return given
-    names = [str(name) for name in given.columns]
-    index = [str(name) for name in getattr(getattr(given, "index", None), "names", []) if name is not None]
+def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
+    """Remove unread columns from a DataFrame of pandas or polars: Arrow may have no type for them."""
+    package = type(data).__module__.partition(".")[0]
+    if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":
+        return data
+    names = [str(name) for name in data.columns]
+    index = [str(name) for name in getattr(getattr(data, "index", None), "names", []) if name is not None]
     needed = columns([*names, *index])
     for name in needed:
         if names.count(name) > 1:
             raise ValueError(f"{what} has two columns {shown(name)}; give each a name of its own")
     places = [place for place, name in enumerate(names) if name in needed]
-    return given.iloc[:, places] if package == "pandas" else given.select([names[place] for place in places])
+    return data.iloc[:, places] if package == "pandas" else data.select([names[place] for place in places])
 
 
-def _no_table(given: object, what: str) -> ValueError:
-    name = type(given).__name__
+def _no_table(data: object, what: str) -> ValueError:
+    name = type(data).__name__
     first = f": {_FIRST[name]}" if name in _FIRST else ""
-    return ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}{first}")
+    return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{first}")
 
 
 def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
@@ -290,13 +291,13 @@ def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
         raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _paths(given: Any, what: str) -> list[Path]:
-    """Read paths, each of which must be there; none for what is no path."""
-    if isinstance(given, str | os.PathLike):
-        given = [given]
-    if not isinstance(given, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in given):
+def _paths(data: Any, what: str) -> list[Path]:
+    """Read paths, which must exist; the list is empty if ``data`` does not consist of paths."""
+    if isinstance(data, str | os.PathLike):
+        data = [data]
+    if not isinstance(data, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in data):
         return []
-    paths = [Path(path) for path in given]
+    paths = [Path(path) for path in data]
     for path in paths:
         if not _is_there(path):
             raise ValueError(f"{what} must be {_ALLOWED}; got {shown(str(path))}, where there is none")

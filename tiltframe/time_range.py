@@ -103,7 +103,7 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Write a moment as text that is read as the same moment, in any zone; raises ``ValueError`` for what is none.
+    """Write a moment as text that is read as the same moment, in any zone; raises ``ValueError`` for other values.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
@@ -133,7 +133,7 @@ def _bounds(within: Within) -> str | list[Moment | None]:
 
 
 def _as_pattern(text: str) -> str:
-    """Write a unit of the calendar as a pattern; other text stays as it is.
+    """Write a unit of the calendar as a pattern; other text is unchanged.
 
     >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
     ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')

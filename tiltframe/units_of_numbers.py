@@ -45,7 +45,7 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
 
 
 def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
-    """Return the time format of which all numbers are, or None."""
+    """Return the time format that all numbers share, or None."""
     for hundreds, layout in enumerate(_LAYOUTS):
         clock_digits = 100**hundreds
         if lowest // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:

@@ -137,7 +137,7 @@ def test_a_state_that_is_older_than_the_store_is_refused(tmp_path):
     other.append(rollup(rows("s", 0), FRAME), "w", 0)
     with pytest.raises(StoreError, match="name the store that the stream goes into"):
         other.with_open(states[-1]).query("1m")
-    with pytest.raises(StoreError, match="no saved state of open windows"):
+    with pytest.raises(StoreError, match="not a saved state of open windows"):
         store.with_open(b"x").query("1m")
     with pytest.raises(StoreError, match=r"cannot read the saved state: .*no such file"):
         store.with_open(tmp_path / "none").query("1m")

@@ -243,7 +243,7 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     with pytest.raises(ValueError, match="mode accumulating, and now changelog"):
         OpenWindows.from_ipc(state, emit="periodic(1m, mode=changelog)")
     for bad in (b"", b"x" * 100, None, state[:100]):
-        with pytest.raises(ValueError, match="no saved state of open windows"):
+        with pytest.raises(ValueError, match="not a saved state of open windows"):
             OpenWindows.from_ipc(bad)
     for at in range(0, len(state), 7):
         damaged = bytearray(state)
@@ -311,7 +311,7 @@ def test_bad_policies_are_refused(text, message):
         ({"emit": "after_key_expire(1m)"}, r"levels=\['all'\]; its levels are \['10s'\]"),
         ({"max_keys": 0}, "max_keys must be a whole number from 1"),
         ({"beyond": "ignore"}, "beyond must be one of error, drop"),
-        ({"emit": "after_close(mode=changelog)", "keys": ["change"]}, "'change' is a column of what is emitted"),
+        ({"emit": "after_close(mode=changelog)", "keys": ["change"]}, "'change' is a column of the emitted rows"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(arguments, message):

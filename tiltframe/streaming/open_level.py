@@ -1,9 +1,9 @@
-"""Levels of open windows: what is held of each, what it emits as time goes on, and the cascade from one to the next.
+"""Levels of open windows: their states, the windows that they emit, and the cascade from a level to the next.
 
-In a cascade, which there is only if the policy never emits an open window (`StreamRules.cascades`), a window that
-closes is merged into that of the next level, and a batch touches the finest alone. Each level remembers up to which end
-its windows are in those of the next one; what comes for these later goes there as well. If the policy asks for more,
-every batch climbs all levels, and all windows count as cascaded.
+Levels cascade if the policy never emits an open window (`StreamRules.cascades`): a batch changes the finest level only,
+and a window that closes is merged into its window of the next level. Each level stores the end up to which its windows
+have been merged into the next level; later rows of these windows are merged there as well. If the policy emits open
+windows, every batch changes all levels, and all windows count as cascaded.
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ from windows.timezone import Instants
 
 @dataclass(frozen=True)
 class OpenLevel:
-    """The windows of a level that are held."""
+    """The windows of a level in memory."""
 
     window: TimeWindow
     held: WindowTable
     emitted: WindowTable  # in a changelog, the windows as they were last emitted; otherwise none
     watermark: int = LOWEST  # by which windows were closed so far, microseconds UTC
-    cascaded_until: int = HIGHEST  # windows that end by it, and what comes for them, are in those of the next level
+    cascaded_until: int = HIGHEST  # the next level contains the windows that end by it, and their later rows
     forgotten: WindowTable | None = (
         None  # sessions that are no longer kept, without states, as long as rows may touch them
     )
 
-    def with_held(self, held: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Hold other windows, but for those that are no longer kept."""
-        return replace(self, held=held.filter(~rules.gone(held.ends, self.watermark)))
+    def with_held(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
+        """Replace the windows, without those past their retention."""
+        return replace(self, held=windows.filter(~rules.expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Merge parts of windows into those that are held."""
+        """Merge parts of windows into the windows of the level."""
         return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
 
     def cascading(self, until: int) -> tuple[OpenLevel, WindowTable]:
         """Choose the windows that end by a moment, and that the next level does not have; it has them from now on."""
-        ends = self.held.ends
-        closing = self.held.filter((ends > self.cascaded_until) & (ends <= until))
+        end_times = self.held.ends
+        closing = self.held.filter((end_times > self.cascaded_until) & (end_times <= until))
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
     def lost(self, new: WindowTable, rules: StreamRules) -> Mask:
         """Say which of the windows that have come are no longer kept, once they are merged with those that are held."""
         if not self.window.is_merging:
-            return rules.gone(new.ends, self.watermark)
-        if not rules.gone(new.ends, self.watermark).any():
+            return rules.expired(new.ends, self.watermark)
+        if not rules.expired(new.ends, self.watermark).any():
             return np.zeros(len(new), np.bool_)
-        held, come = (table.without_states(rules.frame.keys) for table in (self.held, new))
-        both = merged(held, come, self.window, {})
-        return rules.gone(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
+        own_bounds, new_bounds = (table.without_states(rules.frame.keys) for table in (self.held, new))
+        both = merged(own_bounds, new_bounds, self.window, {})
+        return rules.expired(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 
     def touching_forgotten(self, new: WindowTable, rules: StreamRules) -> Mask:
         """Say which sessions that have come as a whole touch one that is no longer kept, and are late as well.
@@ -103,23 +103,23 @@ class OpenLevel:
             key_column(pa.chunked_array([*(key_column(table.column(name)) for table in tables), keys[name]]))
             for name in rules.frame.keys
         ]
-        held = len(self.held)
+        own_count = len(self.held)
         groups, _ = group_by(columns, sum(table.num_rows for table in tables) + count)
         of_rows = groups.ids[len(groups.ids) - count :]
         last_end = np.full(groups.n, LOWEST)
         if self.forgotten is not None:
-            np.maximum.at(last_end, groups.ids[held : len(groups.ids) - count], self.forgotten.ends)
+            np.maximum.at(last_end, groups.ids[own_count : len(groups.ids) - count], self.forgotten.ends)
         joins: Mask = times <= last_end[of_rows]
-        within = touches_held((groups.ids[:held], self.held.starts, self.held.ends), of_rows, times, times)
+        within = touches_held((groups.ids[:own_count], self.held.starts, self.held.ends), of_rows, times, times)
         return joins | (old & ~within)
 
-    def forgetting(self, gone: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
-        """Remember sessions that are no longer kept, and forget the oldest of those before."""
+    def forgetting(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
+        """Return the forgotten sessions: new ones are added, and the oldest are removed."""
         if not rules.remembers_sessions:
             return None
         tables = [] if self.forgotten is None else [self.forgotten]
-        if gone.any():
-            tables.append(new_windows(self.held.filter(gone).without_states(rules.frame.keys).index))
+        if expired.any():
+            tables.append(new_windows(self.held.filter(expired).without_states(rules.frame.keys).index))
         if not tables:
             return None
         both = concat(tables)
@@ -129,32 +129,32 @@ class OpenLevel:
     def advanced(
         self, watermark: int, now: int | None, due: bool, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
-        """Tell the time; see `tiltframe.streaming.OpenWindows.advance`.
+        """Advance the watermark and the clock; see `tiltframe.streaming.OpenWindows.advance`.
 
-        Give the level as it is now, what it emits, the start of the newest window that is closed, and whether open
-        windows were emitted.
+        Return the new level, the emitted rows, the start of the newest closed window, and whether open windows were
+        emitted.
         """
         watermark = max(watermark, self.watermark)
-        held = self.held
-        if now is not None and (held.marks["last_arrival"] == UNSTAMPED).any():
-            arrived = held.marks["last_arrival"]
-            held = held.marked(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
-        ends, shown = held.ends, rules.shown(held)
-        was = rules.closed(ends, self.watermark) | (ends <= held.marks["closed_until"])
-        over = rules.closed(ends, watermark)
+        windows = self.held
+        if now is not None and (windows.marks["last_arrival"] == UNSTAMPED).any():
+            arrived = windows.marks["last_arrival"]
+            windows = windows.marked(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
+        end_times, shown = windows.ends, rules.shown(windows)
+        was = rules.closed(end_times, self.watermark) | (end_times <= windows.marks["closed_until"])
+        over = rules.closed(end_times, watermark)
         timed = rules.emit.timed_out(shown, watermark if watermark > LOWEST else None, now) & ~was & ~over
         closed = was | over | timed
-        early = ~closed & rules.emit.emit_open(shown) if due else np.zeros(len(held), np.bool_)
-        held = held.marked(closed_until=np.where(timed, ends, held.marks["closed_until"]))
+        early = ~closed & rules.emit.emit_open(shown) if due else np.zeros(len(windows), np.bool_)
+        windows = windows.marked(closed_until=np.where(timed, end_times, windows.marks["closed_until"]))
         reasons = np.select([was, over, timed], ["late", "close", "timeout"], rules.emit.early_reason)
-        level, emitted = replace(self, held=held, watermark=watermark)._emit(
+        level, emitted = replace(self, held=windows, watermark=watermark)._emit(
             early | (closed & (shown.new_rows > 0)), closed, reasons, rules
         )
-        forgotten = rules.gone(ends, watermark)
+        forgotten = rules.expired(end_times, watermark)
         level = replace(level, forgotten=self.forgetting(forgotten, watermark, rules))
         if rules.emit.forgets_timed_out:
             forgotten |= timed
-        newest = int(held.starts[closed].max(initial=LOWEST)) if closed.any() else LOWEST
+        newest = int(windows.starts[closed].max(initial=LOWEST)) if closed.any() else LOWEST
         return level._without(forgotten, rules), emitted, newest, bool(early.any())
 
     def _emit(
@@ -177,16 +177,16 @@ class OpenLevel:
         revision[emitted] += 1
         new_rows[emitted] = 0
         new_rows[at[closed[at]]] = 0
-        held = level.held.marked(new_rows=new_rows, revision=revision)
+        windows = level.held.marked(new_rows=new_rows, revision=revision)
         if rules.emit.mode == "discarding" and len(emitted):
-            emptied = np.zeros(len(held), np.bool_)
+            emptied = np.zeros(len(windows), np.bool_)
             emptied[emitted] = True
-            held = held.with_zeros(emptied, rules.functions)
-            held = held.marked(unknown=np.where(emptied, 0, held.marks["unknown"]))
+            windows = windows.with_zeros(emptied, rules.functions)
+            windows = windows.marked(unknown=np.where(emptied, 0, windows.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
-        return replace(level, held=held), table
+        return replace(level, held=windows), table
 
     def _latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
         """Say behind which of the windows that are to be emitted no later one of its key is, or was, emitted."""
@@ -198,7 +198,7 @@ class OpenLevel:
         return np.asarray(starts[at] == last[groups.ids[at]])
 
     def check_having(self, rules: StreamRules) -> None:
-        """Raise ``ValueError`` unless the condition can be evaluated on what is emitted, whose types are known now."""
+        """Raise ``ValueError`` unless the condition can be evaluated on emitted rows; their types are known now."""
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
             table, _ = self._emission(self.held.none(), rules, none.astype(np.str_), none)
@@ -207,7 +207,7 @@ class OpenLevel:
     def _retract(
         self, out: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
-        """Take back what was emitted before of windows that are emitted now, or meet the condition no longer."""
+        """Retract the earlier emission of windows that are emitted now, or that no longer meet the condition."""
         placed = places(self.emitted, out, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():
             later = places(self.emitted, out.filter(meets), self.window, rules.frame.keys, among_all=True)
@@ -231,16 +231,16 @@ class OpenLevel:
     def _emission(
         self, table: WindowTable, rules: StreamRules, reasons: NDArray[np.str_] | pa.ChunkedArray, partial: Any
     ) -> tuple[pa.Table, Mask]:
-        """Write windows as they are emitted, but for the column ``change``; say which of them the policy admits.
+        """Return the emitted columns of windows except ``change``, and which windows the policy admits.
 
-        Reasons of Arrow are those of a retraction: they are told already.
+        A retraction passes the reasons of the earlier emission, as an Arrow column.
         """
         shown = rules.shown(table)
         values = rules.emit.values(shown)
         if isinstance(reasons, np.ndarray):
             reasons = pa.array(rules.emit.reasons(shown, reasons), pa.string())
         values = {**values, REASON: reasons, REVISION: table.marks["revision"], PARTIAL: partial}
-        states = labelled(table.known(rules.added), rules.frame, self.window)
+        states = labelled(table.known_states(rules.added), rules.frame, self.window)
         states = states.select([name for name in rules.frame.states_columns if name in states.column_names])
         for name, kind in rules.emitted.items():
             if name in values:
@@ -258,15 +258,16 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
     """Merge windows that end by a moment into those of the next level, unless they are in them already."""
     parts: WindowTable | None = None
     for level, coarser in _with_next(levels):
-        taken, going = level, []
+        updated = level
+        for_coarser: list[WindowTable] = []
         if parts is not None:
-            taken = level.with_parts(parts, rules)
-            going.append(parts.filter(parts.ends <= level.cascaded_until))
+            updated = level.with_parts(parts, rules)
+            for_coarser.append(parts.filter(parts.ends <= level.cascaded_until))
         if coarser is not None and level.cascaded_until < until:
-            taken, closing = taken.cascading(until)
-            going.append(closing)
-        yield taken
-        parts = None if coarser is None or not any(map(len, going)) else as_parts_of(concat(going), coarser)
+            updated, closing = updated.cascading(until)
+            for_coarser.append(closing)
+        yield updated
+        parts = None if coarser is None or not any(map(len, for_coarser)) else as_parts_of(concat(for_coarser), coarser)
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
@@ -278,10 +279,10 @@ def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[Wind
 
 
 def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
-    """Go on with levels that were perhaps held by another policy.
+    """Prepare restored levels for a policy, which may differ from the policy that saved them.
 
-    If this one does not cascade, all windows are merged into those of the next level now. If it does, the next level
-    has what is held, and goes on to get what comes for it; later windows are merged into it when they close.
+    If the policy does not cascade, all windows are merged into the next level now. If it does, the windows in memory
+    count as merged, also with their later rows; newer windows are merged when they close.
     """
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
@@ -304,8 +305,8 @@ def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]
         starts = level.held.starts
         if parts is not None:
             starts, numbers = np.append(starts, parts[0]), np.append(numbers, parts[1])
-            _, one = group_by([pa.array(starts), pa.array(numbers)], len(starts))
-            starts, numbers = starts[one], numbers[one]
+            _, first_rows = group_by([pa.array(starts), pa.array(numbers)], len(starts))
+            starts, numbers = starts[first_rows], numbers[first_rows]
         counts.append(len(starts) - len(level.held))
         parts = None
         if coarser is not None and level.cascaded_until < HIGHEST:

@@ -1,4 +1,4 @@
-"""Open windows: all levels of a tilt frame while events come, and what is emitted of them.
+"""Open windows: all levels of a tilt frame while events arrive, and the rows that they emit.
 
 Everything that happens is a function of the order of `add` and `advance` and of what they were given: there is no clock
 but the caller's.
@@ -118,7 +118,7 @@ class OpenWindows:
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
         self._rules.warn()
-        self._levels: tuple[OpenLevel, ...] = ()  # none before the first states tell their types
+        self._levels: tuple[OpenLevel, ...] = ()  # empty until the first states determine the types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
 
@@ -160,9 +160,9 @@ class OpenWindows:
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
         check_ahead(times, self.frame.time, self.ahead)
-        known = self._known(times)
-        if known.any():
-            rows, times = rows.filter(pa.array(~known)), times[~known]
+        is_committed = self._is_committed(times)
+        if is_committed.any():
+            rows, times = rows.filter(pa.array(~is_committed)), times[~is_committed]
         placed, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
         moved, dropped = int((placed != times).sum()), dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
@@ -171,8 +171,8 @@ class OpenWindows:
         if len(lost):
             late = rows_of_panes(lost, remaining, placed[~dropped], self._rules)
         dropped[~dropped] = late
-        counts |= {"moved_rows": moved, "rows": len(known), "late_rows": int(dropped.sum())}
-        counts |= {"committed_rows": int(known.sum())}
+        counts |= {"moved_rows": moved, "rows": len(is_committed), "late_rows": int(dropped.sum())}
+        counts |= {"committed_rows": int(is_committed.sum())}
         self._keep(levels, replace(self._clock, newest=newest), counts)
         return rows.filter(pa.array(dropped))
 
@@ -192,19 +192,21 @@ class OpenWindows:
         Returns
         -------
         table of window_start, window_end, keys, states
-            What was dropped as late: the finest panes that no window is left for, with the states of the frame.
+            The panes that were dropped as late, as every window of theirs is past its retention, with the states of
+            the frame.
 
         Raises
         ------
         ValueError
-            If they are no such states, or damaged, or their keys are more than ``max_keys``. Nothing has changed then.
+            If the states are not of `partial_frame` or are damaged, or if the number of keys exceeds ``max_keys``.
+            The windows are unchanged then.
         """
         finest, rules = self.frame.levels[0], self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
-        known, committed = self._known(instants_of(panes)), 0
-        if known.any():
-            committed = to_window_table(panes.filter(pa.array(known)), rules).rows
-            panes = panes.filter(pa.array(~known))
+        is_committed, committed = self._is_committed(instants_of(panes)), 0
+        if is_committed.any():
+            committed = to_window_table(panes.filter(pa.array(is_committed)), rules).rows
+            panes = panes.filter(pa.array(~is_committed))
         arrival = self.late.arrive(finest, instants_of(panes), self._clock.newest, together=True)
         dropped, starts = to_window_table(panes.filter(pa.array(arrival.dropped)), rules), arrival.times
         if len(dropped):
@@ -221,11 +223,14 @@ class OpenWindows:
         counts["rows"] += dropped.rows + committed
         self._keep(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
         return pa.concat_tables(
-            [each.states.select([START, END, *self.frame.states_columns[3:]]) for each in (dropped, lost)]
+            [
+                panes_left_out.states.select([START, END, *self.frame.states_columns[3:]])
+                for panes_left_out in (dropped, lost)
+            ]
         )
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> pa.Table:
-        """Tell the time, and get what is to be emitted.
+        """Advance the watermark and the clock, and return the rows to emit.
 
         Parameters
         ----------
@@ -310,7 +315,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If these are no states of the frame.
+            If the states are not those of the frame.
         """
         if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
@@ -319,9 +324,9 @@ class OpenWindows:
 
     @property
     def progress(self) -> Progress:
-        """What was done so far, and what is held."""
-        ends = [(level.held.ends, level.held.marks["closed_until"], level) for level in self._levels]
-        closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
+        """The counts of rows so far, and the numbers of windows, keys and bytes in memory."""
+        bounds = [(level.held.ends, level.held.marks["closed_until"], level) for level in self._levels]
+        closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in bounds]
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
         keys, ids = self._limit.numbered([level.held.index for level in self._levels])
@@ -339,7 +344,7 @@ class OpenWindows:
     def typed(self) -> bool:
         """Whether the types of all states are known: not before the first batch, nor the first of an added measure.
 
-        An empty batch tells them as well. Until then what is emitted has no column of such a measure.
+        An empty batch determines them as well. Until then, emitted rows have no column of such a measure.
         """
         columns = self._levels[0].held.schema.names if self._levels else ()
         return all(name in columns for name in self._rules.functions)
@@ -352,7 +357,7 @@ class OpenWindows:
 
     @property
     def last_end(self) -> int | None:
-        """The latest end of the finest windows that are held, microseconds UTC; None where none is."""
+        """The latest end of the finest windows in memory, in microseconds UTC, or None without windows."""
         windows = self._levels[0].held if self._levels else ()
         return int(self._levels[0].held.ends.max()) if len(windows) else None
 
@@ -362,17 +367,18 @@ class OpenWindows:
         Returns
         -------
         table of window_start, window_end, keys, states
-            In the mode ``discarding`` of these rows alone. Without columns before any rows have come.
+            In the mode ``discarding``, the states contain only these rows. Before the first rows, the table has no
+            columns.
         """
         if not self._levels:
             return pa.table({})
-        held = self._levels[0].held
-        states = held.filter(held.marks["new_rows"] > 0).known(self._rules.added)
-        wanted = [START, END, *self.frame.keys, *(column.name for column in self.frame.states)]
-        return states.select([name for name in wanted if name in states.column_names])
+        windows = self._levels[0].held
+        states = windows.filter(windows.marks["new_rows"] > 0).known_states(self._rules.added)
+        names = [START, END, *self.frame.keys, *(column.name for column in self.frame.states)]
+        return states.select([name for name in names if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other."""
+        """Return an independent copy, which shares the tables in memory; later rows change only one of the two."""
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
         return twin
@@ -409,7 +415,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If this is no saved state, or of another frame; the difference is named.
+            If ``data`` is not a saved state, or of another frame; the message states the difference.
         """
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
@@ -427,14 +433,14 @@ class OpenWindows:
         return windows
 
     def save(self) -> saved.Saved:
-        """Give what `to_ipc` writes block by block, for where only what has changed is to be written.
+        """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
+        The ``head`` is bytes; ``blocks`` are by name. A block that was read and has not changed is the same object.
         """
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
         if self.ahead is not None:
             settings["ahead"] = self.ahead
-        return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
+        return saved.written(self._rules, settings, levels=self._levels, clock=self._clock, counts=self._counts)
 
     @classmethod
     def from_committed(
@@ -470,9 +476,9 @@ class OpenWindows:
             If the states are not of the frame, or damaged, or windows of a level do not follow each other.
         """
         windows = cls(frame, emit, late, **bounds)
-        others = [level.name for level in frame.levels if not level.contiguous]
-        if others:
-            raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
+        overlapping = [level.name for level in frame.levels if not level.contiguous]
+        if overlapping:
+            raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {overlapping[0]}")
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
@@ -483,7 +489,7 @@ class OpenWindows:
         windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
         return windows
 
-    def _known(self, times: Instants) -> NDArray[np.bool_]:
+    def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
         """Say which rows are committed somewhere already, by their finest windows."""
         committed = self._clock.committed
         if committed is None or not len(times) or times.min() >= committed:
@@ -491,7 +497,7 @@ class OpenWindows:
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
     def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
-        """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
+        """Reduce rows to states of panes, and return which rows are late; late rows of sessions are left out."""
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
         if assigned is None or not self._may_be_late(assigned).any():
@@ -511,18 +517,18 @@ class OpenWindows:
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
         """Return the rows that are judged by the sessions they join: those behind the windows that are kept."""
         rules = self._rules
-        return rules.gone(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
+        return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
 
     def _join(
-        self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, ends: Instants
+        self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
     ) -> NDArray[np.bool_]:
         """Say which rows count, one after the other: their sessions are kept once they have joined them."""
-        held = level.held
-        both = {name: pa.chunked_array([key_column(held.index.column(name)), keys[name]]) for name in keys}
-        ids = group_by([key_column(column) for column in both.values()], len(held) + len(starts))[0].ids
-        of_held, of_rows = ids[: len(held)], ids[len(held) :]
-        own = ~self._rules.gone(ends, level.watermark)
-        own[~own] = touches_held((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
+        windows = level.held
+        both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
+        ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
+        of_held, of_rows = ids[: len(windows)], ids[len(windows) :]
+        own = ~self._rules.expired(end_times, level.watermark)
+        own[~own] = touches_held((of_held, windows.starts, windows.ends), of_rows[~own], starts[~own], end_times[~own])
         may = np.ones(len(starts), np.bool_)
         if self._rules.remembers_sessions:
             may = ~level.joins_forgotten(keys, starts, self._rules)
@@ -530,7 +536,7 @@ class OpenWindows:
         return may
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
-        """Merge states of panes into every level; say which panes are lost, and what was counted."""
+        """Merge states of panes into every level; return the panes that are lost, the levels and the counts."""
         exceeding = self._limit.exceeding([level.held.index for level in self._levels], panes)
         refused = 0
         if exceeding.any():
@@ -555,13 +561,13 @@ class OpenWindows:
         _check_types(levels[0].held.schema, new[0].schema)
         lost = self._lost(pane_table, levels)
         both = zip(levels, new, strict=True)
-        met = [(level.held.widened(table.schema), table, level.window) for level, table in both]
-        tables = merged_levels(met, self._rules.functions)
-        held = (
+        pairs = [(level.held.widened(table.schema), table, level.window) for level, table in both]
+        tables = merged_levels(pairs, self._rules.functions)
+        merged = (
             replace(level, emitted=level.emitted.widened(table.schema)).with_held(table, self._rules)
             for level, table in zip(levels, tables, strict=True)
         )
-        return concat([late, pane_table.filter(lost)]), tuple(held), counts
+        return concat([late, pane_table.filter(lost)]), tuple(merged), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         lost = np.ones(len(panes), np.bool_)
@@ -571,17 +577,18 @@ class OpenWindows:
             if level.window.is_merging:
                 lost &= level.lost(panes, self._rules)
             else:
-                lost &= self._rules.gone(latest_ends(level.window, panes.starts), level.watermark)
+                lost &= self._rules.expired(latest_ends(level.window, panes.starts), level.watermark)
         return lost
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Hold no window of a level, of the types of a table."""
         none, at = table.none(), self._begins
-        return OpenLevel(level, none, none, at, self._rules.closed_by(at) if self._rules.cascades else HIGHEST)
+        until = self._rules.closed_by(at) if self._rules.cascades else HIGHEST
+        return OpenLevel(level, held=none, emitted=none, watermark=at, cascaded_until=until)
 
     @property
     def _begins(self) -> int:
-        """The watermark that levels begin with: what was told before the first rows."""
+        """The watermark that levels begin with: the last one before the first rows."""
         return LOWEST if self._clock.watermark is None else self._clock.watermark
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
@@ -594,28 +601,28 @@ class OpenWindows:
         firsts = level.held.marks["first_pane"]
         begun = np.ones(len(firsts), np.bool_)
         if self.late.closes_by_events and at:
-            known = firsts < HIGHEST
-            begun[known] = self._rules.closed(earliest_ends(below.window, firsts[known]), below.watermark)
+            has_first = firsts < HIGHEST
+            begun[has_first] = self._rules.closed(earliest_ends(below.window, firsts[has_first]), below.watermark)
             timed = below.held.filter((below.held.ends <= below.held.marks["closed_until"]) & below.window.disjoint)
             first_panes = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
             begun |= first_panes < HIGHEST
         return begun
 
     def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
-        """Take what was computed for what is so: nothing has changed where an error came before."""
+        """Store the computed levels and counts; this comes last, so an error before leaves the stream unchanged."""
         self._levels, self._clock = levels, clock
         for name, count in counts.items():
             self._counts[name] += count
 
 
-_NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
+_NOTHING = pa.schema([(LEVEL, pa.string())])  # of emitted rows before the types of states are known
 
 
-def _check_types(held: pa.Schema, new: pa.Schema) -> None:
+def _check_types(schema: pa.Schema, new: pa.Schema) -> None:
     for field in new:
-        known = held.field(field.name).type if field.name in held.names else field.type
-        if known != field.type:
+        kind = schema.field(field.name).type if field.name in schema.names else field.type
+        if kind != field.type:
             raise ValueError(
-                f"the column {field.name!r} is {shown(field.type)} in this batch and was {shown(known)} before; "
+                f"the column {field.name!r} is {shown(field.type)} in this batch and was {shown(kind)} before; "
                 "give every batch the same types"
             )

@@ -87,13 +87,13 @@ class OrderedStream:
         elif not rows.schema.equals(self._waiting.schema):
             raise ValueError(f"batches must have the same columns; got {rows.schema} after {self._waiting.schema}")
         late = self._times(rows) < self._at
-        taken = rows.filter(pa.array(~late)) if late.any() else rows
-        self._waiting = taken if self._waiting is None else pa.concat_tables([self._waiting, taken])
+        accepted = rows.filter(pa.array(~late)) if late.any() else rows
+        self._waiting = accepted if self._waiting is None else pa.concat_tables([self._waiting, accepted])
         self._rows, self._late = self._rows + len(late), self._late + int(late.sum())
         return rows.filter(pa.array(late))
 
     def advance(self, watermark: dt.datetime | int | None = None) -> pa.Table:
-        """Tell the time, and get the results of the rows, and of the ticks, that come before it.
+        """Advance the watermark, and return the results of the rows and ticks before it.
 
         Parameters
         ----------
@@ -110,13 +110,13 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If this is no such moment, or cannot be meant (see `OpenWindows.advance`), or the stream is closed.
+            If the watermark is not a moment, is implausible (see `OpenWindows.advance`), or the stream is closed.
         """
         if watermark is not None:
-            told = read_moment(watermark, "watermark")
+            moment = read_moment(watermark, "watermark")
             waiting = self._waiting is not None and self._waiting.num_rows > 0
-            check_unit(told, int(self._times(self._waiting).min()) if waiting else None)
-            self._watermark = max(told, self._at)
+            check_unit(moment, int(self._times(self._waiting).min()) if waiting else None)
+            self._watermark = max(moment, self._at)
         if self._waiting is None:
             return pa.table({})
         passed = self._times(self._waiting) < self._at
@@ -146,7 +146,7 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read the results of what was emitted: of a chain's states; others are results as they are.
+        """Read the results of emitted rows: states of a chain are finished, other rows are results already.
 
         Parameters
         ----------
@@ -160,13 +160,13 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If these are no states of the chain.
+            If the states are not those of the chain.
         """
         return self._windows.results(emitted) if emitted.num_columns else emitted
 
     @property
     def query(self) -> OrderedQuery:
-        """What is asked of rows in order."""
+        """The query over rows in order."""
         query: OrderedQuery = self._windows.query
         return query
 
@@ -175,7 +175,7 @@ class OrderedStream:
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
-        """Give the stream as it is now: what comes to one is not in the other."""
+        """Return an independent copy; later rows change only one of the two."""
         twin = copy.copy(self)
         twin._windows = copy.copy(self._windows)
         return twin
@@ -188,8 +188,8 @@ class OrderedStream:
         """Give what `to_ipc` writes block by block."""
         counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
         blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
-        said = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
-        return Saved(said, {name: StoredTable.of(table) for name, table in blocks.items()})
+        description = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
+        return Saved(description, {name: StoredTable.of(table) for name, table in blocks.items()})
 
     @classmethod
     def from_ipc(cls, data: bytes | Saved, windows: OrderedAggregator) -> OrderedStream:
@@ -208,7 +208,7 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If this is no saved state, or of other windows; the difference is named.
+            If ``data`` is not a saved state, or of other windows; the message states the difference.
         """
         state = data if isinstance(data, Saved) else of_bytes(data)
         check_version(state)
@@ -231,7 +231,7 @@ class OrderedStream:
 
     @property
     def progress(self) -> Progress:
-        """What was done so far, and what is held: the bytes are those of the rows that wait."""
+        """The counts of rows so far; ``state_bytes`` is the size of the waiting rows."""
         return Progress(
             rows=self._rows,
             late_rows=self._late,

@@ -37,7 +37,7 @@ class Progress:
     keys : int
         Distinct keys among the windows that are held.
     watermark_us : int, optional
-        Microseconds UTC, as `OpenWindows.advance` is told it; None before the first. `watermark` is the same as a time.
+        Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` has it as a time.
     state_bytes : int
         Of the tables that are held, in memory.
     """

@@ -34,10 +34,10 @@ def rebuilt_levels(
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
         new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
-        held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
-        held = held if level == finest else mark_first_panes(held, level, below, rules)
-        kept, none = held.filter(held.ends > at), held.none()
-        levels.append(OpenLevel(level, kept, none, at + rules.emit.delay_micros))
+        windows = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
+        windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
+        unclosed, none = windows.filter(windows.ends > at), windows.none()
+        levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
         if rules.late.closes_by_events:  # the next closes behind the newest that is closed
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

@@ -1,7 +1,7 @@
-"""Saved streams: all that is held of open windows as tables, and what says of which frame, policies and clock they are.
+"""Saved streams: the tables of open windows, and a description of their frame, policies and clock.
 
-The windows of a level are two blocks: times, keys and marks, which every batch looks at, and states, which are read
-where some are merged or emitted. What was read and has not changed is not written again.
+The windows of a level are two blocks: times, keys and marks, which every batch reads, and states, which are read if
+windows are merged or emitted. A block that was read and has not changed is not written again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "
 VERSION = 5
 _MOST_ADDED = 62  # bits of a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
-_HELD, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
+_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
 _WINDOWS, _STATES = "windows", "states"  # the two blocks of each
 _EXTENSION = "extension"
-_Made = TypeVar("_Made")
+_Restored = TypeVar("_Restored")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What a stream was told of time, in microseconds; None for what it was not told."""
+    """The times that a stream received, in microseconds, or None before the first."""
 
     watermark: int | None = None
     now: int | None = None
@@ -62,20 +62,20 @@ class Clock:
 
 
 def _later(before: int | None, after: int | None) -> int | None:
-    known = [int(at) for at in (before, after) if at is not None]
-    return max(known) if known else None
+    times = [int(at) for at in (before, after) if at is not None]
+    return max(times) if times else None
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a stream holds as it is saved: what it holds it by, as plain data, and tables by name."""
+    """The saved state of a stream: a description in plain data, and tables by name."""
 
     said: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
 
     @property
     def head(self) -> bytes:
-        """What is said, and of each block its size and checksum, as JSON."""
+        """The description, with the size and checksum of each block, as JSON."""
         blocks = {name: [block.size, block.checksum] for name, block in self.blocks.items()}
         return json.dumps({**self.said, "blocks": blocks}).encode()
 
@@ -92,8 +92,8 @@ class Saved:
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
         """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
-        before, known = [str(name) for name in self.said["added"]], self.said["columns"]
-        new = [name for name in rules.functions if name not in known]
+        before, saved_columns = [str(name) for name in self.said["added"]], self.said["columns"]
+        new = [name for name in rules.functions if name not in saved_columns]
         if len(before) + len(new) > _MOST_ADDED:
             raise ValueError(f"more than {_MOST_ADDED} measures were added to these saved windows; begin a new state")
         return (*before, *new)
@@ -102,32 +102,35 @@ class Saved:
         """Give the levels of a frame; of added measures, the rows that windows have had are unknown."""
         times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
         unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
-        gone = [name for name in self.said["columns"] if name not in rules.functions]  # that another policy needed
-        return tuple(self._level(rules.frame, at, unknown, gone, *each) for at, each in enumerate(times))
+        unneeded = [name for name in self.said["columns"] if name not in rules.functions]  # that another policy needed
+        return tuple(
+            self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
+            for at, (watermark, cascaded) in enumerate(times)
+        )
 
     def _level(
-        self, frame: TiltFrame, at: int, unknown: int, gone: Sequence[str], watermark: int, cascaded: int
+        self, frame: TiltFrame, at: int, unknown: int, unneeded: Sequence[str], *, watermark: int, cascaded: int
     ) -> OpenLevel:
-        held = self._windows(at, _HELD, unknown, gone)
+        windows = self._windows(at, _OPEN, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
-        emitted = self._windows(at, _EMITTED, unknown, gone) if has_emitted else held.none()
+        emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.none()
         has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # not in what earlier releases saved
         forgotten = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
-        return OpenLevel(frame.levels[at], held, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
+        return OpenLevel(frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
 
-    def _windows(self, at: int, which: str, unknown: int, gone: Sequence[str]) -> WindowTable:
+    def _windows(self, at: int, which: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
         table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
-        return table.without(gone).marked(unknown=table.marks["unknown"] | unknown)
+        return table.without(unneeded).marked(unknown=table.marks["unknown"] | unknown)
 
 
-def made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
-    """Make what saved windows say; their bytes, which have a checksum, are never the cause if it cannot be made."""
+def made(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
+    """Make an object from its saved description; as the bytes have a checksum, a failure is not caused by damage."""
     try:
-        return make(said)
+        return make(description)
     except ValueError as error:
         raise ValueError(
             f"the saved windows are whole, and their {what} cannot be made here: {str(error).partition(';')[0]}; "
-            "install what was there when they were saved"
+            "install the packages that were installed when they were saved"
         ) from error
 
 
@@ -139,7 +142,7 @@ def written(
     counts: Mapping[str, int],
 ) -> Saved:
     """Write levels and what they follow, as far as it has changed since it was read."""
-    said = {
+    description = {
         "version": VERSION,
         "frame": rules.frame.describe(),
         "emit": str(rules.emit),
@@ -155,12 +158,12 @@ def written(
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
-        tables = {_HELD: level.held, _EMITTED: level.emitted, _FORGOTTEN: level.forgotten}
+        tables = {_OPEN: level.held, _EMITTED: level.emitted, _FORGOTTEN: level.forgotten}
         for which, table in tables.items():
-            if table is not None and (which == _HELD or len(table)):
+            if table is not None and (which == _OPEN or len(table)):
                 for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
                     blocks[_name(at, which, block)] = stored
-    return Saved(said, blocks)
+    return Saved(description, blocks)
 
 
 def of_bytes(data: bytes) -> Saved:
@@ -171,11 +174,11 @@ def of_bytes(data: bytes) -> Saved:
 def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
     """Read a `Saved.head`, and find the blocks by their names, sizes and checksums."""
     try:
-        said = json.loads(head)
-        sizes = said.pop("blocks")
+        description = json.loads(head)
+        sizes = description.pop("blocks")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise refused(str(error)) from None
-    return Saved(said, {name: block(name, *size_and_checksum) for name, size_and_checksum in sizes.items()})
+    return Saved(description, {name: block(name, *size_and_checksum) for name, size_and_checksum in sizes.items()})
 
 
 def check_version(state: Saved) -> None:
@@ -198,7 +201,7 @@ def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-_name = "{}.{}.{}".format  # of the level, what is held or emitted of it, and windows or states
+_name = "{}.{}.{}".format  # of the number of the level, the kind of table, and windows or states
 
 
 def _records(data: bytes) -> list[Saved]:
@@ -226,20 +229,20 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
         return StoredTable(size, checksum, lambda: piece)
 
     record = of_head(head, block)
-    for each in record.blocks.values():
-        _ = each.data  # which is checked
+    for stored in record.blocks.values():
+        _ = stored.data  # which is checked
     return record, place
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     """Raise ``ValueError`` if windows cannot go on with another frame or policy; measures may be added."""
     saved_measures = state.said["frame"]["measures"]
-    known = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
-    missing = [name for name in saved_measures if name not in known]
+    measures = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
+    missing = [name for name in saved_measures if name not in measures]
     if missing:
         changed: str | None = f"measure {missing[0]!r} was saved, and is missing now"
     else:
-        part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
+        part = TiltFrame(frame.levels, frame.time, measures, keys=frame.keyed_by, timezone=frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
     if changed is not None:
         raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")

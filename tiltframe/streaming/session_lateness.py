@@ -56,13 +56,13 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
 
 
 def touches_held(
-    held: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, ends: Instants
+    present: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
     """Say which intervals overlap or touch a held session, of (keys, starts, ends); those of one key are apart."""
-    held_keys, held_starts, held_ends = held
+    held_keys, held_starts, held_ends = present
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])
-    order = np.lexsort((sought, np.concatenate([held_starts, ends]), np.concatenate([held_keys, keys])))
+    order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
     last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the held one at or before
     places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it is of the key
     touched = np.empty(n + len(keys), np.int64)

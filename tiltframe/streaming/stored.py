@@ -55,5 +55,5 @@ class StoredTable:
 
 
 def refused(why: str) -> ValueError:
-    """Make the error that tells that these are no saved windows."""
-    return ValueError(f"this is no saved state of open windows ({why}); give what OpenWindows.to_ipc wrote")
+    """Make the error for data that is not a saved state of open windows."""
+    return ValueError(f"this is not a saved state of open windows ({why}); give what OpenWindows.to_ipc wrote")

@@ -37,7 +37,7 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the reason of what is in no window
+DROPPED = "dropped"  # the reason of rows without a window
 ROWS = "__rows"  # how many rows a state was made of
 Mask = NDArray[np.bool_]
 _ASSIGNED_AT_ONCE = 1_000_000  # intervals: 24 MB
@@ -57,9 +57,11 @@ class StreamRules:
         self.late.check(self.frame)
         self.emit.check(self.frame)
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
-        taken = [name for name in (*self.frame.keys, *self.frame.measures) if name.lower() in more]
-        if taken:
-            raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
+        clashes = [name for name in (*self.frame.keys, *self.frame.measures) if name.lower() in more]
+        if clashes:
+            raise ValueError(
+                f"the name {clashes[0]!r} is a column of the emitted rows; give the key or measure another name"
+            )
         columns = [LEVEL, START, END, *self.frame.keys, *(name for name in self.emitted if name != CHANGE)]
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
@@ -85,26 +87,28 @@ class StreamRules:
 
     @cached_property
     def emitted(self) -> Mapping[str, pa.DataType]:
-        """The columns of what is emitted, next to those of states."""
+        """The columns of emitted rows in addition to keys and states, with their types."""
         same = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
         return {**self.emit.columns, **same, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
 
     @cached_property
     def held_frame(self) -> TiltFrame:
-        """The frame of the states that are held: what the policy needs is next to what the frame has.
+        """The frame of the states in memory: the measures of the frame, and those that the policy needs.
 
-        Its columns are named by what they measure: a saved state of another policy has others.
+        The latter are named by their function and the policy, as a saved state of another policy has other measures.
         """
-        return _with_more(self.frame, {self._name_of(each): each for each in self.emit.measures(self.frame).values()})
+        return _with_more(
+            self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}
+        )
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame that rows are reduced by: what is held, and how many rows there were."""
+        """The frame that reduces rows: `held_frame` and the number of rows."""
         return _with_more(self.held_frame, {ROWS: aggr.count()})
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """What merges each column of states that is held."""
+        """The function that merges each column of states in memory."""
         return {column.name: column.measure.function for column in self.held_frame.states}
 
     def _name_of(self, measure: Measure) -> str:
@@ -149,14 +153,14 @@ class StreamRules:
         """Return the moment by which windows must have ended for the watermark to close them."""
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
-    def closed(self, ends: Instants, watermark: int) -> Mask:
+    def closed(self, end_times: Instants, watermark: int) -> Mask:
         """Say which windows the watermark closes."""
-        return ends <= self.closed_by(watermark)
+        return end_times <= self.closed_by(watermark)
 
-    def gone(self, ends: Instants, watermark: int) -> Mask:
+    def expired(self, end_times: Instants, watermark: int) -> Mask:
         """Say which windows are no longer kept."""
         until = self.gone_until(watermark)
-        return ends <= until if until > LOWEST else np.zeros(len(ends), np.bool_)
+        return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
     def shown(self, table: WindowTable) -> HeldWindows:
         """Show windows to the policy."""
@@ -167,11 +171,17 @@ class StreamRules:
             column = self.held_frame.state_of(self._name_of(measure))
             if column not in table.schema.names:  # no row has come since the policy needs it
                 return pa.nulls(len(table))
-            states = one_array(table.known(self.added).column(column))
+            states = one_array(table.known_states(self.added).column(column))
             results = measure.function.finish(states)
             return pc.if_else(states.is_null(), pa.scalar(None, results.type), results)
 
-        return HeldWindows(table.starts, table.ends, table.marks["new_rows"], table.marks["last_arrival"], result)
+        return HeldWindows(
+            table.starts,
+            table.ends,
+            new_rows=table.marks["new_rows"],
+            last_arrival=table.marks["last_arrival"],
+            result=result,
+        )
 
     def results(self, states: pa.Table) -> pa.Table:
         """Read the results of states that have a level, and keep the columns that are neither."""
@@ -194,21 +204,23 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
         for column in frame.states
     ]
     own = plan({name: measure for name, measure in more.items() if serving[name] is None})
-    whole = TiltFrame(frame.levels, frame.time, {**frame.measures, **more}, frame.keyed_by, frame.timezone)
-    return whole.keeping((*columns, *own))
+    extended = TiltFrame(
+        frame.levels, frame.time, {**frame.measures, **more}, keys=frame.keyed_by, timezone=frame.timezone
+    )
+    return extended.keeping((*columns, *own))
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
     """Check the columns of states that come from outside; raises ``ValueError``."""
     names = checked_type(states, pa.Table, "states").column_names
-    wanted = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
-    missing = [name for name in wanted if name not in names]
+    required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
+    missing = [name for name in required if name not in names]
     if missing or LEVEL in names:
         why = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
         raise ValueError(
-            f"these are no states of the finest panes: {why}; make them with reduce_rows(rows, partial_frame)"
+            f"states must be those of the finest panes: {why}; make them with reduce_rows(rows, partial_frame)"
         )
-    return states.select(wanted)
+    return states.select(required)
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:

@@ -1,7 +1,7 @@
-"""The windows of one level that are held: states by window and key, and what is remembered of each next to them.
+"""The windows of one level in memory: states by window and key, with marks for each window.
 
-New states are merged into the windows they belong to; windows that nothing came for are not touched. All of it works on
-whole columns, so that a batch costs what its rows and the held windows cost as rows.
+New states are merged into their windows; windows without new rows are not copied. All functions work on whole columns,
+so the cost of a batch is proportional to its rows and the windows in memory.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-UNSTAMPED = HIGHEST  # of `last_arrival`: since the clock was last told
+UNSTAMPED = HIGHEST  # a `last_arrival` after the last known clock
 
-# What is remembered of a window, how it merges, and what a window begins with; times are microseconds.
+# For each mark of a window, its merge function and its initial value; times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
     "new_rows": (np.add, 0),  # since its last emission
     "revision": (np.maximum, 0),  # how often it was emitted
@@ -39,8 +39,8 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "first_pane": (np.minimum, HIGHEST),  # where the earliest pane in it begins, if windows close by events
     "unknown": (np.bitwise_or, 0),  # a bit for each added measure that has not seen all of its rows
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # told next to a stored index
-_FEW = 256  # windows are grouped as they are
+_SCHEMA, _BYTES = b"states", b"nbytes"  # metadata of a stored index
+_FEW = 256  # windows are grouped without a search
 _TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
 _MOST_CHUNKS = 16  # each costs by itself, whatever it holds
 _FEW_RUNS = 4  # of rows that lie together
@@ -60,34 +60,34 @@ class StoredStates:
 class WindowTable:
     """Windows of one level: a row for each window and key."""
 
-    index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``rest``
+    index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``state_columns``
     marks: Marks  # as `MARKS` names them
-    rest: StoredStates | None = None  # the states of the same rows
+    state_columns: StoredStates | None = None  # the states of the same rows
     stored: StoredTable | None = None  # index and marks as they were saved, where they are the same still
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
         """Read what `to_stored` wrote, but for the states."""
         index, metadata = stored.table, stored.table.schema.metadata
-        rest = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
+        state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
         index = index.drop_columns([f"__{name}" for name in MARKS]).replace_schema_metadata()
-        return cls(index, marks, rest, stored)
+        return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
         """Write the named columns, of times and keys, with the marks, and by themselves the states.
 
-        What was read and is the same still is given as it is.
+        A table that was read and has not changed is returned as it was read.
         """
         states = self.index.drop_columns(list(columns))
-        rest = self.rest or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
+        state_columns = self.state_columns or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
         if self.stored is not None:
-            return self.stored, rest.table
+            return self.stored, state_columns.table
         index = self.index.select(list(columns))
         for name in MARKS:
             index = index.append_column(f"__{name}", pa.array(self.marks[name], pa.int64()))
-        metadata = {_SCHEMA: rest.schema.serialize().to_pybytes(), _BYTES: str(rest.nbytes)}
-        return StoredTable.of(index.replace_schema_metadata(metadata)), rest.table
+        metadata = {_SCHEMA: state_columns.schema.serialize().to_pybytes(), _BYTES: str(state_columns.nbytes)}
+        return StoredTable.of(index.replace_schema_metadata(metadata)), state_columns.table
 
     def __len__(self) -> int:
         return int(self.index.num_rows)
@@ -96,21 +96,21 @@ class WindowTable:
     def states(self) -> pa.Table:
         """The table of window_start, window_end, keys and states."""
         table = self.index
-        if self.rest is not None:
-            for field, column in zip(self.rest.schema, self.rest.table.table.columns, strict=True):
+        if self.state_columns is not None:
+            for field, column in zip(self.state_columns.schema, self.state_columns.table.table.columns, strict=True):
                 table = table.append_column(field, column)
         return table
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of `states`."""
-        more = () if self.rest is None else self.rest.schema
+        more = () if self.state_columns is None else self.state_columns.schema
         return pa.schema([*self.index.schema, *more])
 
     @property
     def nbytes(self) -> int:
         """The size of `states` in memory."""
-        return int(self.index.nbytes) + (0 if self.rest is None else self.rest.nbytes)
+        return int(self.index.nbytes) + (0 if self.state_columns is None else self.state_columns.nbytes)
 
     @property
     def ends(self) -> Instants:
@@ -164,9 +164,9 @@ class WindowTable:
         """Leave columns of states out; the table itself if there are none to leave out."""
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
-    def moved(self, starts: Instants, ends: Instants) -> WindowTable:
+    def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
         """Give the windows other starts and ends, microseconds UTC."""
-        return WindowTable(with_bounds(self.states, starts, ends), self.marks)
+        return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
         """Add the columns of a schema that are missing, null: of measures that were added."""
@@ -178,7 +178,7 @@ class WindowTable:
             states = states.append_column(field, pa.nulls(len(self), field.type))
         return WindowTable(states, self.marks)
 
-    def known(self, added: Sequence[str]) -> pa.Table:
+    def known_states(self, added: Sequence[str]) -> pa.Table:
         """Give the states, null where an added measure has not seen all rows of a window."""
         states = self.states
         for bit, name in enumerate(added):
@@ -209,9 +209,9 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
     return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
 
 
-def with_bounds(states: pa.Table, starts: Instants, ends: Instants) -> pa.Table:
+def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
     """Replace the starts and ends of windows, microseconds UTC."""
-    for name, micros in ((START, starts), (END, ends)):
+    for name, micros in ((START, starts), (END, end_times)):
         states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
     return states
 
@@ -253,20 +253,20 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
     return WindowTable(states, {name: np.concatenate([t.marks[name] for t in filled]) for name in MARKS})
 
 
-def merged(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
-    """Merge windows that have come into those that are held; the others stay as they are."""
-    return merged_levels([(held, new, level)], functions)[0]
+def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
+    """Merge new windows into the present ones; windows without new rows are not changed."""
+    return merged_levels([(present, new, level)], functions)[0]
 
 
 def merged_levels(
     levels: Sequence[tuple[WindowTable, WindowTable, TimeWindow]], functions: Mapping[str, Function]
 ) -> list[WindowTable]:
-    """Merge on each level the windows that have come into those that are held; the others stay as they are.
+    """Merge on each level the new windows into the present ones; windows without new rows are not changed.
 
-    Of each level the held windows come first. ``functions`` merge the columns of states, which are of this job, or were
-    checked: they are not looked at again.
+    Each level is a tuple of present windows, new windows and window size. ``functions`` merge the columns of states,
+    which are not checked again: this job computed or checked them.
     """
-    parts = [_parted(*each, functions) for each in levels]
+    parts = [_parted(*tables_and_window, functions) for tables_and_window in levels]
     several = [at for at, part in enumerate(parts) if part.groups]
     few = sum(len(parts[at].meeting) for at in several) <= _TOGETHER
     tables = [part.apart for part in parts]
@@ -281,7 +281,7 @@ def merged_levels(
 
 @dataclass(frozen=True)
 class _Parted:
-    """The windows of a level: those that stay as they are, and those of which several are one, by ``ids``."""
+    """The windows of a level: ``apart`` is unchanged; in ``meeting``, rows with the same id are one window."""
 
     apart: WindowTable
     meeting: WindowTable
@@ -289,24 +289,24 @@ class _Parted:
     groups: int
 
 
-def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
+def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
     """Find out by times and keys alone which windows are one, so that states are copied once."""
     none = np.zeros(0, np.int64)
     if not len(new):
-        return _Parted(held, new, none, 0)
-    near = _near(held.index, new.index, level, functions)
+        return _Parted(present, new, none, 0)
+    near = _near(present.index, new.index, level, functions)
     keys = [name for name in new.index.column_names if name not in {START, END, *functions}]
-    both = _united(concat([held.without_states(keys).filter(near), new.without_states(keys)]), level, keys)
+    both = _united(concat([present.without_states(keys).filter(near), new.without_states(keys)]), level, keys)
     groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _Parted(concat([held, new]), new.none(), none, 0)
+        return _Parted(concat([present, new]), new.none(), none, 0)
     more = groups.counts() > 1
     several = more[groups.ids]
     of_held = near.copy()
     of_held[near] = several[: len(both) - len(new)]
     of_new = several[len(both) - len(new) :]
-    apart = concat([held.filter(~of_held), new.filter(~of_new)])
-    meeting = concat([held.filter(of_held), new.filter(of_new)])
+    apart = concat([present.filter(~of_held), new.filter(~of_new)])
+    meeting = concat([present.filter(of_held), new.filter(of_new)])
     if level.is_merging:
         meeting = meeting.moved(both.starts[several], both.ends[several])
     return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
@@ -335,16 +335,16 @@ def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
     return np.argsort(groups.ids, kind="stable")
 
 
-def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
+def _near(present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
     """Choose the held windows that new ones may be, by each column alone: without sorting, so that few are sorted."""
-    near = np.ones(held.num_rows, np.bool_)
-    if held.num_rows <= _FEW:
+    near = np.ones(present.num_rows, np.bool_)
+    if present.num_rows <= _FEW:
         return near
     bounds = {START, END} if level.is_merging else {END}  # sessions meet others that begin elsewhere
-    for name in held.column_names:
+    for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
-            near &= pc.is_in(held.column(name), value_set=values).to_numpy()
+            near &= pc.is_in(present.column(name), value_set=values).to_numpy()
     return near
 
 
@@ -362,12 +362,12 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     rows, until = groups.rows_by_group, groups.offsets
     states = meeting.states
     same = [name for name in states.column_names if name not in functions]
-    one = states.select(same).take(pa.array(rows[until[:-1]]))
+    first_of_each = states.select(same).take(pa.array(rows[until[:-1]]))
     merged = {
         name: function.merge(made_here(states.column(name)), groups).states
         for name, function in functions.items()
         if name in states.column_names  # an added one is not before its first rows
     }
-    columns = {name: merged[name] if name in merged else one.column(name) for name in states.column_names}
+    columns = {name: merged[name] if name in merged else first_of_each.column(name) for name in states.column_names}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)

@@ -29,7 +29,7 @@ SPAN = "span"
 class AfterKeyExpire(ByClock):
     """Emit a key's own window, over all of time, when no event of the key has come for a while; then forget the key.
 
-    The frame has one level, ``all``, and keys. What is emitted has a column ``span``, from the key's earliest event to
+    The frame has one level, ``all``, and keys. Emitted rows have a column ``span``, from the key's earliest event to
     its latest. An event that comes afterwards begins the key again.
 
     Parameters

@@ -42,8 +42,8 @@ class EmitPolicy(Policy):
     timeout : duration, optional
         Close a window that has seen no event for so long by the clock, wherever the watermark stands.
     mode : str
-        ``accumulating``: the whole window each time. ``discarding``: what has come since its last emission.
-        ``changelog``: the whole window, and first a retraction of what was emitted of it before; the column
+        ``accumulating``: the whole window each time. ``discarding``: the rows since its last emission.
+        ``changelog``: the whole window, and first a retraction of its last emission; the column
         ``change`` is -1 for a retraction and 1 for what replaces it.
     having : str, optional
         A condition in SQL on the keys and results; what does not meet it is held back until it does. In a changelog
@@ -70,7 +70,7 @@ class EmitPolicy(Policy):
 
     name: ClassVar[str] = ""
     early_reason: ClassVar[str] = ""  # of open windows that are emitted; a policy without one emits none
-    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # that it adds to what is emitted
+    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # added to emitted rows
     forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
 
     def __post_init__(self) -> None:
@@ -182,7 +182,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         windows : HeldWindows
-            Closed ones among them: what is said of those does not count.
+            They include closed windows, whose answer is ignored.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class EmitPolicy(Policy):
         return reasons
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Choose which windows are emitted indeed, of those whose time has come; the others are held back.
+        """Choose the windows to emit, among the windows that are due; the others are held back.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Late policies: how long a closed window is kept for late events, and what becomes of those that come later still.
+"""Late policies: how long a closed window is kept for late events, and how later events are handled.
 
 Lateness is decided per window: an event that is late for one window still counts in those that are kept. An event is
 late only when none of its windows, on any level, is left. `Buffer` is after Siddhi's ``@BufferSize`` and
@@ -200,7 +200,7 @@ def gap_of(frame: TiltFrame) -> int | None:
 
 @dataclass(frozen=True, repr=False)
 class Buffer(LatePolicy):
-    """Hold the newest window of the finest level and so many before it; what is older goes to the oldest of them.
+    """Keep the newest window of the finest level and a number of windows before it; older rows go to the oldest window.
 
     Windows follow the events, not a watermark: a finest window closes when it leaves the buffer, and a coarser one when
     a window of the level below closes that lies behind it.

@@ -16,7 +16,7 @@ from aggr.duration import duration_text, read_duration
 from tiltframe.event_time import event_times
 from windows.timezone import Instants
 
-DURATION = {"shortest": 0}  # metadata of a field: text such as 10s, not shorter than so many microseconds
+DURATION = {"shortest": 0}  # metadata of a field: text such as 10s, of at least this number of microseconds
 LONGER_THAN_0 = {"shortest": 1}
 
 
@@ -108,7 +108,7 @@ class HeldWindows:
         Raises
         ------
         ValueError
-            If the results are no times.
+            If the results are not times.
         """
         results = self.result(name)
         known = results.is_valid().to_numpy(zero_copy_only=False)

@@ -20,7 +20,7 @@ P = TypeVar("P", bound=Policy)
 
 
 def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Read an emit policy from text, or take it as it is.
+    """Read an emit policy from text; a policy is returned unchanged.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
-    """Read a late policy from text, or take it as it is.
+    """Read a late policy from text; a policy is returned unchanged.
 
     Parameters
     ----------
