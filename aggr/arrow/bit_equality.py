@@ -23,7 +23,10 @@ def same_bits(a: pa.Array, b: pa.Array) -> bool:
 
 
 def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two columns are the same Arrow message, which is quicker to compare, and rarer than the same bits."""
+    """Return whether two columns are the same Arrow message.
+
+    Messages are compared faster than values. Columns with the same bits may have different messages.
+    """
     if not isinstance(a, pa.Array) or not isinstance(b, pa.Array) or a.type != b.type or _has_dictionary(a.type):
         return False
     first, second = (pa.record_batch([column], names=["column"]).serialize() for column in (a, b))

@@ -57,10 +57,11 @@ This page is written by `python -m tests.docs.test_functions_page` from the decl
 
 Functions in the same row of the table share a state if column, condition and parameters are equal.
 
-- *bytes* is the size of one state in Arrow's memory after 1, 100 and 1,000,000 rows. The rows contain whole milliseconds
-  of a lognormal distribution, one row per second.
+- *bytes* is the size of one state in Arrow's memory after 1, 100 and 1,000,000 rows. The rows contain whole
+  milliseconds of a lognormal distribution, one row per second.
 - *ns per row* and *error*, the largest relative error, are from the last run of `python -m benchmarks.functions` with
-  1,000 groups, for the first function of the row. `tiltframe functions --format json` lists the figures of all functions.
+  1,000 groups, for the first function of the row. `tiltframe functions --format json` lists the figures of all
+  functions.
 - *merged* lists the fields of a state, and how two values of each field are merged.
 
 """
