@@ -1,4 +1,4 @@
-"""Arguments: the checks that all public functions share, and how a message shows what was given."""
+"""Arguments: checks shared by all public functions, and the text by which a message shows a value."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _LONGEST_TEXT = 120  # of a path or an expression, which is cut to the former
 _MOST_LISTED = 120  # characters of the names that a message lists
 
 
-def shown(given: object) -> str:
-    """Show what was given in one short line: as it is written, or by its type where that says nothing.
+def shown(value: object) -> str:
+    """Show a value in one short line: its repr, or its type if the repr is empty, long or only an address.
 
     >>> shown("1x"), shown(print), shown("x" * 1000) == repr("x" * 78)[:-1] + "…"
     ("'1x'", 'a builtin_function_or_method', True)
     """
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     try:
-        as_written = str if isinstance(given, pa.DataType) else repr
-        text = as_written(given[:1000] if isinstance(given, str | bytes) else given)
-    except Exception:  # a type of anybody's, or a number of more digits than Python writes
+        as_written = str if isinstance(value, pa.DataType) else repr
+        text = as_written(value[:1000] if isinstance(value, str | bytes) else value)
+    except Exception:  # a foreign type, or a number with more digits than Python writes
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
-        package = type(given).__module__.split(".")[0]
-        name = f"{package}.{type(given).__name__}".removeprefix("builtins.").removeprefix("__main__.")
+        package = type(value).__module__.split(".")[0]
+        name = f"{package}.{type(value).__name__}".removeprefix("builtins.").removeprefix("__main__.")
         return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> str:
-    """Hint at what may have been meant: the nearest of the names that are there, or those that there are.
+def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str:
+    """Suggest the candidate with the most similar name, or list the candidates if none is similar.
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
@@ -47,10 +47,10 @@ def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> st
     """
     import difflib  # only where something is misspelt
 
-    there = list(there)
-    in_other_case = [other for other in there if other.casefold() == name.casefold()]
-    near = in_other_case or difflib.get_close_matches(name[:100], there, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(there)}"
+    candidates = list(candidates)
+    in_other_case = [other for other in candidates if other.casefold() == name.casefold()]
+    near = in_other_case or difflib.get_close_matches(name[:100], candidates, n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(candidates)}"
 
 
 def listed(names: list[str]) -> str:
@@ -59,88 +59,90 @@ def listed(names: list[str]) -> str:
     >>> listed(["host", "bytes"]), listed([])
     ('host, bytes', 'none')
     """
-    lengths = accumulate(len(each) + 2 for each in names)
+    lengths = accumulate(len(name) + 2 for name in names)
     shown_names = names[: max(1, sum(length <= _MOST_LISTED for length in lengths))]
     more = f" and {len(names) - len(shown_names)} more" if len(shown_names) < len(names) else ""
     return f"{', '.join(shown_names)}{more}" or "none"
 
 
-def is_name(given: object) -> bool:
+def is_name(value: object) -> bool:
     """Say whether something can name a column: text that is not blank, without NUL and halves of letters."""
-    return isinstance(given, str) and bool(given.strip()) and "\0" not in given and is_unicode(given)
+    return isinstance(value, str) and bool(value.strip()) and "\0" not in value and is_unicode(value)
 
 
 def is_unicode(text: str) -> bool:
-    """Say whether text can be written as UTF-8: surrogates stand for bytes that are none."""
+    """Return whether text can be written as UTF-8, that is, has no surrogates."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def is_whole(given: object) -> bool:
-    """Say whether something is a whole number; True and False are none."""
-    return isinstance(given, int | np.integer) and not isinstance(given, bool | np.timedelta64)
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number; True and False do not count as numbers."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
-def checked_name(given: object, what: str) -> str:
+def checked_name(value: object, what: str) -> str:
     """Check the name of one thing; raises ``ValueError``."""
-    if isinstance(given, str) and is_name(given):
-        return given
-    raise ValueError(f"{what} must be a name: text that is not blank; got {shown(given)}")
+    if isinstance(value, str) and is_name(value):
+        return value
+    raise ValueError(f"{what} must be a name: text that is not blank; got {shown(value)}")
 
 
-def checked_names(given: object, what: str, of: str = "names") -> tuple[str, ...]:
-    """Check a list of names, each given once; raises ``ValueError``. Text is no list of its letters."""
-    found: dict[str, None] = {}  # in order, and many are looked up at once
-    for name in checked_list(given, what, of):
+def checked_names(value: object, what: str, elements: str = "names") -> tuple[str, ...]:
+    """Check a list of unique names; raises ``ValueError``. A string is not accepted as a list of its letters."""
+    unique_names: dict[str, None] = {}  # in order, and many are looked up at once
+    for name in checked_list(value, what, elements):
         if not is_name(name):
-            raise ValueError(f"{what} must be a list of {of}, each of them text that is not blank; got {shown(name)}")
-        if name in found:
-            raise ValueError(f"{what} must be a list of {of}, and {shown(name)} is given twice; give it once")
-        found[str(name)] = None
-    return tuple(found)
+            raise ValueError(
+                f"{what} must be a list of {elements}, each of them text that is not blank; got {shown(name)}"
+            )
+        if name in unique_names:
+            raise ValueError(f"{what} must be a list of {elements}, and {shown(name)} is given twice; give it once")
+        unique_names[str(name)] = None
+    return tuple(unique_names)
 
 
-def checked_list(given: object, what: str, of: str) -> Iterable[Any]:
+def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
     """Check that something can be gone through in a stated order; raises ``ValueError``."""
-    if isinstance(given, str) and given:
-        raise ValueError(f"{what} must be a list of {of}; got {shown(given)}: write [{shown(given)}]")
-    loose = isinstance(given, str | bytes | bytearray | set | frozenset | Mapping | type)
-    if loose or not isinstance(given, Iterable):
-        raise ValueError(f"{what} must be a list of {of}; got {shown(given)}")
-    return given
+    if isinstance(value, str) and value:
+        raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}: write [{shown(value)}]")
+    loose = isinstance(value, str | bytes | bytearray | set | frozenset | Mapping | type)
+    if loose or not isinstance(value, Iterable):
+        raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}")
+    return value
 
 
-def checked_whole(given: object, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
+def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
     """Check a whole number between bounds; raises ``ValueError``."""
-    if not is_whole(given) or not low <= int(given) <= high:  # type: ignore[call-overload]
+    if not is_whole(value) or not low <= int(value) <= high:  # type: ignore[call-overload]
         bounds = f"from {low}" if high == 2**63 - 1 else f"from {low} to {high:,}"
-        raise ValueError(f"{what} must be a whole number {bounds}; got {shown(given)}")
-    return int(given)  # type: ignore[call-overload, no-any-return]
+        raise ValueError(f"{what} must be a whole number {bounds}; got {shown(value)}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def checked_truth(given: object, what: str) -> bool:
-    """Check a truth; raises ``ValueError``. Numbers are none."""
-    if not isinstance(given, bool | np.bool_):
-        raise ValueError(f"{what} must be True or False; got {shown(given)}")
-    return bool(given)
+def checked_truth(value: object, what: str) -> bool:
+    """Check a boolean; raises ``ValueError``, also for numbers."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{what} must be True or False; got {shown(value)}")
+    return bool(value)
 
 
-def checked_type(given: object, dtype: type[T], what: str, hint: str = "") -> T:
+def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
     """Check that something is of a type; raises ``ValueError``."""
-    if not isinstance(given, dtype):
+    if not isinstance(value, dtype):
         name = "pyarrow." * dtype.__module__.startswith("pyarrow") + dtype.__name__
-        raise ValueError(f"{what} must be a {name}{hint}; got {shown(given)}")
-    return given
+        raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
+    return value
 
 
-def checked_mapping(given: object, what: str, of: str) -> Mapping[Any, Any]:
+def checked_mapping(value: object, what: str, entries: str) -> Mapping[Any, Any]:
     """Check that something is a mapping; raises ``ValueError``."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{what} must be a dict of {of}; got {shown(given)}")
-    return given
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} must be a dict of {entries}; got {shown(value)}")
+    return value
 
 
 def because(error: OSError) -> str:
-    """Say in a line why the operating system refused: which file, and what is with it.
+    """Describe an error of the operating system in one line, with the file that it concerns.
 
     >>> because(FileNotFoundError(2, "No such file or directory", "x.csv"))
     'x.csv: no such file or directory'

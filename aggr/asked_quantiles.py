@@ -23,15 +23,15 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     """
     if isinstance(quantiles, str | bytes | Mapping | set | frozenset):
         raise ValueError(f"quantiles must be a list of numbers from 0 to 1; got {shown(quantiles)}")
-    given = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
-    for q in given:
+    fractions = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
+    for q in fractions:
         if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
             raise ValueError(f"a quantile must be a number from 0 to 1; got {shown(q)}")
-    if not given:
+    if not fractions:
         raise ValueError("name at least one quantile, say [0.5]")
-    if len(set(given)) < len(given):
-        raise ValueError(f"each quantile must be given once; got {shown(list(given))}")
-    return tuple(float(q) for q in given)
+    if len(set(fractions)) < len(fractions):
+        raise ValueError(f"each quantile must be given once; got {shown(list(fractions))}")
+    return tuple(float(q) for q in fractions)
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
@@ -54,7 +54,7 @@ def percentile(q: float) -> float:
 
 
 def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
-    """Return ranks from 0 as whole numbers, none beyond the last of so many values: large ones are rounded as doubles.
+    """Return 0-based ranks as whole numbers, at most ``counts - 1``: large ranks are rounded as doubles.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])

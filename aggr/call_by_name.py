@@ -69,8 +69,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
         try:
             arguments = signature.bind(*positional, **named).arguments
         except TypeError as error:
-            said = str(error).replace("got an unexpected keyword argument", "there is no parameter")
-            raise TypeError(f"{function.name}: {said}; it takes {', '.join(signature.parameters)}") from None
+            reason = str(error).replace("got an unexpected keyword argument", "there is no parameter")
+            raise TypeError(f"{function.name}: {reason}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
             return call_of(get(_DISTINCT[function.name]))(**arguments)
         if function.name in _ESTIMATES and _is_estimate(arguments.pop("beyond", "error")):
@@ -80,8 +80,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
         shaping = function().own_state.parameters if parameters else {}
         for name in parameters.keys() & shaping.keys():
             parameters[name] = typed(name, parameters[name], shaping[name])
-        others = tuple(arguments.pop(keyword(role), None) for role in function.inputs[1:])
-        return Measure(function(**parameters), arguments.pop("column", None), others=others, **arguments)
+        further_inputs = tuple(arguments.pop(keyword(role), None) for role in function.inputs[1:])
+        return Measure(function(**parameters), arguments.pop("column", None), others=further_inputs, **arguments)
 
     call.__name__ = call.__qualname__ = function.name
     call.__doc__ = _docstring(function, signature)
@@ -90,7 +90,7 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 
 def _is_estimate(beyond: object) -> bool:
-    """Read what becomes of values beyond ``max``; raises ``ValueError`` for what is no such word."""
+    """Return whether values beyond ``max`` are estimated; raises ``ValueError`` for an unknown word."""
     if beyond not in ("error", "estimate"):
         raise ValueError(f"beyond must be 'error' or 'estimate'; got {shown(beyond)}")
     return beyond == "estimate"
@@ -122,8 +122,8 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
 
 def _docstring(function: type[Function], signature: Signature) -> str:
     """Write the docstring of a call: the function's own, with the columns that it takes and what it gives."""
-    summary, *rest = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
-    sections = {title: text.strip("\n") for title, text in zip(rest[::2], rest[1::2], strict=True)}
+    summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
+    sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
     first, *further = function.inputs
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
     columns = [
@@ -144,7 +144,9 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     return "\n\n".join([summary.rstrip(), *written])
 
 
-def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: Any, **named: Any) -> dict[str, Measure]:
+def each_column(
+    columns: Iterable[str], call: Callable[..., Measure], *arguments: Any, **named: Any
+) -> dict[str, Measure]:
     """Make the same call of every column.
 
     Parameters
@@ -152,8 +154,8 @@ def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: An
     columns : columns or expressions
     call : a call of `aggr`
         Such as ``aggr.avg``.
-    given, named : anything
-        What the call takes besides its column.
+    arguments, named : anything
+        Further arguments of the call.
 
     Returns
     -------
@@ -163,7 +165,7 @@ def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: An
     Raises
     ------
     TypeError, ValueError
-        For what are no columns, and as the call does.
+        If ``columns`` is not a list of columns, and as the call raises.
 
     Examples
     --------
@@ -176,5 +178,5 @@ def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: An
             f"each_column takes a list of columns and a call, such as each_column(['a', 'b'], aggr.avg); "
             f"got {shown(columns)} and {shown(call)}"
         )
-    measures = {column: call(column, *given, **named) for column in columns}
+    measures = {column: call(column, *arguments, **named) for column in columns}
     return {f"{column}_{measure.function.name}": measure for column, measure in measures.items()}

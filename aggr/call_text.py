@@ -30,14 +30,14 @@ _TOKEN = re.compile(rf"{_QUOTED}|[()\[\]{{}},]|[^()\[\]{{}},'\"]+", re.DOTALL)
 
 
 class Call(NamedTuple):
-    """A call as it is written: ``arguments`` are pairs of a key, None by place, and the text of a value."""
+    """A parsed call: ``arguments`` are pairs of a key, None if positional, and the text of a value."""
 
     name: str
     arguments: tuple[tuple[str | None, str], ...]
 
 
 def split(text: str) -> list[str] | None:
-    """Split text at the commas that stand neither in brackets nor in quotes; None if one of these is not closed.
+    """Split text at the commas outside of brackets and quotes; None if a bracket or a quote is not closed.
 
     >>> split("10s, hopping(1h, 10m), 'a,b'")
     ['10s', 'hopping(1h, 10m)', "'a,b'"]
@@ -59,7 +59,7 @@ def split(text: str) -> list[str] | None:
 
 
 def read_call(text: object, name_alone: bool = False) -> Call | None:
-    """Read the parts of a call; None if it is none.
+    """Read the parts of a call; None if the text is not a call.
 
     >>> read_call("hopping(1h, hop=10m)")
     Call(name='hopping', arguments=((None, '1h'), ('hop', '10m')))
@@ -96,7 +96,7 @@ def read_value(text: str) -> Any:
 
 
 def read_mapping(text: str) -> dict[str, str] | None:
-    """Read the parts of a mapping, ``{name: value, …}``; None if it is none.
+    """Read the parts of a mapping, ``{name: value, …}``; None if the text is not a mapping.
 
     >>> read_mapping("{'n': count(), p: dds(ms, [0.5, 0.99])}")
     {'n': 'count()', 'p': 'dds(ms, [0.5, 0.99])'}
@@ -120,8 +120,8 @@ def bound(
     that ``make`` has: text cannot say it. ``value`` reads an argument by its text and its parameter, None where
     ``make`` has none.
     """
-    known = inspect.signature(make).parameters
-    make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in known})
+    parameters = inspect.signature(make).parameters
+    make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})
     takes = {name: part for name, part in inspect.signature(make).parameters.items() if name not in (fixed or {})}
     places, by_name, problem = list(takes), False, ""
     positional: list[Any] = []
@@ -161,7 +161,7 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Read a call of one of a family; raises ``ValueError`` for what is none, and for arguments that are refused.
+    """Read a call of one of ``makers``; raises ``ValueError`` for another text and for refused arguments.
 
     ``what`` and ``example`` say in errors what the family is and how one of it is written; ``fixed`` is as in `bound`.
     ``inner`` reads arguments in the form of a call, which are bare text without it; with ``name_alone`` a name is a
@@ -177,7 +177,7 @@ def read_as(
             return inner(argument)
         return frozen(read_value(argument))  # the object made of it is frozen, and has tuples
 
-    return bound(call, makers[call.name], str(text), what, fixed, value)()
+    return bound(call, makers[call.name], str(text), what, fixed=fixed, value=value)()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ class Figures:
     reduce_ns_per_row, merge_ns_per_state, finish_ns_per_state : float
         Nanoseconds, with 1,000 groups on one core.
     bytes : mapping of str to int or None
-        The bytes of one state in memory, by the number of its rows. None if the function refuses so many.
+        The bytes of one state in memory, by the number of its rows. None if the function refuses this number.
     worst_relative_error : float or None
         Against the exact result, on lognormal values. None if no exact result is known.
     """
@@ -57,7 +57,7 @@ class Entry:
     inputs : mapping of str to str
         The columns it takes, each with a sentence about the types.
     parameters : mapping of str to str
-        The parameters with their defaults, as they are written in a call.
+        The parameters with their defaults, in the syntax of a call.
     state_parameters : sequence of str
         The parameters that shape the state; the others only read.
     state : mapping of str to str
@@ -98,7 +98,7 @@ class Entry:
 
 
 def catalogue(*functions: str) -> list[Entry]:
-    """List functions with what they declare and what was measured.
+    """List functions with their declarations and measured figures.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _entry(function: type[Function]) -> Entry:
 
 def _signature(name: str) -> inspect.Signature:
     parameters = inspect.signature(caller(name)).parameters.values()
-    return inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in parameters])
+    return inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters])
 
 
 def describe_merge(field: Field) -> str:

@@ -24,7 +24,7 @@ LENGTH = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * 
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 SHORTEST_MONTH = 28 * DAY
 _FINER = {"us": 1, "microsecond": 1, "microseconds": 1, "ms": 1000, "millisecond": 1000, "milliseconds": 1000}
-LONGEST = 1000 * 366 * DAY  # of what is no window's size
+LONGEST = 1000 * 366 * DAY  # microseconds: a longer text is a typing error, not the size of a window
 
 
 def number_and_unit(text: object) -> tuple[int, str] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
-    """Register the objects of a group of entry points, and warn of those that fail by ``what`` they are."""
+    """Register the objects of a group of entry points; a warning names ``what`` and the entry point that failed."""
     from importlib.metadata import entry_points  # with all of email and zipfile, which few imports need
 
     for point in entry_points(group=group):

@@ -33,6 +33,6 @@ def with_text(error: Exception, text: str) -> Exception:
     ValueError('first line: Expecting value: line 1 column 1 (char 0)')
     """
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), ValueError)
-    made = kind(text).with_traceback(error.__traceback__)
-    made.__cause__ = None if type(error) is kind else error
-    return made
+    renamed = kind(text).with_traceback(error.__traceback__)
+    renamed.__cause__ = None if type(error) is kind else error
+    return renamed

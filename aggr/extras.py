@@ -1,4 +1,4 @@
-"""Extras: what is installed only where it is used, and how it is asked for."""
+"""Extras: optional dependencies, and the message that asks to install one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NOT_THERE = "they are not in it"
 
 
 class CannotSubtract(ValueError):
-    """Rows cannot be taken out of a state: they are not in it, or what is left is not known.
+    """Rows cannot be subtracted from a state: it does not contain them, or the remainder cannot be computed.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Field(ABC):
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge, row by row, of states of which some rows are left; for functions that say ``counted_by``.
+        """Undo a merge, row by row, if rows remain; for functions that declare ``counted_by``.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Field(ABC):
         Raises
         ------
         CannotSubtract
-            If they were not, or the field does not tell what is left.
+            If they were not merged, or the remainder cannot be computed from the field.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
 
@@ -209,9 +209,9 @@ class BitOr(Field):
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
-        flags, given = np.zeros(groups.n, np.int8), column.to_numpy()
-        raised = np.flatnonzero(given)  # few
-        np.bitwise_or.at(flags, groups.ids[raised], given[raised])
+        flags, column_flags = np.zeros(groups.n, np.int8), column.to_numpy()
+        raised = np.flatnonzero(column_flags)  # few
+        np.bitwise_or.at(flags, groups.ids[raised], column_flags[raised])
         return pa.array(flags)
 
     def check(self, column: pa.Array) -> None:
@@ -273,13 +273,15 @@ class MinOrMax(Field):
             raise DamagedState(f"has type {column.type}, which has no order")
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        given = gone.is_valid()
-        refuse_where(given.to_numpy(zero_copy_only=False) & column.is_null().to_numpy(zero_copy_only=False), NOT_THERE)
-        keys = order_keys(pa.concat_arrays([column.filter(given), gone.filter(given)]))
-        mine, theirs = np.split(keys if self.greatest else ~keys, 2)
-        rows, end = np.flatnonzero(given), "greatest" if self.greatest else "least"
-        refuse_where(theirs > mine, NOT_THERE, rows)
-        refuse_where(theirs == mine, f"the {end} value is among them, and which is the next is not known", rows)
+        is_subtracted = gone.is_valid()
+        refuse_where(
+            is_subtracted.to_numpy(zero_copy_only=False) & column.is_null().to_numpy(zero_copy_only=False), NOT_THERE
+        )
+        keys = order_keys(pa.concat_arrays([column.filter(is_subtracted), gone.filter(is_subtracted)]))
+        own_keys, gone_keys = np.split(keys if self.greatest else ~keys, 2)
+        rows, end = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
+        refuse_where(gone_keys > own_keys, NOT_THERE, rows)
+        refuse_where(gone_keys == own_keys, f"the {end} value is among them, and which is the next is not known", rows)
         return column
 
 
@@ -310,7 +312,7 @@ class ValueBy(Field):
 
     @property
     def greatest_of_ties(self) -> bool:
-        """Whether the greatest of what is next to equal keys is taken."""
+        """Whether the greatest companion of equal keys is returned."""
         return self.greatest and self.other != "time"
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
@@ -318,8 +320,8 @@ class ValueBy(Field):
         keys = order_keys(column.field(self.by))
         edge = extreme_by_group(keys, groups, self.greatest)
         tied = np.flatnonzero(keys == edge[groups.ids])
-        others = order_keys(column.field(self.other).take(pa.array(tied)))
-        best = row_of_extreme(others, Groups._trusted(groups.ids[tied], groups.n), self.greatest_of_ties)
+        tie_keys = order_keys(column.field(self.other).take(pa.array(tied)))
+        best = row_of_extreme(tie_keys, Groups._trusted(groups.ids[tied], groups.n), self.greatest_of_ties)
         return _take(column, np.append(tied, -1)[best], empty)
 
     def check(self, column: pa.Array) -> None:
@@ -401,7 +403,7 @@ UNIT = Unit()
 
 
 def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
-    """Refuse to take rows out of states, some of which are wrong.
+    """Raise `CannotSubtract` if the result of a row is wrong.
 
     Parameters
     ----------
@@ -434,5 +436,5 @@ def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
     """Take rows, null for -1, as the column's own type."""
     if not len(column):
         return pa.nulls(len(rows), empty.type)
-    taken = column.take(pa.array(rows, mask=rows < 0))
-    return canonical(taken)
+    chosen = column.take(pa.array(rows, mask=rows < 0))
+    return canonical(chosen)

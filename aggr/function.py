@@ -43,8 +43,8 @@ class Function(ABC):
     keeps, returns, guarantee : a few words each, for people
     takes : the rule for the types of its inputs, of `aggr.input_types`, or a mapping from each input to its rule; any
         type by default
-    inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
-        is the event time, and is given by ``by=``; others are given by their names
+    inputs : names of the columns it takes; several columns are passed as a struct with these fields. ``time`` is the
+        event time, and is passed as ``by=``; others are passed by their names
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
 
     More, for a few functions
@@ -52,7 +52,7 @@ class Function(ABC):
     aliases : other words that it is found by; a class that inherits from it does not inherit them
     about : input -> a sentence about its column, if that of ``takes`` does not say enough
     reads : states that contain its own, from which it can be read as well
-    ordered_inputs : names of inputs whose values are compared with each other; others of any type are kept as they are
+    ordered_inputs : names of inputs whose values are compared with each other; others stay unchanged
     time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
     further_columns : the columns of its further `inputs` if its parameters name them
@@ -121,7 +121,7 @@ class Function(ABC):
         OverflowError
             If a result does not fit its type.
         DamagedState
-            If a field that is checked as it is read is damaged.
+            If a field that is checked during reading is damaged.
         """
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
@@ -334,10 +334,10 @@ class Function(ABC):
         Raises
         ------
         TypeError
-            If the function's states do not tell what is left: those of min, max, first, last, sets and lists.
+            If the function's states do not allow it: those of min, max, first, last, sets and lists.
         CannotSubtract
-            If rows are not there, as far as can be known, or what is left is not: where NaN or infinities are taken
-            out of a sum, or the least or greatest value out of a histogram, and other rows are left. It names the
+            If a state evidently lacks these rows, or the remainder cannot be computed: after NaN or infinities are
+            subtracted from a sum, or the least or greatest value from a histogram, and other rows remain. It names the
             first such state.
         ValueError
             As `merge` does.
@@ -367,7 +367,7 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state, and where there is nothing to read from.
+            Null for a null state, and if the state has no rows to compute a result from.
 
         Raises
         ------
@@ -386,8 +386,8 @@ class Function(ABC):
             if neighbours is None:
                 results = self.finish_states(valid)
             else:
-                there = column.is_valid().to_numpy(zero_copy_only=False)
-                results = self.finish_with_neighbours(valid, neighbours.filter(there))
+                is_present = column.is_valid().to_numpy(zero_copy_only=False)
+                results = self.finish_with_neighbours(valid, neighbours.filter(is_present))
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
         return with_nulls(results, column.is_valid()) if column.null_count else results
@@ -429,7 +429,7 @@ class Function(ABC):
         Raises
         ------
         ValueError
-            If this is no type of the function's states.
+            If states of the function do not have this type.
         """
         try:
             return _result_type(self, state_type)
@@ -437,7 +437,7 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:
-        """Return how the function reads an input: as it is written, as a number, in order, or for its nulls alone.
+        """Return how the function reads an input: as text, as a number, in order, or for its nulls alone.
 
         Parameters
         ----------

@@ -46,9 +46,9 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     function : str
         Its name.
     dtype : pa.DataType
-        What was given.
+        Type of the column.
     takes : str
-        What is allowed: ``"integers and floats"``.
+        Allowed types: ``"integers and floats"``.
     hint : str
         What to do instead; it follows ``takes``.
 
@@ -60,7 +60,7 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     return TypeError(f"{function} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 
 
-ANY = InputTypes("every type that tells its nulls", "Of any type.", lambda dtype: not pa.types.is_union(dtype))
+ANY = InputTypes("every type that marks its nulls", "Of any type.", lambda dtype: not pa.types.is_union(dtype))
 ORDERED = InputTypes(
     "types that have an order: numbers, booleans, dates, times, timestamps, strings and bytes",
     "Of any type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",

@@ -29,12 +29,12 @@ _PLAIN = (  # as Arrow writes fractions and offsets
 )
 _TO_EXTENDED = (
     (r"^([0-9]{4})([0-9]{2})([0-9]{2})($|[TZ +-])", r"\1-\2-\3\4"),
-    (r"^([0-9-]{10})(Z|[+-][0-9]{2}:?[0-9]{2})?$", r"\1T00:00\2"),  # 2024-05-01-05: nobody can tell
+    (r"^([0-9-]{10})(Z|[+-][0-9]{2}:?[0-9]{2})?$", r"\1T00:00\2"),  # 2024-05-01-05 is ambiguous: an offset or an hour
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})([0-9]{2})", r"\1:\2:\3"),
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})", r"\1:\2"),
     _PLAIN[0],
 )
-_ONE = re.compile(
+_TIME = re.compile(
     r"\s*(?P<date>\d{4}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?)|\d{4}-\d{1,2}-\d{1,2})"
     r"(?:[Tt ]\s*(?P<hour>\d\d|\d(?=:))(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?)?"
     r"\s*(?P<offset>[Zz]|[+-]\d\d(?P<minutes>:?[0-5]\d)?)?\s*",
@@ -43,14 +43,14 @@ _ONE = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Read a time, to the microsecond, and the nanoseconds next to; raises ``ValueError``, perhaps with a reason.
+    """Read a time to the microsecond, and its further nanoseconds; raises ``ValueError``, with a reason if it has one.
 
     It is naive without an offset. Months, days and hours may have one digit, a date may be that of a week.
 
     >>> read_time("2024-5-1 9:30:00.0000015Z")
     (datetime.datetime(2024, 5, 1, 9, 30, 0, 1, tzinfo=datetime.timezone.utc), 500)
     """
-    match = _ONE.fullmatch(text)
+    match = _TIME.fullmatch(text)
     hour_or_offset = match and match["offset"] not in (None, "Z", "z") and not (match["hour"] or match["minutes"])
     if match is None or hour_or_offset:
         raise ValueError("")
@@ -65,9 +65,9 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
 
 
 def read_times(texts: pa.Array) -> pa.Array:
-    """Read a column of texts as microseconds, in UTC without an offset; null for what is no time.
+    """Read a column of texts as microseconds, in UTC without an offset; null for a text that is not a time.
 
-    What is finer than a microsecond is rounded down.
+    Finer fractions than microseconds are rounded down.
 
     >>> read_times(pa.array(["20240501T10+01", "2024-02-30", None])).cast(pa.int64()).to_pylist()
     [1714554000000000, None, None]

@@ -1,4 +1,4 @@
-"""A measure: a function over a column, perhaps of some rows only."""
+"""A measure: a function over a column, for all rows or only rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        A column, or an expression over columns, as `aggr.sql.inputs` tells them apart. None counts rows; only
+        A column, or an expression over columns; `aggr.sql.inputs` distinguishes them. None counts rows; only
         ``count`` takes that.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
@@ -46,7 +46,7 @@ class Measure:
     Raises
     ------
     ValueError
-        If a name is no name, an input is missing or one too many, or the condition cannot be read.
+        If a name is not valid, an input is missing or superfluous, or the condition cannot be parsed.
     TypeError
         If a parameter of the function is not of its type.
 
@@ -84,12 +84,12 @@ class Measure:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
         if len(self.others) != len(inputs):
             raise ValueError(f"{name} takes {' and '.join(self.function.inputs)}; got {1 + len(self.others)} columns")
-        for given, role in zip(self.others, inputs, strict=True):
-            if given is None and role != EVENT_TIME:
+        for text, role in zip(self.others, inputs, strict=True):
+            if text is None and role != EVENT_TIME:
                 raise ValueError(f"{name} needs {keyword(role)}=, the column of its {role}")
-            if given is not None and not is_name(given):
+            if text is not None and not is_name(text):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
-                raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(given)}")
+                raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(text)}")
 
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
@@ -109,8 +109,8 @@ class Measure:
         Parameters
         ----------
         names : collection of str, optional
-            The columns that there are: by them a text is told to be a column or an expression. Without them those are
-            named that it may read: every text as it is, and the columns of what is an expression.
+            The columns of the data, which decide whether a text is a column or an expression. Without them, all
+            columns that it may read are named: every text itself, and the columns of every expression.
 
         Returns
         -------
@@ -178,11 +178,11 @@ class Measure:
         dtype = type_in(self.column, schema, self.function.input_use(name))
         if not self.others:
             return dtype
-        others = [
-            self._known(time) if text is None else type_in(text, schema, self.function.input_use(other))
+        further_types = [
+            self._required_times(time) if text is None else type_in(text, schema, self.function.input_use(other))
             for text, other in zip(self.others, further, strict=True)
         ]
-        return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
+        return pa.struct(list(zip(self.function.inputs, [dtype, *further_types], strict=True)))
 
     def reduce(
         self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
@@ -242,11 +242,13 @@ class Measure:
             weights = None if self.weight is None else values_in(self.weight, table, timezone, Use.NUMBER)
             if self.column is None:
                 return self.function.grouped(pa.array(groups.ids), groups, weights)
-            column, *others = [
-                self._known(times) if text is None else values_in(text, table, timezone, self.function.input_use(name))
+            column, *further_columns = [
+                self._required_times(times)
+                if text is None
+                else values_in(text, table, timezone, self.function.input_use(name))
                 for text, name in zip((self.column, *self.others), self.function.inputs, strict=True)
             ]
-            return self.function.grouped([column, *others] if others else column, groups, weights)
+            return self.function.grouped([column, *further_columns] if further_columns else column, groups, weights)
 
     def reduce_values(self, values: Values) -> pa.StructArray:
         """Reduce what `values` has taken to one state per group.
@@ -303,10 +305,10 @@ class Measure:
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
         parameters = {name: described(value) for name, value in self.function.parameters().items()}
-        given = {"column": self.column, "where": self.where, **self.named_inputs()}
+        texts = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
             "function": self.function.name,
-            **{k: v for k, v in given.items() if v is not None},
+            **{k: v for k, v in texts.items() if v is not None},
             **({"parameters": parameters} if parameters else {}),
         }
 
@@ -316,21 +318,21 @@ class Measure:
         named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 
-    def _known(self, times: T | None) -> T:
+    def _required_times(self, times: T | None) -> T:
         if times is None:
             raise ValueError(f"{self.function.name} needs event times: name their column as by='…'")
         return times
 
     def __repr__(self) -> str:
         """Write it as the call that makes it."""
-        given = [repr(self.column)] if self.column is not None else []
+        arguments = [repr(self.column)] if self.column is not None else []
         for f in fields(self.function):
             value = getattr(self.function, f.name)
             if value != default_of(f):
-                given.append(f"{f.name}={as_written(value)}")
+                arguments.append(f"{f.name}={as_written(value)}")
         named = {**self.named_inputs(), "where": self.where}
-        given += [f"{name}={value!r}" for name, value in named.items() if value is not None]
-        return f"{self.function.name}({', '.join(given)})"
+        arguments += [f"{name}={value!r}" for name, value in named.items() if value is not None]
+        return f"{self.function.name}({', '.join(arguments)})"
 
 
 def from_description(description: dict[str, Any]) -> Measure:
@@ -350,7 +352,7 @@ def from_description(description: dict[str, Any]) -> Measure:
     KeyError
         If its function is not registered.
     TypeError, ValueError
-        If the function does not take these parameters, or the measure is none.
+        If the function does not take these parameters, or the description is not one of a measure.
 
     Examples
     --------
@@ -361,16 +363,22 @@ def from_description(description: dict[str, Any]) -> Measure:
         raise ValueError(
             f"a described measure names its function, as Measure.describe writes it; got {shown(description)}"
         )
-    given = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
-    function = get(description["function"])(**{name: read(value) for name, value in given.items()})
+    values = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
+    function = get(description["function"])(**{name: read(value) for name, value in values.items()})
     roles = [keyword(role) for role in type(function).inputs[1:]]
-    known = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
+    keys = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
     for part in description:
-        if part not in known:
-            raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), known)}")
-    others = tuple(description.get(role) for role in roles)
+        if part not in keys:
+            raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), keys)}")
+    further_columns = tuple(description.get(role) for role in roles)
     weight = description.get(WEIGHT) if function.takes_weights else None
-    return Measure(function, description.get("column"), description.get("where"), others, weight)
+    return Measure(
+        function,
+        description.get("column"),
+        where=description.get("where"),
+        others=further_columns,
+        weight=weight,
+    )
 
 
 def _column_in(name: str, names: Collection[str]) -> str:

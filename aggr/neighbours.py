@@ -34,7 +34,7 @@ class Neighbours:
 
         ``times`` are those of all points, state after state; ``lengths`` says how many each state has. Returned are the
         order of the points by key and time, and of each state the range in it from ``first`` to ``until``: its own
-        points, with the one before and the one after where these are no further apart than ``longest``.
+        points, with the previous and the next point if they are at most ``longest`` apart.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
@@ -47,10 +47,10 @@ class Neighbours:
         return order, first - cut_first, until + cut_last
 
 
-def _points_before(keys: Ids, times: Instants, of: Ids, edges: Instants) -> Instants:
+def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
     """Count the points before each edge of its key, in the order of key and time."""
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point of its time
-    order = np.lexsort((kind, np.append(edges, times), np.append(of, keys)))
+    order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))
     points = kind[order]
     counts = np.empty(len(order), np.int64)
     counts[order] = np.cumsum(points)

@@ -143,18 +143,18 @@ def as_written(value: Any) -> str:
     return repr(str(value)) if isinstance(value, Decimal | dt.date | dt.time) else repr(value)
 
 
-def some(dtype: pa.DataType) -> Any:
-    """Give some value of a type that is not null, to tell null from.
+def example_value(dtype: pa.DataType) -> Any:
+    """Return a value of a type that is not null, for comparisons with null.
 
-    >>> some(pa.list_(pa.struct([("a", pa.string())])))
+    >>> example_value(pa.list_(pa.struct([("a", pa.string())])))
     [{'a': ''}]
     """
     if pa.types.is_map(dtype):
         return []
     if pa.types.is_struct(dtype):
-        return {f.name: some(f.type) for f in dtype}
+        return {f.name: example_value(f.type) for f in dtype}
     if hasattr(dtype, "value_type"):
-        inner = some(dtype.value_type)
+        inner = example_value(dtype.value_type)
         return inner if pa.types.is_dictionary(dtype) else [inner] * max(getattr(dtype, "list_size", 1), 0)
     if pa.types.is_temporal(dtype):
         return pa.scalar(0, pa.int64() if dtype.bit_width == 64 else pa.int32()).cast(dtype).as_py()

@@ -26,7 +26,7 @@ _Indices = Callable[[float, Floats], Floats]  # of a quantile and the numbers of
 
 
 def _product(q: float, counts: Floats) -> Floats:
-    """Multiply by a quantile as it is written: 0.07 of 100 values is 7, not 7.000000000000001."""
+    """Multiply by the decimal value of a quantile: 0.07 of 100 values is 7, not 7.000000000000001."""
     return percentile(q) * counts / 100.0
 
 
@@ -73,12 +73,12 @@ METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 
 def _averaged(ranks: Floats) -> Floats:
     """Return the position between two values for a whole rank, otherwise that of the next value."""
-    whole = ranks == np.floor(ranks)
-    return np.where(whole, ranks - 0.5, np.ceil(ranks) - 1.0)
+    is_whole_rank = ranks == np.floor(ranks)
+    return np.where(is_whole_rank, ranks - 0.5, np.ceil(ranks) - 1.0)
 
 
 def check_method(method: object) -> None:
-    """Raise ``ValueError`` for what is not a method."""
+    """Raise ``ValueError`` unless a value names a method."""
     if not isinstance(method, str) or method not in METHODS:
         numpy_names = f"all but {HDR_HISTOGRAM} are names of numpy.quantile"
         hint = f"; {nearest(method, METHODS, numpy_names)}" if isinstance(method, str) else ""
@@ -127,8 +127,8 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
 
 def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
     """Return what `ranks_of` does, for several quantiles, a row each."""
-    found = [ranks_of(q, counts, method) for q in quantiles]
-    low, high, shares = zip(*found, strict=True)
+    ranks = [ranks_of(q, counts, method) for q in quantiles]
+    low, high, shares = zip(*ranks, strict=True)
     return np.stack(low), np.stack(high), np.stack(shares)
 
 

@@ -44,11 +44,12 @@ def register(function: type[Function]) -> type[Function]:
     Raises
     ------
     TypeError
-        For what is no subclass of `aggr.Function`, or lacks one of its methods.
+        If it is not a subclass of `aggr.Function`, or lacks one of its methods.
     ValueError
-        If the name, or an alias, is no word or is taken by another class; if the function cannot be made without
-        arguments: every parameter needs a default, because states are identified by a function that is made without
-        any; if a parameter or a field of the state has a name that is taken, or shapes the state but is no parameter.
+        If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be made
+        without arguments: every parameter needs a default, because a function made without arguments identifies
+        states; if a parameter or a field of the state has a reserved name, or a parameter of the state is not one of
+        the function.
 
     Examples
     --------
@@ -62,10 +63,10 @@ def register(function: type[Function]) -> type[Function]:
     for word in words:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
             raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
-        taken = _FUNCTIONS.get(word, function)
+        owner = _FUNCTIONS.get(word, function)
         # by name, because a notebook's cell makes another class of this name when it runs again
-        if (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
-            raise ValueError(f"the name {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+        if (owner.__module__, owner.__qualname__) != (function.__module__, function.__qualname__):
+            raise ValueError(f"the name {word!r} is taken by {owner.__module__}.{owner.__qualname__}; choose another")
     _check(words[0], function)
     _add(function)
     return function
@@ -93,16 +94,16 @@ def _check(name: str, function: type[Function]) -> None:
             f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
         )
     parameters = [f.name for f in fields(function)]
-    if taken := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
-        raise ValueError(f"{name} has a parameter {taken.pop()!r}, a name that is taken; choose another")
+    if clashes := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
+        raise ValueError(f"{name} has a parameter {clashes.pop()!r}, a name that is taken; choose another")
     _check_inputs(name, function)
     if function.takes_weights and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     try:
-        made = function()
-    except Exception as error:  # another's code: whatever it raises is told by name
+        instance = function()
+    except Exception as error:  # foreign code may raise anything; the message names the function
         raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
-    _check_state(name, made)
+    _check_state(name, instance)
 
 
 def _check_state(name: str, function: Function) -> None:
@@ -114,8 +115,8 @@ def _check_state(name: str, function: Function) -> None:
         state_name = state.name
     except Exception as error:
         raise ValueError(f"{name} does not say what its states keep: {error}") from None
-    if taken := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
-        raise ValueError(f"{name} has a field {taken.pop()!r} in its state, a name that is taken; choose another")
+    if clashes := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
+        raise ValueError(f"{name} has a field {clashes.pop()!r} in its state, a name that is taken; choose another")
     if state_name != name and state_name in _FUNCTIONS:
         owner = _FUNCTIONS[state_name]().own_state
         if type(owner) is not type(state) or list(owner.fields) != fields_of_state:
@@ -126,15 +127,15 @@ def _check_state(name: str, function: Function) -> None:
 
 
 def _check_inputs(name: str, function: type[Function]) -> None:
-    """Refuse inputs whose columns could not be told apart in a call."""
+    """Raise ``ValueError`` if two inputs would be passed by the same keyword."""
     if not function.inputs or not all(isinstance(role, str) and role.isidentifier() for role in function.inputs):
         raise ValueError(f"{name} needs inputs that are words, such as ('value',); got {shown(function.inputs)}")
     words = ["column", *map(keyword, function.inputs[1:])]
     words.append("where")
     if clash := next((word for word in words if words.count(word) > 1), None):
         raise ValueError(
-            f"{name} has inputs {shown(function.inputs)}, of which two are given by the word {clash!r}; choose other "
-            "names: 'column' and 'where' are taken, and 'time' is given by 'by'"
+            f"{name} has inputs {shown(function.inputs)}, two with the keyword {clash!r}; choose other "
+            "names: 'column' and 'where' are reserved, and 'time' is passed as 'by'"
         )
 
 
@@ -151,8 +152,8 @@ def unregister(name: str | type[Function]) -> None:
     KeyError, ValueError
         As `get` does.
     """
-    gone = get(name.name if isinstance(name, type) and issubclass(name, Function) else name)
-    for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
+    removed = get(name.name if isinstance(name, type) and issubclass(name, Function) else name)
+    for word in [word for word, function in _FUNCTIONS.items() if function is removed]:
         del _FUNCTIONS[word]
 
 
@@ -173,7 +174,7 @@ def get(name: str) -> type[Function]:
     UnknownFunction
         A ``KeyError`` that suggests the nearest name.
     ValueError
-        If ``name`` is no text.
+        If ``name`` is not text.
 
     Examples
     --------
@@ -206,7 +207,7 @@ def aliases() -> dict[str, str]:
 
 @cache
 def _load_others() -> None:
-    """Register the functions of other distributions, once, when the first is asked for; warn of those that fail."""
+    """Register the functions of other distributions, once, on first use of an unknown name; warn of failures."""
     load_group(GROUP, "function", register)
 
 

@@ -360,7 +360,7 @@ class State(ABC):
         return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract states field by field, none of which becomes empty; errors name them by ``rows``."""
+        """Subtract states field by field, if no result is empty; ``rows`` are the row numbers for errors."""
         try:
             parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
         except CannotSubtract as error:

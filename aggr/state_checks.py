@@ -1,7 +1,7 @@
-"""Checked states: a type for states that are known to be sound, and the checks that tell.
+"""Checked states: a type for states that are known to be sound, and the checks that establish it.
 
-A state from outside is checked once, in full: by `checked`, or by a function's merge and finish. What comes of checked
-states is a `CheckedStates` again, and is not looked at a second time.
+A state from outside is checked once, in full: by `checked`, or by a function's merge and finish. States
+derived from checked states are `CheckedStates` again, and are not checked a second time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CheckedStates:
     """States that need no check: an Arrow column of them, or a table with such columns.
 
     `checked` gives it, and so does a function's merge of such states. `made_here` is for what Arrow's own bytes have
-    carried from one place of a job to the next. It does not travel itself: whoever receives states checks them.
+    carried from one place of a job to the next. It cannot be pickled: a process that receives states checks them.
     """
 
     states: Any
@@ -42,7 +42,7 @@ class CheckedStates:
         return CheckedStates(self.states.column(name))
 
     def __reduce__(self) -> Any:
-        """Refuse to be pickled: what comes out of a pickle comes from outside."""
+        """Raise ``TypeError``: an unpickled object comes from outside and would be unchecked."""
         raise TypeError("checked states do not travel; send their Arrow column, and check it where it comes in")
 
 
@@ -93,7 +93,7 @@ class FunctionOfStates(Reading, Protocol):
 
 
 def made_here(states: Any) -> CheckedStates:
-    """Take states that this very job has reduced or merged with these functions, and that nobody else could change.
+    """Mark states as checked that this job has reduced or merged itself, and that no other program could change.
 
     They come from a batch, a level or a phase of the same job; never from a caller, a file or a store.
     """
@@ -106,14 +106,14 @@ def arrow_of(states: Any) -> Any:
 
 
 def checked_like(states: Any, derived: Any) -> Any:
-    """Take rows or columns chosen from these very states, an Arrow column or table, for as checked as they are."""
+    """Mark rows or columns that were selected from states as checked if the states are."""
     return CheckedStates(derived) if isinstance(states, CheckedStates) else derived
 
 
 def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
     """Check a column of states of a function in full; a null is sound.
 
-    Raises ``TypeError`` for what is no Arrow column, ``ValueError`` for states of another function, of unequal
+    Raises ``TypeError`` if they are not an Arrow column, ``ValueError`` for states of another function, of unequal
     parameters or of a newer version, `DamagedState` for a field that is impossible or contradicts others.
     """
     state = function.own_state
@@ -137,7 +137,7 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
 
 
 def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
-    """Validate in full what has offsets; numbers, and the state's own name in each row, need no second look."""
+    """Validate columns with offsets in full; numbers, and the state's own name in each row, need no validation."""
     if not isinstance(states, pa.StructArray):
         states.validate(full=True)
         return False
@@ -184,7 +184,7 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
 
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
-    """Comparing all names with the one expected costs less than telling them apart."""
+    """Check the names of states: comparing all with the expected name costs less than listing the distinct ones."""
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():

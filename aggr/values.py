@@ -118,11 +118,11 @@ class Values:
         return Values(pc.struct_field(self.array, name), self.groups, self.weights)
 
     def filter(self, rows: Flags) -> Values:
-        """Choose the rows for which a mask is true; there are as many groups, some perhaps without rows."""
+        """Choose the rows for which a mask is true; the number of groups stays, and groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
 
     def slice(self, rows: slice) -> Values:
-        """Choose a range of rows; there are as many groups, some perhaps without rows."""
+        """Choose a range of rows; the number of groups stays, and groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array[rows], self.groups.slice(rows), weights)

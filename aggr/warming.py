@@ -24,16 +24,16 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
-    made = []
+    reduced = []
     for values in _samples():  # what most jobs need comes first, and answers, which come last, after all states
         for function in chosen:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_once():
-                    made.append((function, _states(function, _input(function, values))))
+                    reduced.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
                 continue  # not of this kind: hdr takes no negative numbers
-    for function, states in made:
+    for function, states in reduced:
         with compile_at_once():
             function.finish(states)
     return cache_folders()
@@ -42,8 +42,8 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 def _samples() -> list[pa.Array]:
     """Some values of each kind that has loops of its own: of one sign and of both, near each other and far apart."""
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
-    whole = np.arange(_ROWS)
-    return [pa.array(values) for values in (near, np.where(whole % 2, near, -near), far, whole, whole << 40)]
+    integers = np.arange(_ROWS)
+    return [pa.array(values) for values in (near, np.where(integers % 2, near, -near), far, integers, integers << 40)]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
@@ -51,8 +51,8 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
     if len(function.inputs) == 1:
         return values
     times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))
-    others = [times if name == EVENT_TIME else pa.array(np.ones(_ROWS)) for name in function.inputs[1:]]
-    return pa.StructArray.from_arrays([values, *others], names=list(function.inputs))
+    further_columns = [times if name == EVENT_TIME else pa.array(np.ones(_ROWS)) for name in function.inputs[1:]]
+    return pa.StructArray.from_arrays([values, *further_columns], names=list(function.inputs))
 
 
 def _states(function: Function, values: pa.Array) -> pa.Array:

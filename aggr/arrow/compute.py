@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pyarrow.compute
 
-    found = globals()[name] = getattr(pyarrow.compute, name)
-    return found
+    function = globals()[name] = getattr(pyarrow.compute, name)
+    return function

@@ -7,22 +7,22 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-_MOST = 2**31 - 1  # what offsets of texts reach
+_MAX_OFFSET = 2**31 - 1  # of a text in an Arrow column
 
 
-def is_constant(column: pa.Array, one: pa.Array) -> bool:
-    """Say whether a column is known to hold one value, that of ``one``, in every row, to the bit: by its bytes at once.
+def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
+    """Return whether every row of a column has the bits of the value of ``scalar_column``, compared as bytes.
 
-    False if it is not known: for another type, no rows, nulls, and what is neither text nor one number of whole
-    bytes.
+    False if this cannot be decided from the bytes: for unequal types, no rows, nulls, and types other than text and
+    numbers of whole bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
     (True, False)
     """
-    if column.type != one.type or column.null_count or one.null_count or not len(column):
+    if column.type != scalar_column.type or column.null_count or scalar_column.null_count or not len(column):
         return False
     if pa.types.is_string(column.type):
-        return _texts(column, one[0].as_buffer())
+        return _texts(column, scalar_column[0].as_buffer())
     try:
         width = column.type.byte_width
     except ValueError:
@@ -30,8 +30,10 @@ def is_constant(column: pa.Array, one: pa.Array) -> bool:
     if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
         return False
     first = column.offset * width
-    given = column.buffers()[1][first : first + len(column) * width]
-    return _repeats(given, one.buffers()[1][one.offset * width : (one.offset + 1) * width])
+    content = column.buffers()[1][first : first + len(column) * width]
+    return _repeats(
+        content, scalar_column.buffers()[1][scalar_column.offset * width : (scalar_column.offset + 1) * width]
+    )
 
 
 def _texts(column: pa.Array, text: pa.Buffer) -> bool:
@@ -40,13 +42,13 @@ def _texts(column: pa.Array, text: pa.Buffer) -> bool:
     rows, width, begin = len(column), text.size, 4 * column.offset
     first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)
     last = first + rows * width
-    if not width or first < 0 or last > min(texts.size, _MOST):
+    if not width or first < 0 or last > min(texts.size, _MAX_OFFSET):
         return False
     even = pa.py_buffer(np.arange(first, last + 1, width, dtype=np.int32))
     return bool(places[begin : begin + 4 * (rows + 1)] == even) and _repeats(texts[first:last], text)
 
 
-def _repeats(given: pa.Buffer, one: pa.Buffer) -> bool:
-    """Say whether bytes are others, repeated: each then is the one that stands so far before it."""
-    width = one.size
-    return bool(given[:width] == one and given[width:] == given[: given.size - width])
+def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
+    """Return whether bytes repeat a pattern: each byte then equals the one at a distance of the pattern's size."""
+    width = pattern.size
+    return bool(content[:width] == pattern and content[width:] == content[: content.size - width])

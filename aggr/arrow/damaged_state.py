@@ -1,4 +1,4 @@
-"""Damage: what cannot be a state, and how it is told."""
+"""Damage: the error for a column that cannot be a state."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
     """Give columns plain types whose rows Arrow cannot choose: views, also as dictionaries, and runs."""
     tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):
-        held = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if any(test(held) for test in tests):
+        value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if any(test(value_type) for test in tests):
             table = table.set_column(place, field.name, normalize(table.column(place)))
     return table
 
@@ -82,7 +82,7 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """Give every NaN the same bits, so that what is equal is equal to the bit."""
+    """Give every NaN the same bits, so that equal values have equal bits."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_struct(column.type):
@@ -92,20 +92,20 @@ def canonical(column: pa.Array) -> pa.Array:
 
 
 def normalize_floats(values: pa.Array) -> pa.Array:
-    """Give floats one zero and one NaN, as they are among keys and in sets; others stay as they are."""
+    """Replace -0.0 by 0.0 and every NaN by one NaN, as for keys and sets; other types are returned unchanged."""
     return canonical(pc.add(values, pa.scalar(0, values.type))) if pa.types.is_floating(values.type) else values
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Put what was computed of the valid rows, one value for each true of ``valid`` in order, back among the nulls.
+    """Spread values computed for the valid rows, one for each true of ``valid`` in order, and add the nulls.
 
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']
     """
     if len(values) == len(valid):
         return values
-    known = valid.to_numpy(zero_copy_only=False)
-    return values.take(pa.array(np.cumsum(known) - 1, mask=~known))
+    is_valid = valid.to_numpy(zero_copy_only=False)
+    return values.take(pa.array(np.cumsum(is_valid) - 1, mask=~is_valid))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -114,13 +114,13 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def microseconds(times: pa.Array) -> Whole:
-    """Read timestamps without nulls as microseconds since 1970; what is finer is cut towards the past.
+    """Read timestamps without nulls as microseconds since 1970; nanoseconds are rounded towards the past.
 
     >>> microseconds(pa.array([-1, 2000], pa.timestamp("ns")))
     array([-1,  2])
     """
-    if times.type.unit == "ns":  # of which a cast would cut those before 1970 upwards
-        whole: Whole = times.view(pa.int64()).to_numpy() // 1000
-        return whole
+    if times.type.unit == "ns":  # a cast would round times before 1970 upwards
+        floored: Whole = times.view(pa.int64()).to_numpy() // 1000
+        return floored
     fine: Whole = times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64()).to_numpy()
     return fine

@@ -1,9 +1,9 @@
-"""Row hashes: 128 bits for each row of some columns, told by its values alone.
+"""Row hashes: 128 bits for each row of some columns, computed from its values alone.
 
 Rows that agree to the bit have equal hashes, however their columns are chunked, sliced or padded, so a sum of hashes
-tells a set of rows whatever their order and however they are shared out. Numbers go by their bits, texts and lists by
-FNV-1a over their bytes or elements, in two lanes of different constants; a finalizer mixes every column in. Not for
-anyone who wants two rows to collide.
+identifies a multiset of rows, in any order and over any files. Numbers go by their bits, texts and lists by
+FNV-1a over their bytes or elements, in two lanes of different constants; a finalizer mixes every column in. Not
+secure: an attacker can make two rows collide.
 
 Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm"; the finalizers of SplitMix64 (Steele et al.,
 2014) and MurmurHash3 (Appleby).
@@ -68,13 +68,13 @@ def _combined(columns: Sequence[Words]) -> Words:
 @compiled
 def _mixed(total: Words, column: Words, first: np.uint64, second: np.uint64) -> Words:
     """Take another column in, and spread every bit over all."""
-    found = np.empty(len(total), np.uint64)
+    mixed = np.empty(len(total), np.uint64)
     for row in range(len(total)):
         word = total[row] * np.uint64(31) + column[row] + np.uint64(1)
         word = (word ^ (word >> np.uint64(30))) * first
         word = (word ^ (word >> np.uint64(27))) * second
-        found[row] = word ^ (word >> np.uint64(31))
-    return found
+        mixed[row] = word ^ (word >> np.uint64(31))
+    return mixed
 
 
 def _hashes(column: pa.Array) -> Words:
@@ -88,7 +88,7 @@ def _hashes(column: pa.Array) -> Words:
 
 
 def _present(column: pa.Array) -> Words:
-    """Hash values of which none is null."""
+    """Hash values without nulls."""
     kind = column.type
     if pa.types.is_struct(kind):
         children = [_hashes(normalize(pc.struct_field(column, [i]))) for i in range(kind.num_fields)]
@@ -128,12 +128,12 @@ def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> 
 @compiled
 def _chained(elements: NDArray[np.unsignedinteger], lengths: Whole, basis: np.uint64, prime: np.uint64) -> Words:
     """Fold the elements of each row: exclusive or, then multiply."""
-    found = np.empty(len(lengths), np.uint64)
+    hashes = np.empty(len(lengths), np.uint64)
     at = 0
     for row in range(len(lengths)):
         total = basis
         for _ in range(lengths[row]):
             total = (total ^ np.uint64(elements[at])) * prime
             at += 1
-        found[row] = total
-    return found
+        hashes[row] = total
+    return hashes

@@ -27,7 +27,7 @@ class Operation:
     stage : str
         ``reduce``, ``merge``, ``finish``, or ``answers`` for all from rows to results.
     unit : str
-        ``row`` or ``state``: the unit of which ``count`` says how many one call processes.
+        ``row`` or ``state``: the unit of ``count``.
     count : int
     call : callable without parameters
     """
@@ -40,7 +40,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class MeasureCase:
-    """A measure with rows, their groups and the states of these, ready to be timed.
+    """A measure with rows, their groups and the states of the groups, ready to be timed.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     Raises
     ------
     ValueError
-        If a measure accepts none of these types, for example because it needs a list.
+        If a measure does not accept any of the candidate types, for example because it needs a list.
     """
     values = draw(distribution, rows, seed)
     rng = np.random.default_rng(seed)
@@ -117,9 +117,14 @@ def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
 
 def _candidates(values: Floats) -> list[pa.Array]:
     """List the columns to try, from the most common type of measurements on."""
-    whole = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
+    integers = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
     middle = np.median(values) if len(values) else 0.0
-    return [pa.array(values), pa.array(whole), pa.array(values > middle), pa.array(np.char.mod("v%d", whole % 1000))]
+    return [
+        pa.array(values),
+        pa.array(integers),
+        pa.array(values > middle),
+        pa.array(np.char.mod("v%d", integers % 1000)),
+    ]
 
 
 def _first_accepted(

@@ -78,8 +78,8 @@ def values_of(measure: Measure, table: pa.Table) -> pa.Array:
         from aggr.bench.distributions import event_times
 
         times = event_times(len(table))
-    taken = measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
-    return taken.array
+    present = measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
+    return present.array
 
 
 def numbers_of(result: Any) -> dict[str, float]:

@@ -133,8 +133,8 @@ class _Plan:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
         except (ValueError, OverflowError):  # more values than a bounded function accepts
             return
-        theirs = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
-        for by, results in [(OURS, ours), *theirs]:
+        peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
+        for by, results in [(OURS, ours), *peer_results]:
             for part in errors_of(results, ranges, ordered):
                 figures.errors.append(
                     Error(

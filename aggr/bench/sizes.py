@@ -15,7 +15,7 @@ ROW_COUNTS = (1, 100, 10_000, 1_000_000)
 
 
 def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
-    """Yield pairs of a number of rows and the bytes of one state of so many rows in Arrow's memory.
+    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state that holds these rows.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     Yields
     ------
     (int, int or None)
-        None if the function refuses so many rows, as bounded lists do.
+        None if the function refuses this number of rows, as bounded lists do.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

@@ -14,7 +14,7 @@ def hold_interrupts() -> Iterator[None]:
     """Raise what Ctrl-C raises only after the block.
 
     LLVM calls back into Python while it compiles, and an exception in such a call is printed and forgotten: the
-    command would go on as though nobody had pressed Ctrl-C.
+    command would ignore Ctrl-C and continue.
 
     >>> with hold_interrupts():
     ...     pass
@@ -23,10 +23,10 @@ def hold_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # Python runs handlers in the main thread only
         return
-    held: list[FrameType | None] = []
+    frames: list[FrameType | None] = []
 
     def hold(_: int, frame: FrameType | None) -> None:
-        held.append(frame)
+        frames.append(frame)
 
     signal.signal(signal.SIGINT, hold)
     try:
@@ -34,5 +34,5 @@ def hold_interrupts() -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGINT) is hold:  # otherwise the block has set one that stays, as Spark does
             signal.signal(signal.SIGINT, handler)
-        if held:
-            handler(signal.SIGINT, held[0])
+        if frames:
+            handler(signal.SIGINT, frames[0])

@@ -45,20 +45,20 @@ class _Interpreter:
         self.spent: dict[Any, float] = {}  # seconds of each loop
         self.forbidden = 0  # contexts of `compile_at_once` that are open, of all threads
 
-    def takes(self, loop: Any, given: list[Any]) -> bool:
+    def takes(self, loop: Any, arguments: list[Any]) -> bool:
         """Say whether a loop over these arrays and numbers is to be interpreted."""
         if self.left <= 0.0 or self.most <= 0 or self.forbidden:
             return False
-        arrays = [a.size for a in given if isinstance(a, np.ndarray)]
+        arrays = [a.size for a in arguments if isinstance(a, np.ndarray)]
         few = len(arrays) > 0 and sum(arrays) < self.most
         return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
 
-    def run(self, loop: Any, given: list[Any], kwargs: Any) -> Any:
+    def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
         """Interpret a loop; whole numbers wrap around and floats overflow without a word, as in machine code."""
         begun = time.thread_time()
         try:
             with np.errstate(all="ignore"):
-                return _as_python(loop)(*given, **kwargs)
+                return _as_python(loop)(*arguments, **kwargs)
         finally:
             took = time.thread_time() - begun
             self.left -= took
@@ -115,21 +115,21 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(loop)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
+        arguments = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
         code = _MACHINE_CODE.get(loop)
         if code is None:
-            if _interpreter.takes(loop, given):
-                interpreted: R = _interpreter.run(loop, given, kwargs)
+            if _interpreter.takes(loop, arguments):
+                interpreted: R = _interpreter.run(loop, arguments, kwargs)
                 return interpreted
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
-            made: R = code(*given, **kwargs)
+            value: R = code(*arguments, **kwargs)
         except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
                 cause = cause.__cause__
             raise cause from None
-        return made
+        return value
 
     setattr(call, _LOOP, loop)
     return call
@@ -151,11 +151,11 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     import numba  # a fifth of a second, which a command that only prints help need not wait for
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
-    loop, given = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
+    loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
     # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls, or
     # of the constants it uses, which are part of the code as well; nor whether indices were checked
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
-    update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}{'-inner' * inner}"
+    update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
     try:
         dispatcher: Any = numba.njit(cache=True, **how)(loop)
@@ -167,15 +167,15 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
         dispatcher = compile_once(dispatcher)
     elif not inner:
         dispatcher = np.errstate(all="ignore")(dispatcher)  # whole numbers wrap around without a word
-    found: Callable[..., Any] = dispatcher
-    return found
+    compiled: Callable[..., Any] = dispatcher
+    return compiled
 
 
 @cache
 def _is_kept(loop: Any) -> bool:
     """Say whether a loop's code is on disk, of some types at least; numba is loaded."""
-    kept = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
-    return kept is not None and os.path.exists(kept._index_path)
+    cache_file = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
+    return cache_file is not None and os.path.exists(cache_file._index_path)
 
 
 def cache_folders() -> list[str]:
@@ -188,12 +188,12 @@ def cache_folders() -> list[str]:
 
 
 def _called(loop: Any) -> dict[str, Any]:
-    known = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
-    return {name: other for name, other in known.items() if other is not None}
+    loops = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+    return {name: other for name, other in loops.items() if other is not None}
 
 
 def _fingerprint(loop: Any) -> int:
-    """Tell a loop, all that it calls and all constants that it uses from other ones."""
+    """Return a checksum of a loop, the loops that it calls and the constants that it uses."""
     inner = {name: _fingerprint(other) for name, other in _called(loop).items()}
     constants = {name: _value(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
     cells = [_value(cell.cell_contents) for cell in loop.__closure__ or ()]
@@ -207,14 +207,14 @@ def _code(code: CodeType) -> tuple[Any, ...]:
 
 
 def _value(value: Any) -> str:
-    """Show a constant; of what is none, such as a module, nothing."""
+    """Write a constant as text; empty for an object that is not a constant, such as a module."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"
     return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float | tuple | np.generic) else ""
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Make arrays of Arrow's, which nobody may write to, and of numpy's one type, compiled once."""
+    """Return a read-only view, so that arrays of Arrow and of NumPy have one type and are compiled once."""
     view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False
     return view

@@ -2,7 +2,7 @@
 
 Numba keeps compiled code on disk, but processes that miss the same code all compile it. Here the one that finds none
 locks a file next to where it would be kept, looks again, and compiles; the others wait, and then find it. The system
-takes the lock from a process that ends, however it ends: a lock file that is left behind stops nobody. Where files
+takes the lock from a process that ends, however it ends: a lock file that is left behind blocks no process. Where files
 cannot be locked, each compiles for itself.
 """
 
@@ -84,11 +84,11 @@ class _Cache:
         return getattr(self._cache, name)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        found = self._cache.load_overload(signature, target)
+        overload = self._cache.load_overload(signature, target)
         folder = self._cache.cache_path
-        if found is None and folder is not None and _turn.take(folder):
-            found = self._cache.load_overload(signature, target)
-        return found
+        if overload is None and folder is not None and _turn.take(folder):
+            overload = self._cache.load_overload(signature, target)
+        return overload
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
@@ -109,5 +109,5 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
                     _turn.give_back()
 
     dispatcher.compile = compile_in_turn
-    found: Callable[..., Any] = dispatcher
-    return found
+    in_turn: Callable[..., Any] = dispatcher
+    return in_turn

@@ -43,15 +43,19 @@ class ExactNumbers:
 
     @classmethod
     def of(cls, integers: Whole) -> ExactNumbers:
-        """Take integers as they are, shape (n,)."""
-        return cls(_combine(integers, _ones(len(integers)), 1, _zeros(len(integers)), _zeros(len(integers))))
+        """Make exact numbers from integers, shape (n,)."""
+        n = len(integers)
+        return cls(_combine(factors=integers, number=_ones(n), sign=1, left=_zeros(n), right=_zeros(n)))
 
     def __mul__(self, other: ExactNumbers | int) -> ExactNumbers:
         """Multiply by other numbers, or by one small integer."""
         n = len(self.limbs.low)
         if isinstance(other, int):
-            return ExactNumbers(_combine(np.full(n, other), self.limbs, 1, _zeros(n), _zeros(n)), self.scale)
-        product = _combine(np.zeros(n, np.int64), _zeros(n), 1, self.limbs, other.limbs)
+            factors = np.full(n, other)
+            multiples = _combine(factors=factors, number=self.limbs, sign=1, left=_zeros(n), right=_zeros(n))
+            return ExactNumbers(multiples, self.scale)
+        zeros = np.zeros(n, np.int64)
+        product = _combine(factors=zeros, number=_zeros(n), sign=1, left=self.limbs, right=other.limbs)
         return ExactNumbers(product, self.scale + other.scale)
 
     def __add__(self, other: ExactNumbers | int) -> ExactNumbers:
@@ -68,7 +72,9 @@ class ExactNumbers:
         if self.scale != other.scale:
             raise ValueError(f"numbers of {self.scale} and of {other.scale} decimal places cannot be added")
         n = len(self.limbs.low)
-        return ExactNumbers(_combine(np.ones(n, np.int64), self.limbs, sign, other.limbs, _ones(n)), self.scale)
+        ones = np.ones(n, np.int64)
+        total = _combine(factors=ones, number=self.limbs, sign=sign, left=other.limbs, right=_ones(n))
+        return ExactNumbers(total, self.scale)
 
     def signs(self) -> NDArray[np.int32]:
         """Return -1, 0 or 1 of each number, shape (n,)."""
@@ -101,7 +107,8 @@ class ExactNumbers:
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
     """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance; of a number with itself, the variance."""
-    return ExactNumbers(_combine(counts, product.limbs, -1, left.limbs, right.limbs), product.scale)
+    limbs = _combine(factors=counts, number=product.limbs, sign=-1, left=left.limbs, right=right.limbs)
+    return ExactNumbers(limbs, product.scale)
 
 
 def scale_up(limbs: Limbs, places: Whole) -> Limbs:
@@ -109,7 +116,7 @@ def scale_up(limbs: Limbs, places: Whole) -> Limbs:
     n, left = len(limbs.low), places
     while left.any():
         steps = np.minimum(left, _POWER)
-        limbs = _combine(10**steps, limbs, 1, _zeros(n), _zeros(n))
+        limbs = _combine(factors=10**steps, number=limbs, sign=1, left=_zeros(n), right=_zeros(n))
         left = left - steps
     return limbs
 

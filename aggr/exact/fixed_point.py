@@ -14,13 +14,13 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
-from aggr.groups.numbers import LEAST, Numbers
+from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
 NEAR = 43  # powers of two that the numbers of a group may lie apart: 53 bits and as many more are 96
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
 _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
-_ONE, _TOP = np.uint64(1), np.uint64(63)
+_SHIFT_1, _TOP = np.uint64(1), np.uint64(63)
 _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
 
 
@@ -38,7 +38,7 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
     low, high = numbers.sorted_exponents
     if (high - low > NEAR).any():
         return None
-    level = (1 + squares) * (low - 1 + LEAST) >> 5
+    level = (1 + squares) * (low - 1 + MIN_EXPONENT) >> 5
     origin = origins(level, level + (_SQUARES if squares else _SUM))
     add = _add_squares if squares else _add
     bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
@@ -50,14 +50,14 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
     """Add up each group's numbers; ``level`` is that of its lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
+        group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
         first, second, third = np.int64(0), np.int64(0), np.int64(0)
-        for i in range(len(mine)):
-            (lower, upper), sign = _shifted(mine[i], least), mine[i] >> 63
+        for i in range(len(group_bits)):
+            (lower, upper), sign = _shifted(group_bits[i], lowest), group_bits[i] >> 63
             first += (np.int64(lower & _UWORD) ^ sign) - sign
             second += (np.int64(lower >> _UBITS) ^ sign) - sign
             third += (np.int64(upper) ^ sign) - sign
-        _put((first, second, third), least - 1 + LEAST, digits, origin[group] + level[group])
+        _put((first, second, third), lowest - 1 + MIN_EXPONENT, digits, origin[group] + level[group])
     return digits
 
 
@@ -66,32 +66,39 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
     """Add up the squares of each group's numbers; ``level`` is that of its lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
-        zero, one, two = np.uint64(0), np.uint64(0), np.uint64(0)
-        three, four, five = np.uint64(0), np.uint64(0), np.uint64(0)
-        for i in range(len(mine)):
-            lower, c = _shifted(mine[i], least)
+        group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
+        digit_0, digit_1, digit_2 = np.uint64(0), np.uint64(0), np.uint64(0)
+        digit_3, digit_4, digit_5 = np.uint64(0), np.uint64(0), np.uint64(0)
+        for i in range(len(group_bits)):
+            lower, c = _shifted(group_bits[i], lowest)
             a, b = lower & _UWORD, lower >> _UBITS
             # (a + 2^32·b + 2^64·c)², digit by digit; what occurs twice is doubled
             aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
-            zero += aa & _UWORD
-            one += (aa >> _UBITS) + ((ab & _UWORD) << _ONE)
-            two += ((ab >> _UBITS) << _ONE) + ((ac & _UWORD) << _ONE) + (bb & _UWORD)
-            three += ((ac >> _UBITS) << _ONE) + (bb >> _UBITS) + ((bc & _UWORD) << _ONE)
-            four += ((bc >> _UBITS) << _ONE) + (cc & _UWORD)
-            five += cc >> _UBITS
-        sums = np.int64(zero), np.int64(one), np.int64(two), np.int64(three), np.int64(four), np.int64(five)
-        _put(sums, 2 * (least - 1 + LEAST), digits, origin[group] + level[group])
+            digit_0 += aa & _UWORD
+            digit_1 += (aa >> _UBITS) + ((ab & _UWORD) << _SHIFT_1)
+            digit_2 += ((ab >> _UBITS) << _SHIFT_1) + ((ac & _UWORD) << _SHIFT_1) + (bb & _UWORD)
+            digit_3 += ((ac >> _UBITS) << _SHIFT_1) + (bb >> _UBITS) + ((bc & _UWORD) << _SHIFT_1)
+            digit_4 += ((bc >> _UBITS) << _SHIFT_1) + (cc & _UWORD)
+            digit_5 += cc >> _UBITS
+        sums = (
+            np.int64(digit_0),
+            np.int64(digit_1),
+            np.int64(digit_2),
+            np.int64(digit_3),
+            np.int64(digit_4),
+            np.int64(digit_5),
+        )
+        _put(sums, 2 * (lowest - 1 + MIN_EXPONENT), digits, origin[group] + level[group])
     return digits
 
 
 @compiled
-def _shifted(bits: Int, least: Int) -> tuple[Int, Int]:
+def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
     """Show the size of a double as a whole number, in units of the least exponent: its lower 64 bits and its upper."""
     biased = (bits >> 52) & _EXPONENT
     mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
-    shift = np.uint64(max(biased - least, 0))
-    return mantissa << shift, (mantissa >> _ONE) >> (_TOP - shift)
+    shift = np.uint64(max(biased - lowest, 0))
+    return mantissa << shift, (mantissa >> _SHIFT_1) >> (_TOP - shift)
 
 
 @compiled

@@ -64,6 +64,6 @@ def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]
     if largest * top >= 2**63 or bottom >= 2**62:
         numbers = numbers.astype(object)
     scaled = numbers * top
-    counts, rest = scaled // bottom, scaled % bottom
-    up = (2 * rest > bottom) | ((2 * rest == bottom) & (counts % 2 == 1))
-    return counts + up.astype(np.int64), (rest != 0).astype(np.bool_)
+    counts, remainders = scaled // bottom, scaled % bottom
+    up = (2 * remainders > bottom) | ((2 * remainders == bottom) & (counts % 2 == 1))
+    return counts + up.astype(np.int64), (remainders != 0).astype(np.bool_)

@@ -1,7 +1,7 @@
 """Number columns: those that can be summed, as exact float parts, and the way back from sums to the column's type.
 
 A state of sums carries one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of
-scale 2, one microsecond. So the state's type tells what the results will be, and a state that was cast to
+scale 2, one microsecond. So the state's type determines the type of the results, and a state that was cast to
 another scale on its way is noticed.
 """
 
@@ -32,7 +32,7 @@ _WORD = np.uint64(0xFFFFFFFF)
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type that stands for a type of numbers in a state; None for what is no number."""
+    """Return the type that stands for a type of numbers in a state; None for other types."""
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_floating(dtype):
@@ -64,10 +64,10 @@ def check_unit(units: pa.Array) -> None:
     expected = _one_unit(units.type)
     if is_constant(units, expected):
         return
-    others = [unit for unit in pc.unique(units).drop_null() if unit != expected[0]]
-    if others:
+    other_units = [unit for unit in pc.unique(units).drop_null() if unit != expected[0]]
+    if other_units:
         raise ValueError(
-            f"states that count in units of {others[0].as_py()} were cast to {units.type}; "
+            f"states that count in units of {other_units[0].as_py()} were cast to {units.type}; "
             "sum columns of one type, or cast the values before they are summed"
         )
 
@@ -82,10 +82,10 @@ def exact_float_parts(values: pa.Array) -> list[Floats]:
         return _decimal_parts(values)
     if pa.types.is_timestamp(dtype):
         values = values.view(pa.int64())
-    whole = values.to_numpy()
-    if whole.dtype == np.uint64:
-        return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)]
-    return _integer_parts(whole.astype(np.int64, copy=False))
+    integers = values.to_numpy()
+    if integers.dtype == np.uint64:
+        return [_halves(integers >> np.uint64(32), 32), _halves(integers & _WORD, 0)]
+    return _integer_parts(integers.astype(np.int64, copy=False))
 
 
 def special_flags(x: Floats) -> NDArray[np.int8]:
@@ -105,17 +105,17 @@ def as_floats(values: pa.Array) -> Floats:
     if len(parts) == 1 and scale <= EXACT_POWER:  # both exact, so that one division rounds once
         floats = parts[0] / 10.0**scale
         return floats
-    each = Groups.each(len(values))
-    return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, each) for part in parts])), scale=scale)
+    one_row_groups = Groups.each(len(values))
+    return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, one_row_groups) for part in parts])), scale=scale)
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
     """Read exact sums as int64, null if nothing is present; beyond int64 raises ``OverflowError``."""
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
-        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
         raise OverflowError(
-            f"the sum {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+            f"the sum {total} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
         )
     return pa.array(low.view(np.int64), mask=~present)
 
@@ -123,11 +123,11 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
     """Read exact sums as decimals, ten digits wider than the input as in Spark; too wide raises ``OverflowError``."""
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
-    most = 10**wider.precision - 1
-    low, high, fits = as_integers(limbs, -most, most)
+    largest = 10**wider.precision - 1
+    low, high, fits = as_integers(limbs, -largest, largest)
     if not (fits | ~present).all():
-        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
-        total = Decimal(given).scaleb(-dtype.scale, Context(prec=80))
+        unscaled_total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        total = Decimal(unscaled_total).scaleb(-dtype.scale, Context(prec=80))
         more = "" if wider.precision == 38 else "dtype='decimal' or "
         raise OverflowError(f"the sum {total} does not fit into {wider}; ask for it with {more}dtype='float64'")
     words = np.stack([low, high.view(np.uint64)], axis=1)
@@ -150,10 +150,10 @@ def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
     return np.where(mixed, np.nan, results)
 
 
-def _integer_parts(whole: Whole) -> list[Floats]:
-    if not len(whole) or (whole.max() < 2**53 and whole.min() > -(2**53)):
-        return [whole.astype(np.float64)]
-    return [_halves(whole >> 32, 32), _halves(whole.view(np.uint64) & _WORD, 0)]
+def _integer_parts(integers: Whole) -> list[Floats]:
+    if not len(integers) or (integers.max() < 2**53 and integers.min() > -(2**53)):
+        return [integers.astype(np.float64)]
+    return [_halves(integers >> 32, 32), _halves(integers.view(np.uint64) & _WORD, 0)]
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
@@ -170,5 +170,5 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
     return parts
 
 
-def _halves(whole: NDArray[Any], shift: int) -> Floats:
-    return whole.astype(np.float64) * 2.0**shift
+def _halves(integers: NDArray[Any], shift: int) -> Floats:
+    return integers.astype(np.float64) * 2.0**shift

@@ -16,8 +16,8 @@ Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digi
 
 _FLAGS = 7  # all special values
 # two digits are below 2^64, so that a square times 2^864 is a double; times 2^-1984 it is 0
-_LEAST, _MOST = -62, 27
-_SCALES = tuple(2.0 ** (32 * levels) for levels in range(_LEAST, _MOST + 1))
+_MIN_LEVEL, _MAX_LEVEL = -62, 27
+_SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
 
 def all_possible(
@@ -25,7 +25,7 @@ def all_possible(
 ) -> bool:
     """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
 
-    ``fractions`` tells whether numbers may have digits below 1, and special values. No state that rows were reduced to
+    ``fractions`` says whether numbers may have digits below 1, and special values. No state that rows were reduced to
     is refused: sizes are compared with a margin of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
@@ -74,9 +74,9 @@ def _all_possible(
             sum_, place = _leading(digits, places[i], places[i + 1])
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
             apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
-            least = sum_ * sum_ * _SCALES[max(min(apart, _MOST), _LEAST) - _LEAST]
-            # two digits leave 2^-32 of a number, of which a square has two: a margin of 2^-30 refuses nothing true
-            if least > square * counts[i] * (1.0 + 2.0**-30):
+            smallest_product = sum_ * sum_ * _SCALES[max(min(apart, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
+            # two digits leave 2^-32 of a number, and a square has two such errors: a margin of 2^-30 is enough
+            if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True
 

@@ -22,7 +22,7 @@ from aggr.exact.double_double import fast_two_sum, two_product
 _EXACTLY = Context(prec=60)
 PLACES = 53  # of a logarithm
 _IN_CACHE = 1 << 14  # numbers: larger arrays would each be written to memory
-_STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
+_STEPS = 64  # powers in the table; the remainder of an exponent is at most half a step
 # of e^s for |s| up to ln 2 / 128, from s^9 to s^3: the first term left out is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
 _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
@@ -49,9 +49,9 @@ def exp2(exponents: Floats) -> Floats:
     ln2, ln2_low, table_high, table_low = _tables()
     nearest = np.rint(exponents * _STEPS)
     step = nearest.astype(np.int64)
-    rest = exponents - nearest / _STEPS  # exact
-    s, s_low = two_product(rest, ln2)
-    s_low = s_low + rest * ln2_low
+    remainder = exponents - nearest / _STEPS  # exact
+    s, s_low = two_product(remainder, ln2)
+    s_low = s_low + remainder * ln2_low
     tail = np.zeros_like(s)
     for coefficient in _TAIL:
         tail = tail * s + coefficient
@@ -80,9 +80,9 @@ def binary_logarithm(numbers: Floats) -> Whole:
 def _logarithm(numbers: Floats) -> Whole:
     near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
     high, low = _power(near, np.array([2.0**PLACES]))
-    rest = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
-    tops = (near + np.rint(rest)).astype(np.int64)
-    for i in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
+    correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
+    tops = (near + np.rint(correction)).astype(np.int64)
+    for i in np.flatnonzero(np.abs(correction - np.rint(correction)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
         exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
         tops[i] = int(_EXACTLY.multiply(exact, Decimal(1 << PLACES)).to_integral_value())
     return tops
@@ -95,9 +95,9 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     below = ((tops - product) - error) / bottom
     step = np.rint(near * _STEPS)
     ln_high, ln_low, power_high, power_low = _tables()
-    rest = near - step / _STEPS
-    x, error = two_product(rest, ln_high)
-    x, x_low = fast_two_sum(x, error + rest * ln_low + below * ln_high)
+    remainder = near - step / _STEPS
+    x, error = two_product(remainder, ln_high)
+    x, x_low = fast_two_sum(x, error + remainder * ln_low + below * ln_high)
     square, error = two_product(x, x)
     total, total_low = fast_two_sum(x, square / 2)
     series = np.zeros(len(x))
@@ -119,5 +119,5 @@ def _tables() -> tuple[Floats, Floats, Floats, Floats]:
 
 def _pairs(numbers: list[Decimal]) -> tuple[Floats, Floats]:
     high = [float(number) for number in numbers]
-    rest = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
-    return np.array(high), np.array(rest)
+    low = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
+    return np.array(high), np.array(low)

@@ -22,7 +22,9 @@ from aggr.exact.superaccumulator import BITS, Limbs
 # Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
 # quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
 _SAFE = 2.0**-88
-_LEAST = -960  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
+_MIN_EXPONENT = (
+    -960
+)  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
 _WORDS = 4  # digits of a whole number of 128 bits
 
 
@@ -99,9 +101,9 @@ def root_of(top: int, exponent: int, bottom: int = 1) -> float:
     """Round the square root of ``top · 2^exponent / bottom`` correctly."""
     shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # 140 bits or more, so that the root has 70 of them
     shift += (exponent - shift) % 2
-    whole, remainder = divmod(top << shift, bottom)
-    root = math.isqrt(whole)
-    sticky = int(root * root != whole or remainder != 0)
+    quotient, remainder = divmod(top << shift, bottom)
+    root = math.isqrt(quotient)
+    sticky = int(root * root != quotient or remainder != 0)
     return ratio(2 * root + sticky, (exponent - shift) // 2 - 1)
 
 
@@ -126,7 +128,7 @@ def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = F
     with np.errstate(over="ignore"):
         result: Floats = np.ldexp(high, exponent)
     doubt = ((high + (low + margin) != high) | (high + (low - margin) != high)) & ~np.asarray(exact)
-    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _LEAST)
+    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _MIN_EXPONENT)
     doubt |= ~np.isfinite(high)
     for i in np.flatnonzero(doubt).tolist():
         result[i] = exactly(i)
@@ -142,7 +144,7 @@ def leading(limbs: Limbs) -> Pair:
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
     """Give the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
     n = len(low)
-    high, rest, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i in range(n):
         first, top = places[i], places[i + 1] - 1
         total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
@@ -155,8 +157,8 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
                 error += (total - (after - shown)) + (added - shown)
                 total, scale = after, scale * 2.0**-BITS
         after = total + error
-        high[i], rest[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
-    return high, rest, exponent, exact
+        high[i], residual[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
+    return high, residual, exponent, exact
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
@@ -164,8 +166,8 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
     high, low, exponent = pair
     first = high / divisor[0]
     times, error = two_product(first, divisor[0])
-    rest = ((high - times) - error) + low - first * divisor[1]
-    return Pair(*fast_two_sum(first, rest / divisor[0]), exponent)
+    remainder = ((high - times) - error) + low - first * divisor[1]
+    return Pair(*fast_two_sum(first, remainder / divisor[0]), exponent)
 
 
 def _root(pair: Pair) -> Pair:
@@ -174,8 +176,8 @@ def _root(pair: Pair) -> Pair:
     high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
     times, error = two_product(root, root)
-    rest = ((high - times) - error) + low
-    correction = np.divide(rest, 2.0 * root, out=np.zeros_like(root), where=root > 0)
+    remainder = ((high - times) - error) + low
+    correction = np.divide(remainder, 2.0 * root, out=np.zeros_like(root), where=root > 0)
     return Pair(*fast_two_sum(root, correction), (pair.exponent - odd) // 2)
 
 
@@ -190,15 +192,15 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
     return np.array([high]), np.array([float(value - int(high))])
 
 
-def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
+def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
     """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[least, most]``."""
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
         near = np.ldexp(*leading(limbs)[::2])
     # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
-    fits = (near > least * 0.999) & (near < most * 0.999)
+    fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)
     for i in np.flatnonzero(~fits).tolist():
-        fits[i] = least <= whole_number(limbs, i) <= most
+        fits[i] = low_bound <= whole_number(limbs, i) <= high_bound
     return low, high, fits
 
 

@@ -20,7 +20,7 @@ from aggr.exact.double_double import two_product
 from aggr.exact.fixed_point import sum_near
 from aggr.exact.superaccumulator import BITS, merge_exactly, origins, to_arrow
 from aggr.groups.groups import Groups
-from aggr.groups.numbers import LEAST, Numbers, exponent_range
+from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
@@ -28,7 +28,7 @@ _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # beyond every exponent
 _ROWS_OF_PARTS = 1 << 20  # of numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
-_ONE, _TWO, _THREE, _FOUR = (np.uint64(place) for place in (1, 2, 3, 4))
+_PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 
 
 def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
@@ -83,8 +83,8 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
     low, high = low + other_low, high + other_high
     shifts = np.zeros(0, np.int64)
     if powers is not None:
-        shifts, (least, most) = powers, _power_range(powers, groups.ids, groups.n)
-        low, high = low + least, high + most
+        shifts, (lowest_power, highest_power) = powers, _power_range(powers, groups.ids, groups.n)
+        low, high = low + lowest_power, high + highest_power
     low, high = low >> 5, (high >> 5) + 4
     origin = origins(low, high)
     return to_arrow(_add_products(_bits(left), _bits(right), False, shifts, groups.ids, origin), origin, low)
@@ -112,7 +112,7 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     for i, part in enumerate(small):
         for j, other in enumerate(small[i:], i):
             squares += two_product(part, other if i == j else 2.0 * other)
-    left, right = ([Numbers(a, groups) for a in some] for some in (squares, small if degree == 3 else squares))
+    left, right = ([Numbers(a, groups) for a in factors] for factors in (squares, small if degree == 3 else squares))
     return sum_products(left, right, degree * exponents)
 
 
@@ -168,12 +168,12 @@ def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
 
 @compiled
 def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
-    least, most = np.full(n, _NONE), np.full(n, -_NONE)
+    lowest, highest = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(powers)):
         group = np.uint64(ids[i])
-        least[group] = min(least[group], powers[i])
-        most[group] = max(most[group], powers[i])
-    return least, most
+        lowest[group] = min(lowest[group], powers[i])
+        highest[group] = max(highest[group], powers[i])
+    return lowest, highest
 
 
 @compiled
@@ -185,14 +185,14 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
             biased = (number >> 52) & 0x7FF
             mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
             if mantissa:
-                exponent = max(biased, 1) - 1 + LEAST
+                exponent = max(biased, 1) - 1 + MIN_EXPONENT
                 shift = exponent & 31
                 sign = (number >> 63) | 1
                 above = mantissa >> (BITS - shift)
                 at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 digits[at] += sign * ((mantissa << shift) & _WORD)
-                digits[at + _ONE] += sign * (above & _WORD)
-                digits[at + _TWO] += sign * (above >> BITS)
+                digits[at + _PLACE_1] += sign * (above & _WORD)
+                digits[at + _PLACE_2] += sign * (above >> BITS)
     return digits
 
 
@@ -200,18 +200,20 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
     """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
     digits = np.zeros(origin[-1], np.int64)
-    for one in range(left.shape[0]):
-        for other in range(one if squares else 0, right.shape[0]):
+    for left_part in range(left.shape[0]):
+        for right_part in range(left_part if squares else 0, right.shape[0]):
             for i in range(left.shape[1]):
-                x, y = left[one, i], right[other, i]
+                x, y = left[left_part, i], right[right_part, i]
                 x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
                 a = np.uint64((x & _MANTISSA) | (_HIDDEN if x_biased else 0))
                 b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
                 if a == 0 or b == 0:
                     continue
-                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * LEAST + (powers[i] if len(powers) else 0)
+                exponent = (
+                    max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * MIN_EXPONENT + (powers[i] if len(powers) else 0)
+                )
                 shift = np.uint64(exponent & 31)
-                times = ((x ^ y) >> 63 | 1) * (2 if squares and other > one else 1)
+                times = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
                 # a·b, digit by digit, as whole numbers of 53 bits each
                 a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
                 lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
@@ -226,10 +228,10 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 total = first << shift
                 digits[at] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (second << shift)
-                digits[at + _ONE] += times * np.int64(total & _UWORD)
+                digits[at + _PLACE_1] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (third << shift)
-                digits[at + _TWO] += times * np.int64(total & _UWORD)
+                digits[at + _PLACE_2] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (fourth << shift)
-                digits[at + _THREE] += times * np.int64(total & _UWORD)
-                digits[at + _FOUR] += times * np.int64(total >> _UBITS)
+                digits[at + _PLACE_3] += times * np.int64(total & _UWORD)
+                digits[at + _PLACE_4] += times * np.int64(total >> _UBITS)
     return digits

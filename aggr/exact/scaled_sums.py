@@ -46,11 +46,11 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
 def read_scaled(sums: pa.StructArray) -> ExactNumbers:
     """Read sums as exact numbers, all at the most places that one of them has."""
     places = _places_of(sums)
-    most = int(places.max(initial=0))
-    if most == 0:
+    common_places = int(places.max(initial=0))
+    if common_places == 0:
         return ExactNumbers(Limbs.of_arrow(sums))
     limbs = Limbs.of_arrow(_without_places(sums, places))
-    return ExactNumbers(scale_up(limbs, most - places), most)
+    return ExactNumbers(scale_up(limbs, common_places - places), common_places)
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
@@ -58,26 +58,26 @@ def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
-    most = np.zeros(groups.n, np.int64)
-    np.maximum.at(most, groups.ids, places)
-    return _put_places(merge_exactly(_aligned(sums, places, most[groups.ids]), groups), most)
+    group_places = np.zeros(groups.n, np.int64)
+    np.maximum.at(group_places, groups.ids, places)
+    return _put_places(merge_exactly(_aligned(sums, places, group_places[groups.ids]), groups), group_places)
 
 
-def subtract_scaled(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
-    """Subtract sums, row by row; what is left has the places of the first."""
-    places, other = _places_of(sums), _places_of(gone)
+def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
+    """Subtract sums, row by row, each at the greater number of places of the two."""
+    places, other = _places_of(sums), _places_of(subtracted)
     if not places.any() and not other.any():
-        return subtract_exactly(sums, gone)
-    most = np.maximum(places, other)
-    left = subtract_exactly(_aligned(sums, places, most), _aligned(gone, other, most))
-    return _put_places(left, most)
+        return subtract_exactly(sums, subtracted)
+    common_places = np.maximum(places, other)
+    left = subtract_exactly(_aligned(sums, places, common_places), _aligned(subtracted, other, common_places))
+    return _put_places(left, common_places)
 
 
 def check_scaled(sums: pa.StructArray) -> None:
     """Raise `DamagedState` unless each row is written as this module writes a sum."""
     places = _places_of(sums)
     if ((places < 0) | (places > _MOST_PLACES)).any():
-        raise DamagedState("is no exact sum: it has more decimal places than a decimal")
+        raise DamagedState("is not an exact sum: it has more decimal places than a decimal")
     check_exact(_without_places(sums, places) if places.any() else sums)
 
 
@@ -101,8 +101,8 @@ def _with_exponents(sums: pa.StructArray, exponents: NDArray[np.int16]) -> pa.St
     return pa.StructArray.from_arrays([pa.array(exponents), sums.field("limbs")], fields=list(EXACT_TYPE))
 
 
-def _aligned(sums: pa.StructArray, places: Whole, wanted: Whole) -> pa.StructArray:
+def _aligned(sums: pa.StructArray, places: Whole, common_places: Whole) -> pa.StructArray:
     plain = _without_places(sums, places)
-    if (places == wanted).all():
+    if (places == common_places).all():
         return plain
-    return limbs_to_arrow(scale_up(Limbs.of_arrow(plain), wanted - places))
+    return limbs_to_arrow(scale_up(Limbs.of_arrow(plain), common_places - places))

@@ -57,9 +57,9 @@ class Limbs:
         return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
-        """Tell -1, 0 or 1 of each number, shape (n,): its last digit, which is not 0, has its sign."""
-        signs, some = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
-        signs[some] = np.sign(self.digits[self.places[1:][some] - 1])
+        """Return -1, 0 or 1 for each number, shape (n,): its last digit, which is not 0, has its sign."""
+        signs, has_digits = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
+        signs[has_digits] = np.sign(self.digits[self.places[1:][has_digits] - 1])
         return signs
 
 
@@ -67,18 +67,18 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Add exact sums per group."""
     check_lengths(len(sums), groups)
     exponents, places, limbs = digits_of(sums)
-    low, high = _reach(exponents, places, groups.ids, groups.n)
+    low, high = _digit_range(exponents, places, groups.ids, groups.n)
     origin = origins(low, high)
     return to_arrow(_add(exponents, places, limbs, groups.ids, origin), origin, low)
 
 
-def subtract_exactly(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
     """Subtract exact sums, row by row."""
-    rows, both = np.arange(len(sums)), [digits_of(column) for column in (sums, gone)]
-    lows, highs = zip(*(_reach(exponents, places, rows, len(rows)) for exponents, places, _ in both), strict=True)
+    rows, both = np.arange(len(sums)), [digits_of(column) for column in (sums, subtracted)]
+    lows, highs = zip(*(_digit_range(exponents, places, rows, len(rows)) for exponents, places, _ in both), strict=True)
     low = np.minimum(*lows)
     origin = origins(low, np.maximum(*highs))
-    digits, gone_digits = (_add(*each, rows, origin) for each in both)
+    digits, gone_digits = (_add(*sum_parts, rows, origin) for sum_parts in both)
     return to_arrow(digits - gone_digits, origin, low)
 
 
@@ -107,7 +107,7 @@ def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
 def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
     """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum of products of ``degree`` doubles."""
     if not _all_canonical(*digits_of(sums), _LEVELS * degree):
-        raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
+        raise DamagedState("is not an exact sum: it has digits that are 0 at an end, or do not stand for a double")
 
 
 def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
@@ -132,7 +132,7 @@ def _all_canonical(
 
 
 @compiled
-def _reach(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
+def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(exponents)):
         digits = np.int64(places[i + 1] - places[i])
@@ -174,7 +174,7 @@ def _add(
 @compiled
 def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
     """Carry from digit to digit; return the exponents, where the digits of each sum begin and end, and the digits."""
-    n, most = len(low), 1 << 31
+    n, half = len(low), 1 << 31
     exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)
     for group in range(n):
@@ -183,7 +183,7 @@ def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int1
         carry = 0
         for i in range(origin[group] + low[group], end):
             total = digits[i] + carry
-            carry = (total + most) >> 32
+            carry = (total + half) >> 32
             digit = total - (carry << 32)
             if digit and at == first:
                 exponents[group] = i - origin[group]

@@ -34,20 +34,20 @@ def read_weights(column: pa.Array) -> Weights:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
     try:
-        whole = column.cast(pa.int64())
+        integers = column.cast(pa.int64())
     except pa.ArrowInvalid:
         raise _refused(column) from None
-    weights: Weights = (whole.fill_null(0) if whole.null_count else whole).to_numpy()
+    weights: Weights = (integers.fill_null(0) if integers.null_count else integers).to_numpy()
     if len(weights) and weights.min() < 0:
         raise _refused(column)
     return weights
 
 
 def _refused(column: pa.Array) -> ValueError:
-    """Name the first weight that is none."""
-    given = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
-    hint = "" if given != given or abs(given) >= 1 or given < 0 else "; shares are weighed by weighted_avg"
-    return ValueError(f"{_MEANING}; got {given}{hint}")
+    """Make the error that names the first invalid weight."""
+    refused = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
+    hint = "" if refused != refused or abs(refused) >= 1 or refused < 0 else "; shares are weighed by weighted_avg"
+    return ValueError(f"{_MEANING}; got {refused}{hint}")
 
 
 def float_parts(weights: Weights) -> list[Floats]:

@@ -16,7 +16,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
-_MOST = 2**31 - 1  # rows, and groups: what Arrow's offsets of 32 bits reach
+_MAX_COUNT = 2**31 - 1  # rows or groups: the limit of 32-bit offsets in Arrow
 _LITTLE = 1 << 13  # rows, up to which numpy is called and no loop
 _MANY = 16  # rows a group, from which loops go over one group after the other: of fewer, too much is set up for each
 
@@ -29,14 +29,14 @@ class Groups:
     ----------
     ids : array of intp, shape (rows,)
         Each in ``[0, n)``. A group may have no rows at all. Compiled loops trust them: they are kept as a read-only
-        view, and whoever made the array must not change it afterwards.
+        view, and the caller must not change the array afterwards.
     n : int
         How many groups there are, below 2^31.
 
     Raises
     ------
     TypeError
-        For ids that are no array of whole numbers in one dimension, or a number of groups that is no whole number.
+        If ids are not a one-dimensional array of whole numbers, or the number of groups is not a whole number.
     ValueError
         For an id outside ``[0, n)``, a negative number of groups, or more than 2^31 - 1 rows or groups.
 
@@ -53,7 +53,7 @@ class Groups:
         object.__setattr__(self, "n", _number("the number of groups", self.n))
         if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
             raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
-        if len(self.ids) > _MOST:
+        if len(self.ids) > _MAX_COUNT:
             raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
         if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ones are the greatest unsigned ones
@@ -84,10 +84,10 @@ class Groups:
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
             raise TypeError(f"group ids must be a list or an array of whole numbers; got {_shown(ids)}")
         try:
-            given = np.asarray(ids) if len(ids) else np.zeros(0, np.intp)
+            array = np.asarray(ids) if len(ids) else np.zeros(0, np.intp)
         except (ValueError, TypeError, OverflowError):
             raise TypeError(f"group ids must be whole numbers in one dimension; got {_shown(ids)}") from None
-        return cls(given, n)
+        return cls(array, n)
 
     @classmethod
     def single(cls, rows: int) -> Groups:
@@ -190,33 +190,33 @@ class Groups:
 
     @cached_property
     def rows_by_group(self) -> NDArray[np.int32]:
-        """The rows in the order of their groups: those of group ``g`` are ``[offsets[g]:offsets[g + 1]]`` of these."""
+        """The rows in the order of their groups: group ``g`` has places ``offsets[g]`` to ``offsets[g + 1]``."""
         return read_only(_by_group(self.ids, self.offsets))
 
     @property
     def prefers_group_loops(self) -> bool:
-        """Whether groups have so many rows, on average, that loops go over one group after the other."""
+        """Whether groups have enough rows, on average, for loops that process one group after the other."""
         return len(self) >= _MANY * self.n
 
 
-def type_name(given: Any) -> str:
-    """Name the type of what was given, for an error message.
+def type_name(value: Any) -> str:
+    """Name the type of a value, for an error message.
 
     Parameters
     ----------
-    given : object
+    value : object
 
     Returns
     -------
     str
         ``None`` for None, otherwise the name of its class, after the package it is of.
     """
-    package = type(given).__module__.split(".")[0]
-    return "None" if given is None else f"{package}.{type(given).__name__}".removeprefix("builtins.")
+    package = type(value).__module__.split(".")[0]
+    return "None" if value is None else f"{package}.{type(value).__name__}".removeprefix("builtins.")
 
 
 def check_groups(name: str, groups: Any) -> None:
-    """Refuse what is no `Groups`.
+    """Raise ``TypeError`` unless a value is a `Groups`.
 
     Parameters
     ----------
@@ -252,45 +252,45 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
         raise ValueError(f"{rows} {what} for {len(groups)} group ids")
 
 
-def _number(what: str, given: Any) -> int:
-    """Return a number of rows or of groups; raise for what is none."""
-    if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
-        raise TypeError(f"{what} must be a whole number; got {_shown(given)}")
-    if not 0 <= given <= _MOST:
-        raise ValueError(f"{what} must lie in [0, 2^31); got {given}")
-    return int(given)
+def _number(what: str, value: Any) -> int:
+    """Return a number of rows or of groups; raises ``TypeError`` or ``ValueError`` for other values."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{what} must be a whole number; got {_shown(value)}")
+    if not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f"{what} must lie in [0, 2^31); got {value}")
+    return int(value)
 
 
-def _shown(given: Any) -> str:
-    """Show what was given in place of numbers, shortly."""
-    if isinstance(given, np.ndarray):
-        return f"{given.dtype}, {given.ndim}-D"
-    text = repr(given)
-    return f"{type(given).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+def _shown(value: Any) -> str:
+    """Describe an invalid value in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}, {value.ndim}-D"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
     """Count the rows of each group."""
-    return np.array([len(ids)]) if n == 1 else _counts_and_one(ids, n)[0]
+    return np.array([len(ids)]) if n == 1 else _counts_and_rows(ids, n)[0]
 
 
-def _counts_and_one(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """Count the rows of each group, and find one of them, the last; of a group without rows some number."""
     if len(ids) >= _LITTLE:
-        return _counts_and_one_of_many(ids, n)
-    one = np.zeros(n, np.intp)
-    one[ids] = np.arange(len(ids))
-    return np.bincount(ids, minlength=n), one
+        return _counts_and_rows_of_many(ids, n)
+    row_of_group = np.zeros(n, np.intp)
+    row_of_group[ids] = np.arange(len(ids))
+    return np.bincount(ids, minlength=n), row_of_group
 
 
 @compiled
-def _counts_and_one_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    counts, one = np.zeros(n, np.int64), np.empty(n, np.intp)
+def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    counts, row_of_group = np.zeros(n, np.int64), np.empty(n, np.intp)
     for i in range(len(ids)):
         group: Int = np.uint64(ids[i])  # without a sign: a place that may be negative takes longer to find
         counts[group] += 1
-        one[group] = i
-    return counts, one
+        row_of_group[group] = i
+    return counts, row_of_group
 
 
 @compiled
@@ -345,16 +345,16 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
             codes *= size
             code += codes
         codes, bound = code, bound * size
-    ids, counts, one = _dense(codes, bound)
-    return Groups._trusted(ids, len(counts), counts), one
+    ids, counts, row_of_group = _dense(codes, bound)
+    return Groups._trusted(ids, len(counts), counts), row_of_group
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
     """Number a column's values from 0 in their order, equal values alike, and bound the numbers from above."""
     if not pa.types.is_dictionary(column.type):
         column = normalize(column)
-        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
-        if whole and not column.null_count and column.type != pa.uint64() and len(column):
+        is_integral = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
+        if is_integral and not column.null_count and column.type != pa.uint64() and len(column):
             values = column.to_numpy(zero_copy_only=False)
             return _whole_codes(
                 values.view(np.int64) if values.dtype.kind == "M" else values.astype(np.int64, copy=False)
@@ -377,14 +377,14 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
     nulls = column.null_count or values.dictionary.null_count
-    return _taken(places, indices.to_numpy()), len(rank) if nulls else len(order)
+    return _look_up(places, indices.to_numpy()), len(rank) if nulls else len(order)
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
-    low, high = _ends(values)
-    most = 4 * len(values)  # numbers that `_dense` looks up in a table
-    if high - low < most:
+    low, high = _value_range(values)
+    table_size = 4 * len(values)  # numbers that `_dense` looks up in a table
+    if high - low < table_size:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
@@ -392,7 +392,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
     within = high - low < 2**63  # distances are int64
     step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from some of them, checked on all
-    if step > 1 and (high - low) // step < most:
+    if step > 1 and (high - low) // step < table_size:
         steps, exact = _steps(values, low, step)
         if exact:
             return steps, (high - low) // step + 1
@@ -400,16 +400,16 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     return places, len(unique)
 
 
-def _ends(values: NDArray[np.int64]) -> tuple[int, int]:
+def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
     """Find the least and the greatest of numbers; of many in one pass."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
-    low, high = _ends_of_many(values)
+    low, high = _value_range_of_many(values)
     return int(low), int(high)
 
 
 @compiled
-def _ends_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
+def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
     low = high = values[0]
     for i in range(len(values)):
         low, high = min(low, values[i]), max(high, values[i])
@@ -418,13 +418,13 @@ def _ends_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Count the steps from the least to each number, by doubles; say if all numbers lie so many whole steps from it."""
-    steps, rest = np.empty(len(values), np.int64), np.int64(0)
+    """Count the steps from the least to each number, by doubles; say whether all distances are whole steps."""
+    steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
         steps[i] = np.int64(np.float64(distance) / step)  # a division of whole numbers takes ten times as long
-        rest |= distance - steps[i] * step
-    return steps, rest == 0
+        remainders |= distance - steps[i] * step
+    return steps, remainders == 0
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
@@ -433,27 +433,27 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
     Count how often each does, and find a row that has it.
     """
     if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
-        counts, one = _counts_and_one(codes, bound)
+        counts, row_of_number = _counts_and_rows(codes, bound)
         seen = counts > 0
         if seen.all():
-            return codes, counts, one
-        return _taken(np.cumsum(seen) - 1, codes), counts[seen], one[seen]
+            return codes, counts, row_of_number
+        return _look_up(np.cumsum(seen) - 1, codes), counts[seen], row_of_number[seen]
     _, ids = np.unique(codes, return_inverse=True)
-    return ids, *_counts_and_one(ids, int(ids.max(initial=-1)) + 1)
+    return ids, *_counts_and_rows(ids, int(ids.max(initial=-1)) + 1)
 
 
-def _taken(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
+def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
     """Take a number of a table for each place; of many by a loop, for numpy makes places 64 bits wide first."""
     if len(places) < _LITTLE:
-        taken: NDArray[np.int64] = table[places]
-        return taken
+        numbers: NDArray[np.int64] = table[places]
+        return numbers
     narrow = places.dtype.itemsize < 8 and places.dtype != np.uint32
-    return _taken_of_many(table, places.astype(np.int32 if narrow else np.int64, copy=False))
+    return _look_up_many(table, places.astype(np.int32 if narrow else np.int64, copy=False))
 
 
 @compiled
-def _taken_of_many(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    taken = np.empty(len(places), np.int64)
+def _look_up_many(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
+    numbers = np.empty(len(places), np.int64)
     for i in range(len(places)):
-        taken[i] = table[np.uint64(places[i])]
-    return taken
+        numbers[i] = table[np.uint64(places[i])]
+    return numbers

@@ -14,7 +14,7 @@ from aggr.arrow.sort_keys import HIGHEST, LOWEST
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups, check_lengths
 
-LEAST = -1074  # the exponent of the least double
+MIN_EXPONENT = -1074  # the exponent of the least double
 _EXPONENT = 0x7FF
 _NONE = 1 << 20  # beyond every exponent
 
@@ -30,7 +30,7 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
         for i in range(bits.shape[1]):
             if bits[part, i] << 1:
                 group = np.uint64(ids[i])
-                exponent = max((bits[part, i] >> 52) & _EXPONENT, 1) - 1 + LEAST
+                exponent = max((bits[part, i] >> 52) & _EXPONENT, 1) - 1 + MIN_EXPONENT
                 low[group] = min(low[group], exponent)
                 high[group] = max(high[group], exponent)
     return low, high
@@ -42,14 +42,14 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
-        mine = bits[offsets[group] : offsets[group + 1]]
-        least: Int = np.int64(_EXPONENT)
-        most: Int = np.int64(1)
-        for i in range(len(mine)):
-            biased = max((mine[i] >> 52) & _EXPONENT, 1)
-            least = min(least, biased if mine[i] << 1 else np.int64(_EXPONENT))
-            most = max(most, biased if mine[i] << 1 else np.int64(1))
-        low[group], high[group] = min(least, most), most
+        group_numbers = bits[offsets[group] : offsets[group + 1]]
+        lowest: Int = np.int64(_EXPONENT)
+        highest: Int = np.int64(1)
+        for i in range(len(group_numbers)):
+            biased = max((group_numbers[i] >> 52) & _EXPONENT, 1)
+            lowest = min(lowest, biased if group_numbers[i] << 1 else np.int64(_EXPONENT))
+            highest = max(highest, biased if group_numbers[i] << 1 else np.int64(1))
+        low[group], high[group] = min(lowest, highest), highest
     return low, high
 
 
@@ -91,7 +91,7 @@ def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
     """Find the least key of each group, or the greatest."""
-    low, high, _ = _ends(keys, groups.ids, groups.n, False)
+    low, high, _ = _value_ranges(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
@@ -104,7 +104,7 @@ class Extremes(NamedTuple):
 
 
 @compiled
-def _ends(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
+def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
     """Find the least and the greatest of each group, and whether there is a NaN, in which case they mean nothing.
 
     Of a group without rows the least is greater. Doubles come as bits, and go in the order of `_ordered`.
@@ -121,21 +121,21 @@ def _ends(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole,
 
 
 @compiled
-def _ends_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Do what `_ends` does for numbers that are sorted by group."""
+def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
+    """Do what `_value_ranges` does for numbers that are sorted by group."""
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
-        mine = numbers[offsets[group] : offsets[group + 1]]
-        least, most = HIGHEST, LOWEST
+        group_numbers = numbers[offsets[group] : offsets[group + 1]]
+        lowest, highest = HIGHEST, LOWEST
         if floats:
-            for i in range(len(mine)):
-                size = max(size, mine[i] & HIGHEST)
-                least, most = min(least, _ordered(mine[i])), max(most, _ordered(mine[i]))
+            for i in range(len(group_numbers)):
+                size = max(size, group_numbers[i] & HIGHEST)
+                lowest, highest = min(lowest, _ordered(group_numbers[i])), max(highest, _ordered(group_numbers[i]))
         else:
-            for i in range(len(mine)):
-                least, most = min(least, mine[i]), max(most, mine[i])
-        low[group], high[group] = least, most
+            for i in range(len(group_numbers)):
+                lowest, highest = min(lowest, group_numbers[i]), max(highest, group_numbers[i])
+        low[group], high[group] = lowest, highest
     return low, high, bool(size > _INFINITY)
 
 
@@ -158,7 +158,7 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Numbers of 64 bits under one grouping; what is found of them is computed once, however many ask for it.
+    """Numbers of 64 bits under one grouping; derived arrays are computed once and cached.
 
     Its arrays are shared by all functions that read the column, and therefore read-only.
 
@@ -207,15 +207,15 @@ class Numbers:
         """The least and the greatest of each group; None if there is a NaN among them."""
         floats, groups = self.array.dtype == np.float64, self.groups
         if groups.prefers_group_loops:
-            low, high, nan = _ends_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
+            low, high, nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
         else:
-            low, high, nan = _ends(self.bits, groups.ids, groups.n, floats)
+            low, high, nan = _value_ranges(self.bits, groups.ids, groups.n, floats)
         if nan:
             return None
         if not floats:
             return Extremes(read_only(low), read_only(high), read_only(low > high))
-        least, greatest = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
-        return Extremes(read_only(least), read_only(greatest), read_only(low > high))
+        minima, maxima = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
+        return Extremes(read_only(minima), read_only(maxima), read_only(low > high))
 
     @cached_property
     def min_max(self) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """Conditions and values in SQL, compiled for Arrow; `docs/conditions.md` describes the language.
 
-text ──▶ `parse` (by sqlglot; what is not in `function_table` is refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
-`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` tells what a condition lets columns be.
+text ──▶ `parse` (by sqlglot; nodes outside `function_table` are refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
+`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the values a condition allows.
 
-The parser is loaded when the first of these functions is asked for, not with the package: it takes a tenth of a second.
+The parser is loaded on first access to a function, not with the package: it takes a tenth of a second.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arrow.normalize import is_number
-from aggr.sql.function_table import DOUBLE, NUMBER, SKIP, Argument, Compiler, computes, maybe, reads, whole
+from aggr.sql.function_table import DOUBLE, NUMBER, SKIP, Argument, Compiler, computes, maybe, reads, whole_number
 from aggr.sql.term import Kernel, Term, Value, apply, constant, false_if_null, null
 from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
@@ -29,37 +29,37 @@ Steps = tuple[Term, Sequence[tuple[str, Term]]]
 
 
 def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
-    """Take a chain of operators of a level apart: its first operand, and what is done with the others."""
+    """Split a chain of operators of one precedence into its first operand and pairs of operator and operand."""
     level = _SUMS if type(node) in _SUMS else _PRODUCTS
-    rest = list[tuple[str, exp.Expr]]()
+    reversed_steps = list[tuple[str, exp.Expr]]()
     while type(node) in level:
-        rest.append((level[type(node)], node.expression))
+        reversed_steps.append((level[type(node)], node.expression))
         node = node.this
-    return compiler.term(node), [(operator, compiler.term(part)) for operator, part in reversed(rest)]
+    return compiler.term(node), [(operator, compiler.term(part)) for operator, part in reversed(reversed_steps)]
 
 
 @reads(*_SUMS, exp.Mul, exp.IntDiv, this=Argument(_chain), expression=SKIP)
 @reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
 @reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
-    """Compute from left to right, without a call per step; raises ``ValueError`` for what is no number or time."""
-    first, rest = steps
-    if first.null or any(term.null for _, term in rest):
+    """Compute from left to right, without a call per step; raises ``ValueError`` unless all are numbers or times."""
+    first, further_steps = steps
+    if first.null or any(term.null for _, term in further_steps):
         return null(pa.float64())
     kind, kernels = first.type, list[Kernel]()
-    constants = first.literal is not None and all(term.literal is not None for _, term in rest)
+    constants = first.literal is not None and all(term.literal is not None for _, term in further_steps)
     value = first.sample
-    for operator, term in rest:
+    for operator, term in further_steps:
         kernels.append(_step(operator, kind, term.type))
         value = kernels[-1](value, term.sample)
         kind = value.type
 
-    def kernel(value: Value, *others: Value) -> Value:
-        for step, other in zip(kernels, others, strict=True):
-            value = step(value, other)
+    def kernel(value: Value, *operands: Value) -> Value:
+        for step, operand in zip(kernels, operands, strict=True):
+            value = step(value, operand)
         return value
 
-    return apply(kernel, first, *(term for _, term in rest), kind=None if constants else kind)
+    return apply(kernel, first, *(term for _, term in further_steps), kind=None if constants else kind)
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
@@ -85,9 +85,11 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     return _through(_quotient if operator == "DIV" else _KERNELS[operator], a, b, pa.int64())
 
 
-def _through(kernel: Kernel, a: pa.DataType, b: pa.DataType, kind: pa.DataType, other: pa.DataType = None) -> Kernel:
-    """Compute after a cast of each side, both to one type unless there is another for the second."""
-    left, right = caster(a, kind), caster(b, kind if other is None else other)
+def _through(
+    kernel: Kernel, a: pa.DataType, b: pa.DataType, left_type: pa.DataType, right_type: pa.DataType = None
+) -> Kernel:
+    """Return a kernel that first casts its operands, both to ``left_type`` unless there is a ``right_type``."""
+    left, right = caster(a, left_type), caster(b, left_type if right_type is None else right_type)
     return lambda x, y: kernel(left(x), right(y))
 
 
@@ -104,7 +106,7 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 
 
 def _remainder(kind: pa.DataType) -> Kernel:
-    """Find the remainder that has the sign of what is divided."""
+    """Return the kernel of the remainder with the sign of the dividend."""
     if not hasattr(pc, "remainder"):
         raise ValueError("% needs a newer pyarrow, one that has pyarrow.compute.remainder")
     # the remainder by -1 is 0; the least int64 would overflow on the way
@@ -124,10 +126,10 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)  # as Arrow counts them
     if digits <= _MOST_DIGITS:
-        return _through(kernel, a, b, x, y)
+        return _through(kernel, a, b, left_type=x, right_type=y)
     if scale > _MOST_DIGITS:
         raise ValueError(f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST to double or fewer digits")
-    wide = (pa.decimal256(each.precision, each.scale) for each in (x, y))
+    wide = (pa.decimal256(decimal.precision, decimal.scale) for decimal in (x, y))
     narrow = pa.decimal128(_MOST_DIGITS, scale)
     if digits <= _WIDEST:
         return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
@@ -146,9 +148,9 @@ def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     kernel = _KERNELS.get(operator if operator in "+-" else "")
     if kernel and pa.types.is_timestamp(a) and pa.types.is_duration(b):
         unit = "ns" if a.unit == "ns" else "us"
-        return _through(kernel, a, b, pa.timestamp(unit, a.tz), pa.duration(unit))
+        return _through(kernel, a, b, left_type=pa.timestamp(unit, a.tz), right_type=pa.duration(unit))
     if kernel and pa.types.is_date32(a) and pa.types.is_duration(b):
-        return _through(kernel, a, b, pa.timestamp("us"), pa.duration("us"))
+        return _through(kernel, a, b, left_type=pa.timestamp("us"), right_type=pa.duration("us"))
     if kernel and pa.types.is_date32(a) and pa.types.is_integer(b):
         days, sum_of = caster(b, pa.int64()), kernel
         return lambda x, y: sum_of(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
@@ -176,9 +178,9 @@ def absolute(term: Term) -> Term:
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 
 
-@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole("its digits"), 0))
+@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("its digits"), 0))
 def rounded(term: Term, digits: int) -> Term:
-    """Round to so many digits after the point, halves away from zero."""
+    """Round to a number of digits after the point, halves away from zero."""
     if pa.types.is_integer(term.type) and digits >= 0:
         return term
     term = coerce(term, pa.decimal128(20, 0)) if term.type == pa.uint64() else _as_int64(term)

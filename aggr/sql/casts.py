@@ -1,7 +1,7 @@
 """Casts: CAST and TRY_CAST, of text that writes numbers and dates as well.
 
-One reading of a column of text serves both: what CAST refuses is null by TRY_CAST. Blanks around a value do not count.
-A text with a point or an exponent is no whole number, as in Spark.
+One reading of a column of text serves both: TRY_CAST gives null if CAST raises. Blanks around a value are ignored.
+A text with a point or an exponent is not a whole number, as in Spark.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
 def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
     """Cast to a type; what cannot be cast is an error, and refused at once if engines differ.
 
-    With ``attempt`` a text that is no such value gives null, and a whole number beyond the type; other casts that might
-    fail are refused.
+    With ``attempt`` the result is null for a text that is not a value of the type, and for a whole number beyond its
+    range; other casts that might fail are refused.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
@@ -115,9 +115,9 @@ def _rounded(term: Term, kind: pa.DataType) -> Term:
 
 
 def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
-    """Read text as numbers or dates; what is none is an error.
+    """Read text as numbers or dates; raises ``ValueError`` for another text.
 
-    It is null with ``attempt``, and in an expression of Arrow, which cannot tell that a row has not taken a branch.
+    With ``attempt`` it is null instead, and in an expression of Arrow, which also evaluates branches not taken.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
@@ -129,7 +129,9 @@ def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
             wrong = texts.filter(pc.and_(pc.is_null(values), pc.is_valid(texts)))
             if len(wrong):
                 named = _NAMES.get(kind, str(kind))
-                raise ValueError(f"the text {shown(wrong[0].as_py())} is no {named}; TRY_CAST gives null for it")
+                raise ValueError(
+                    f"the text {shown(wrong[0].as_py())} cannot be read as {named}; TRY_CAST gives null for it"
+                )
         return read
 
     return apply(kernel, term, kind=kind)
@@ -171,5 +173,5 @@ def _below(number: Value, kind: pa.DataType) -> Value:
     digits = kind.precision - kind.scale
     if digits == 38:
         return number
-    most = pa.scalar(Decimal(10**digits), _WIDE)
-    return pc.if_else(pc.less(pc.abs(number), most), number, pa.scalar(None, _WIDE))
+    bound = pa.scalar(Decimal(10**digits), _WIDE)
+    return pc.if_else(pc.less(pc.abs(number), bound), number, pa.scalar(None, _WIDE))

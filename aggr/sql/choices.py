@@ -29,9 +29,9 @@ def _branches(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[Term,
 
 
 @reads(exp.Case, this=maybe(ANY, None), ifs=Argument(_branches), default=maybe(ANY, null()))
-def case(of: Term | None, branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
-    """Choose the value of the first branch that is true, or equal to what CASE is of."""
-    conditions = [as_boolean(when) if of is None else compare("=", of, when) for when, _ in branches]
+def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
+    """Choose the value of the first branch that is true, or equal to the operand of CASE."""
+    conditions = [as_boolean(when) if operand is None else compare("=", operand, when) for when, _ in branches]
     return case_when([(when, value) for when, (_, value) in zip(conditions, branches, strict=True)], otherwise)
 
 
@@ -50,8 +50,8 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
     conditions = [condition for condition, _ in branches]
     count = len(conditions)
 
-    def kernel(last: Value, *others: Value) -> Value:
-        for condition, value in zip(reversed(others[:count]), reversed(others[count:]), strict=True):
+    def kernel(last: Value, *arguments: Value) -> Value:
+        for condition, value in zip(reversed(arguments[:count]), reversed(arguments[count:]), strict=True):
             last = pc.if_else(false_if_null(condition), value, last)
         return last
 
@@ -70,9 +70,9 @@ def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[
                 raise
         places, parts = np.arange(source.table.num_rows), list[tuple[Whole, pa.Array]]()
         for condition, value in zip(conditions, values, strict=True):
-            met = _array(false_if_null(condition.evaluate(source)), len(places)).to_numpy(zero_copy_only=False)
-            parts.append((places[met], _array(value.evaluate(source.where(met)), int(met.sum()))))
-            places, source = places[~met], source.where(~met)
+            is_chosen = _array(false_if_null(condition.evaluate(source)), len(places)).to_numpy(zero_copy_only=False)
+            parts.append((places[is_chosen], _array(value.evaluate(source.where(is_chosen)), int(is_chosen.sum()))))
+            places, source = places[~is_chosen], source.where(~is_chosen)
         parts.append((places, _array(otherwise.evaluate(source), len(places))))
         order = np.argsort(np.concatenate([rows for rows, _ in parts]))
         return pa.concat_arrays([array.cast(everywhere.type) for _, array in parts]).take(pa.array(order))
@@ -85,23 +85,23 @@ def _array(value: Value, rows: int) -> pa.Array:
 
 
 @reads(exp.Coalesce, names="coalesce ifnull nvl", this=ANY, expressions=MANY)
-def coalesce(first: Term, rest: Sequence[Term]) -> Term:
+def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
     """Choose the first value that is not null."""
-    terms, kind = unify_types([first, *rest])
+    terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     return null() if not parts else parts[0] if len(parts) == 1 else apply(pc.coalesce, *parts, kind=kind)
 
 
-def greatest_or_least(operator: str, first: Term, rest: Sequence[Term]) -> Term:
+def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:
     """Choose the greatest value (``>``) or the least (``<``), leaving out nulls; NaN is the greatest."""
-    terms, kind = unify_types([first, *rest])
+    terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     if not parts:
         return null()
     order = comparison(operator, kind)
 
-    def kernel(best: Value, *others: Value) -> Value:
-        for other in others:
+    def kernel(best: Value, *arguments: Value) -> Value:
+        for other in arguments:
             best = pc.if_else(pc.coalesce(order(best, other), pc.is_null(other)), best, other)
         return best
 

@@ -39,9 +39,9 @@ class Bound:
     ----------
     low, high : value, optional
         The least and the greatest, both included: int of whole numbers, of times (in their unit) and of dates (days),
-        Decimal, str. None is no end.
+        Decimal, str. None if the column is unbounded on that side.
     values : set of values, optional
-        The only ones, where these are told.
+        The only possible values, if they are known.
     """
 
     low: Any = None
@@ -49,7 +49,7 @@ class Bound:
     values: frozenset[Any] | None = None
 
     @classmethod
-    def of(cls, values: Iterable[Any]) -> Bound:
+    def of_values(cls, values: Iterable[Any]) -> Bound:
         """Bound a column by the only values it can have.
 
         Parameters
@@ -61,8 +61,8 @@ class Bound:
         -------
         Bound
         """
-        found = frozenset(values)
-        return cls(min(found, default=None), max(found, default=None), found)
+        distinct_values = frozenset(values)
+        return cls(min(distinct_values, default=None), max(distinct_values, default=None), distinct_values)
 
     @property
     def empty(self) -> bool:
@@ -84,18 +84,18 @@ class Bound:
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:
-        """Bound a column of which both are true."""
+        """Return the bound of a column that satisfies both bounds."""
         if self.values is None and other.values is None:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
             low, high = max(lows, default=None), min(highs, default=None)
             none = low is not None and high is not None and low > high
-            return Bound.of(()) if none else Bound(low, high)
+            return Bound.of_values(()) if none else Bound(low, high)
         if self.values is not None and other.values is not None:
-            return Bound.of(self.values & other.values)
-        told, rest = (self, other) if self.values is not None else (other, self)
-        assert told.values is not None
-        return Bound.of(value for value in told.values if rest.holds(value))
+            return Bound.of_values(self.values & other.values)
+        finite, interval = (self, other) if self.values is not None else (other, self)
+        assert finite.values is not None
+        return Bound.of_values(value for value in finite.values if interval.holds(value))
 
 
 def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, Bound]:
@@ -112,13 +112,13 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
     Returns
     -------
     dict of name -> Bound
-        Of the columns that are bounded: whole numbers, decimals of up to 38 digits, text, times and dates. Floats have
-        none: files tell the least and the greatest of them without NaN.
+        Of the columns that are bounded: whole numbers, decimals of up to 38 digits, text, times and dates. Floats
+        have no bounds: the minimum and maximum in files leave out NaN.
 
     Raises
     ------
     ValueError
-        If the condition is no SQL.
+        If the condition is not valid SQL.
 
     Guarantee
     ---------
@@ -130,16 +130,16 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
     >>> bounds("host = 'a' AND (port < 10 OR port IN (20, 30)) AND port <> 7", schema)
     {'host': Bound(low='a', high='a', values=frozenset({'a'})), 'port': Bound(low=None, high=30, values=None)}
     """
-    return _of(parsed(condition).unnest(), Compiler(schema, timezone))
+    return _bounds_of(parsed(condition).unnest(), Compiler(schema, timezone))
 
 
-def _of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
+def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     if isinstance(node, exp.And):
-        parts = [_of(part, compiler) for part in operands(node)]
+        parts = [_bounds_of(part, compiler) for part in operands(node)]
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: reduce(Bound.__and__, (part[name] for part in parts if name in part)) for name in names}
     if isinstance(node, exp.Or):
-        parts = [_of(part, compiler) for part in operands(node)]
+        parts = [_bounds_of(part, compiler) for part in operands(node)]
         parts = [part for part in parts if not any(bound.empty for bound in part.values())] or parts[:1]
         names = dict.fromkeys(name for name in parts[0] if all(name in part for part in parts))
         joined = {name: _either([part[name] for part in parts]) for name in names}
@@ -147,20 +147,20 @@ def _of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # whoever evaluates the condition says what is wrong with it
+        return {}  # the error is raised when the condition is evaluated
 
 
-def _either(each: Sequence[Bound]) -> Bound:
-    """Bound a column of which one of several is true."""
-    if all(bound.values is not None for bound in each):
-        return Bound.of(frozenset[Any]().union(*(bound.values or () for bound in each)))
-    lows, highs = [bound.low for bound in each], [bound.high for bound in each]
+def _either(alternatives: Sequence[Bound]) -> Bound:
+    """Return the bound of a column that satisfies at least one of several bounds."""
+    if all(bound.values is not None for bound in alternatives):
+        return Bound.of_values(frozenset[Any]().union(*(bound.values or () for bound in alternatives)))
+    lows, highs = [bound.low for bound in alternatives], [bound.high for bound in alternatives]
     return Bound(None if None in lows else min(lows), None if None in highs else max(highs))
 
 
 def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     if isinstance(node, exp.In):
-        return _bounded(compiler, node.this, node.expressions, Bound.of)
+        return _bounded(compiler, node.this, node.expressions, Bound.of_values)
     if isinstance(node, exp.Between):
         return _bounded(compiler, node.this, [node.args["low"], node.args["high"]], _range)
     if type(node) not in _READ:
@@ -172,9 +172,9 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 
 
 def _bounded(
-    compiler: Compiler, node: exp.Expr, others: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
+    compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Bound a column by what it is compared with, if that is constants which its type holds."""
+    """Bound a column by the constants that it is compared with, if its type can represent them."""
     node = node.unnest()
     if not isinstance(node, exp.Column):
         return {}
@@ -183,13 +183,13 @@ def _bounded(
         return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
         return {}
-    (column, *terms), through = unify_types([compiler.term(node), *(compiler.term(other) for other in others)])
+    (column, *terms), through = unify_types([compiler.term(node), *(compiler.term(other) for other in compared)])
     if any(term.literal is None for term in terms):
         return {}
-    found = [_plain(term, column.type, through) for term in terms if not term.null]
-    if any(value is None for value in found) or (len(found) < len(terms) and bound != Bound.of):
+    constants = [_plain(term, column.type, through) for term in terms if not term.null]
+    if any(value is None for value in constants) or (len(constants) < len(terms) and bound != Bound.of_values):
         return {}
-    return {name: bound(found)}
+    return {name: bound(constants)}
 
 
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
@@ -203,13 +203,13 @@ def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
     return scalar.value if pa.types.is_temporal(kind) else scalar.as_py()
 
 
-def _range(ends: list[Any]) -> Bound:
-    return Bound(low=ends[0]) & Bound(high=ends[1])
+def _range(low_and_high: list[Any]) -> Bound:
+    return Bound(low=low_and_high[0]) & Bound(high=low_and_high[1])
 
 
 _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
-    exp.EQ: Bound.of,
+    exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    exp.NullSafeEQ: lambda values: Bound.of(values),  # unlike Bound.of itself, it takes no null
+    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values itself, it takes no null
 }

@@ -51,7 +51,7 @@ def compare(operator: str, a: Term, b: Term) -> Term:
 
 
 def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = None) -> Kernel:
-    """Find the kernel that compares values of one type, of which the second may be a constant that is known."""
+    """Return the kernel that compares values of one type; ``literal`` is the second value if it is a constant."""
     kernel = _KERNELS[operator]
     if not pa.types.is_floating(kind):
         return kernel
@@ -95,14 +95,14 @@ reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, n
 
 
 @reads(exp.Is, this=ANY, expression=RAW)
-def is_(term: Term, asked: exp.Expr) -> Term:
+def is_(term: Term, operand: exp.Expr) -> Term:
     """Say where a term is null, true or false: a condition that is null is neither."""
-    if isinstance(asked, exp.Null):
+    if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
-    if not isinstance(asked, exp.Boolean):
+    if not isinstance(operand, exp.Boolean):
         raise ValueError("IS takes NULL, TRUE, FALSE or DISTINCT FROM")
     term = as_boolean(term)
-    return apply(false_if_null, term if asked.this else apply(pc.invert, term), kind=BOOL)
+    return apply(false_if_null, term if operand.this else apply(pc.invert, term), kind=BOOL)
 
 
 def operands(node: exp.Expr) -> list[exp.Expr]:
@@ -135,15 +135,15 @@ def between(term: Term, low: Term, high: Term) -> Term:
 
 @reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
-    """Say where a term is one of many, all compared in one common type; null if it is none and one is null."""
+    """Return whether a term equals one of many, compared in a common type; null if it equals none and one is null."""
     (term, *items), kind = unify_types([term, *items])
     if term.always_null:
         return null(BOOL)
     valid = [item for item in items if not item.always_null]
     able = term.literal is None and any(test(kind) for test in _HASHED)
     hashed = [item for item in valid if able and item.literal is not None]
-    others = [item for item in valid if not (able and item.literal is not None)]
-    parts = [compare("=", coerce(term, kind), coerce(item, kind)) for item in others]
+    compared_items = [item for item in valid if not (able and item.literal is not None)]
+    parts = [compare("=", coerce(term, kind), coerce(item, kind)) for item in compared_items]
     if hashed:
         parts.append(_among(term, hashed, kind))
     if len(valid) < len(items):
@@ -160,7 +160,7 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
     def looked_up(value: Value) -> Value:
-        """Write -0.0 as 0.0, and every NaN with the same bits: hashing would tell them apart."""
+        """Write -0.0 as 0.0, and every NaN with the same bits: hashing would distinguish them."""
         return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
     values = looked_up(pa.array(scalars, term.type))

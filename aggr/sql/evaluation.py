@@ -34,8 +34,8 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
     Raises
     ------
     ValueError
-        If it cannot be read; of a schema, if it names a column that is not there, compares what cannot be compared, or
-        is no condition.
+        If it cannot be read; of a schema, if it names a column that is not there, compares
+        values of incompatible types, or is not a condition.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
 
 
 def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> Flags:
-    """Find the rows for which a condition is true: neither where it is false, nor where it is null.
+    """Return a mask of the rows for which a condition is true, neither false nor null.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
     [3.0, None]
     """
-    values = _values(_bound(text, table.schema, EXPRESSION, timezone, use), text, table, EXPRESSION)
+    term = _bound(text, table.schema, EXPRESSION, timezone=timezone, use=use)
+    values = _values(term, text, table, EXPRESSION)
     return values.cast(value_type(text, table.schema, use)) if pa.types.is_timestamp(values.type) else values
 
 
@@ -145,7 +146,7 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     condition : str
         SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema
-        Of what is filtered.
+        Of the data to be filtered.
 
     Returns
     -------
@@ -187,10 +188,10 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Us
     for name in columns:
         if schema.get_field_index(name) < 0:
             several = "several columns" if name in schema.names else "a column"
-            there = listed(list(dict.fromkeys(map(text_column, schema.names))))
-            raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {there}")
+            names_listed = listed(list(dict.fromkeys(map(text_column, schema.names))))
+            raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {names_listed}")
     fields = [schema.field(name).remove_metadata() for name in columns]
-    return _compiled(text, pa.schema(fields), what, timezone, use)
+    return _compiled(text, pa.schema(fields), what, timezone=timezone, use=use)
 
 
 @lru_cache(maxsize=256)

@@ -64,19 +64,19 @@ def _field(term: Term, path: str, timezone: str) -> Term:
     """
     kind = term.type
     if pa.types.is_map(kind):
-        key, rest = (path, "") if not pa.types.is_nested(kind.item_type) else path.partition(".")[::2]
+        key, inner_path = (path, "") if not pa.types.is_nested(kind.item_type) else path.partition(".")[::2]
         part, inner = _entry(kind, key), kind.item_type
     elif pa.types.is_struct(kind):
         names = [field.name for field in kind]
         name = max((n for n in names if path == n or path.startswith(f"{n}.")), key=len, default=None)
         if name is None:
             raise ValueError(f"there is no field {shown(path)}; {nearest(path, names)}")
-        inner, rest = kind.field(name).type, path[len(name) + 1 :]
+        inner, inner_path = kind.field(name).type, path[len(name) + 1 :]
 
         def part(value: Value) -> Value:
             return pc.struct_field(value, [name])
     else:
-        raise ValueError(f"{shown(path)} is no field of a value of type {kind}, which has none")
+        raise ValueError(f"{shown(path)} is not a field: a value of type {kind} has no fields")
     plain = in_zone(normalized_type(inner), timezone)
 
     def kernel(value: Value) -> Value:
@@ -84,12 +84,12 @@ def _field(term: Term, path: str, timezone: str) -> Term:
         return inside if isinstance(inside, pc.Expression | pa.Scalar) else normalize(inside).cast(plain)
 
     field = apply(kernel, term, kind=plain)
-    return _field(field, rest, timezone) if rest else field
+    return _field(field, inner_path, timezone) if inner_path else field
 
 
 def _entry(kind: pa.DataType, key: str) -> Kernel:
     try:
-        wanted = pa.scalar(key).cast(kind.key_type)
+        typed_key = pa.scalar(key).cast(kind.key_type)
     except pa.ArrowException:
-        raise ValueError(f"{shown(key)} is no key of a map by {kind.key_type}") from None
-    return lambda value: pc.map_lookup(value, wanted, "first")
+        raise ValueError(f"{shown(key)} is not a key of a map: its keys are of type {kind.key_type}") from None
+    return lambda value: pc.map_lookup(value, typed_key, "first")

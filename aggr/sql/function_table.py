@@ -71,14 +71,16 @@ def computes(
     """Enter a function that computes values of values; of a written NULL it makes null of type ``gives``."""
 
     def enter(kernel: Kernel) -> Kernel:
-        def make(*taken: Any) -> Term:
-            if None in [each for each in taken if not isinstance(each, Term)]:
+        def make(*arguments: Any) -> Term:
+            if None in [argument for argument in arguments if not isinstance(argument, Term)]:
                 return null(gives)
-            terms = [each for each in taken if isinstance(each, Term)]
+            terms = [argument for argument in arguments if isinstance(argument, Term)]
 
             def filled(*values: Any) -> Any:
-                rest = iter(values)
-                return kernel(*(next(rest) if isinstance(each, Term) else each for each in taken))
+                remaining_values = iter(values)
+                return kernel(
+                    *(next(remaining_values) if isinstance(argument, Term) else argument for argument in arguments)
+                )
 
             return apply(filled, *terms)
 
@@ -113,12 +115,12 @@ class Compiler:
     def term(self, node: exp.Expr) -> Term:
         """Compile a node; raises ``ValueError`` if types do not go together."""
         rule = TABLE[type(node)]
-        taken = []
+        arguments = []
         for name, argument in rule.arguments.items():
             if argument.take is not None:
                 absent = _nothing(node.args.get(name)) and argument.default is not _REQUIRED
-                taken.append(argument.default if absent else argument.take(self, node, name))
-        return localized(rule.make(*taken), self.timezone)
+                arguments.append(argument.default if absent else argument.take(self, node, name))
+        return localized(rule.make(*arguments), self.timezone)
 
 
 def called(node: exp.Expr) -> str:
@@ -132,7 +134,7 @@ def maybe(argument: Argument, default: Any) -> Argument:
 
 
 def typed(check: Callable[[Term, str], Term]) -> Argument:
-    """Take a term that a check, which is told what the function is called, lets pass."""
+    """Take a term that passes a check; the check receives the name of the function for its errors."""
     return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
 
 
@@ -164,7 +166,7 @@ def as_boolean(term: Term, what: str = "") -> Term:
 
 
 def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
-    """Read a text that is written out, None for NULL; raises ``ValueError`` if it is none."""
+    """Read a text that is written out, None for NULL; raises ``ValueError`` for another term."""
     term = compiler.term(node)
     if term.null:
         return None
@@ -179,7 +181,7 @@ def written(what: str) -> Argument:
     return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
 
 
-def whole(what: str) -> Argument:
+def whole_number(what: str) -> Argument:
     """Take a whole number that is written out."""
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
@@ -195,7 +197,7 @@ ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
 MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
 TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
 DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
-RAW = Argument(lambda compiler, node, name: node.args[name])  # as it is parsed
+RAW = Argument(lambda compiler, node, name: node.args[name])  # the parsed node, not compiled
 SKIP = Argument(None, None)  # what says nothing, or is taken with another
 
 reads(exp.Paren, this=ANY)(lambda term: term)
@@ -211,7 +213,7 @@ for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _COMPARING = (*COMPARISONS, exp.Like, exp.ILike, exp.RegexpLike, exp.Is, exp.In, exp.Between)
 _PREDICATES = (*_COMPARING, exp.Not, exp.And, exp.Or)
-_KNOWN = (
+_SUPPORTED = (
     "comparisons, AND, OR, NOT, IN (…), BETWEEN, LIKE, ILIKE, RLIKE, IS, CASE, COALESCE, CAST, + - * / %, and "
     "functions of text, numbers and times"
 )
@@ -225,7 +227,7 @@ def unread(tree: exp.Expr, what: str) -> str | None:
     for node in tree.walk():
         rule = TABLE.get(type(node))
         if rule is None:
-            return f"{what} cannot use {_shown(node)}; it knows {_KNOWN}"
+            return f"{what} cannot use {_shown(node)}; it supports {_SUPPORTED}"
         for name, value in node.args.items():
             if name not in rule.arguments and not _nothing(value):
                 return f"{what} cannot use {_shown(node)}: what it says of {name!r} is not known here"

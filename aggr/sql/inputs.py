@@ -17,7 +17,7 @@ from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use, column_read, columns_of_use
 
-_WORDS = re.compile(r"\w+(\.\w+)*")  # what is a name however it is read, or, with digits and such, a constant
+_WORDS = re.compile(r"\w+(\.\w+)*")  # a name in every reading, or a constant if it starts with a digit
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
@@ -39,7 +39,7 @@ def is_column(text: str, names: Collection[str]) -> bool:
 
 
 def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
-    """Name the columns that a text reads, among those of these names; ``use`` is what its values are for.
+    """Return those of ``names`` that a text reads; ``use`` is the purpose of its values.
 
     Raises ``ValueError`` for a text that is neither a column nor an expression, or could be meant either way, and for
     an expression of a column that is not there.
@@ -55,14 +55,14 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
         read = sql.uses_of(text, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
-    found = list[str]()
+    columns = list[str]()
     for name, part in read:
         column = sql.column_in(name, names)
         if column is None:
-            of = "" if sql.column_of(text) else f", which {shown(text)} reads"
-            raise ValueError(f"the data has no column {shown(name)}{of}; {nearest(name, names)}")
-        found += columns_of_use(column, names, use if part is Use.VALUE else part)
-    return tuple(dict.fromkeys(found))
+            source = "" if sql.column_of(text) else f", which {shown(text)} reads"
+            raise ValueError(f"the data has no column {shown(name)}{source}; {nearest(name, names)}")
+        columns += columns_of_use(column, names, use if part is Use.VALUE else part)
+    return tuple(dict.fromkeys(columns))
 
 
 def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
@@ -90,7 +90,7 @@ def may_read(text: str) -> tuple[str, ...]:
     ('http.status', 'http')
     """
     read = (text,) if _WORDS.fullmatch(text) else (text, *_read_by(text))
-    return tuple(dict.fromkeys(name for given in read for name in _and_outer(given)))
+    return tuple(dict.fromkeys(name for name_read in read for name in _and_outer(name_read)))
 
 
 def _and_outer(name: str) -> list[str]:
@@ -100,7 +100,7 @@ def _and_outer(name: str) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Write the name of a column so that an expression reads it: in backquotes where it is no plain word.
+    """Write the name of a column so that an expression reads it: in backquotes unless it is a plain word.
 
     >>> quoted("route"), quoted("latency ms")
     ('route', '`latency ms`')
@@ -110,7 +110,7 @@ def quoted(name: str) -> str:
 
 
 def _read_by(text: str) -> tuple[str, ...]:
-    """Name the columns of an expression that is more than a column; none of what is no expression."""
+    """Return the columns of an expression that is more than a column; empty for a text that is not an expression."""
     try:
         return () if sql.column_of(text) else sql.columns_of(text, "expression")
     except ValueError:

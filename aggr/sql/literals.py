@@ -1,7 +1,7 @@
-"""Literals: numbers, times and dates as they are written in a condition.
+"""Literals: numbers, times and dates in the syntax of conditions.
 
-Times are ISO 8601, extended or basic: a date, perhaps ``T`` or a blank and a time of day with up to nine digits of a
-second, perhaps an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Without an offset they are on the clock of the zone.
+Times are ISO 8601, extended or basic: a date, optionally ``T`` or a blank and a time of day with up to nine digits of
+a second, optionally an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Without one they are on the clock of the zone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.sql.zones import UTC, from_local
 
 _FORMS = "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', each in UTC, or with an offset: Z, +01, +01:00"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _FLOATS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
@@ -46,7 +46,7 @@ def number(text: str) -> pa.Scalar:
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Read text as a value of the type that it is compared with; raises ``ValueError`` if it is none."""
+    """Read text as a value of the type that it is compared with; raises ``ValueError`` for another text."""
     if pa.types.is_timestamp(kind):
         return timestamp(text, kind.tz)
     if pa.types.is_date32(kind):
@@ -58,8 +58,8 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
         sign, bare = ("-", stripped[1:]) if stripped.startswith("-") else ("", stripped.removeprefix("+"))
         if _NUMBER.fullmatch(stripped) or bare.lower() in _FLOATS:
             return pa.scalar(float(sign + _FLOATS.get(bare.lower(), bare)), pa.float64())
-    whole = pa.types.is_integer(kind) and _WHOLE.fullmatch(stripped)
-    if whole or (pa.types.is_decimal(kind) and _DECIMAL.fullmatch(stripped)):
+    is_whole = pa.types.is_integer(kind) and _INTEGER.fullmatch(stripped)
+    if is_whole or (pa.types.is_decimal(kind) and _DECIMAL.fullmatch(stripped)):
         return _signed(stripped)
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.scalar(text.encode(), pa.binary()).cast(kind)
@@ -67,8 +67,8 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
         try:
             return pa.scalar(text).cast(kind)
         except pa.ArrowException:
-            raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
-    raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is none")
+            raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'") from None
+    raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is not such a value")
 
 
 def _signed(text: str) -> pa.Scalar:
@@ -89,7 +89,7 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     micros = (moment - since) // dt.timedelta(microseconds=1)
     unit, steps = ("ns", micros * 1000 + beside) if beside else ("us", micros)
     if not -(2**63) <= steps < 2**63:
-        raise ValueError(f"the time {text!r} is too far from 1970 to be told to the nanosecond")
+        raise ValueError(f"the time {text!r} is too far from 1970 for nanoseconds; write one from 1678 to 2261")
     scalar = pa.scalar(steps, pa.int64())
     if zone in (None, UTC) or moment.tzinfo is not None:
         return scalar.cast(pa.timestamp(unit, zone))

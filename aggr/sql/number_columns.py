@@ -1,7 +1,7 @@
-"""Number columns: a column of text may have its numbers next to it, for what reads it as a number.
+"""Number columns: a column of text may have its numbers next to it, for readers of numbers.
 
 ``zip = '007'`` compares text, ``zip > 100`` numbers. Where a column is read both ways, a table may hold it twice: the
-text as it is written, and next to it a column of its numbers, `number_column`. Each reader takes its own.
+original text, and next to it a column of its numbers, `number_column`. Each reader takes its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _NUMBERS_OF = "\ue000"  # of the private use area, so that no column of a user's
 class Use(Enum):
     """How values of a column are read.
 
-    ``TEXT`` needs text, ``KEEP`` keeps them as they are written, ``NUMBER`` is for arithmetic, ``ORDER`` compares them,
-    ``ANY`` looks for nulls only, and ``VALUE`` passes them on to what reads the expression.
+    ``TEXT`` needs text, ``KEEP`` keeps them unchanged, ``NUMBER`` is for arithmetic, ``ORDER`` compares them,
+    ``ANY`` looks for nulls only, and ``VALUE`` passes them on to the reader of the expression.
     """
 
     TEXT = "text"
@@ -56,7 +56,7 @@ def column_read(name: str, names: Collection[str], use: Use) -> str:
 
 
 def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
-    """Return the columns that a table must have for a use of a column: itself, which names it, and what is read.
+    """Return the columns that a table needs for a use of a column: itself, for its name, and the column that is read.
 
     >>> columns_of_use("price", ["price"], Use.NUMBER)
     ('price',)

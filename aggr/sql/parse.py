@@ -44,7 +44,7 @@ def _builder(name: str) -> Builder:
     """
     build: Builder = _day_of_week(name) if name in ("DOW", "ISODOW") else SparkParser.FUNCTIONS[name]
     arguments = _NAMES[name].arguments
-    most = 1 if "DOW" in name else 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
+    max_arguments = 1 if "DOW" in name else 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
     at = _TIME_AT.get(name, 0 if "DOW" in name else None)
 
     def read(args: list[Any], dialect: Any) -> exp.Expr:
@@ -52,8 +52,10 @@ def _builder(name: str) -> Builder:
             in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
             in_zone.meta[times.OF_A_FUNCTION] = True
             args[at:] = [in_zone]  # in place: the parser counts them later
-        if len(args) > most:
-            raise ValueError(f"{name.lower()} takes at most {most} argument{'s' * (most > 1)}; got {len(args)}")
+        if len(args) > max_arguments:
+            raise ValueError(
+                f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
+            )
         return build(args, dialect=dialect) if "dialect" in build.__code__.co_varnames else build(args)
 
     return read
@@ -84,7 +86,7 @@ _DIALECT = Conditions()
 def parsed(text: str, what: str = CONDITION) -> exp.Expr:
     """Parse a condition or an expression, as an error calls it, to a tree that the compiler reads.
 
-    Raises ``ValueError`` if it is no text, no SQL, or uses what is not known here.
+    Raises ``ValueError`` if it is not text or not SQL, or uses unsupported syntax.
 
     >>> parsed("status >= 500").key
     'gte'
@@ -96,31 +98,31 @@ def parsed(text: str, what: str = CONDITION) -> exp.Expr:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str, what: str) -> exp.Expr:
-    given = shortened(text)
+    excerpt = shortened(text)
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {given!r} has {len(text):,}")
+        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}")
     if not is_unicode(text):
-        raise ValueError(f"{_A[what]} is Unicode text, without halves of letters; got {given!r}")
+        raise ValueError(f"{_A[what]} is Unicode text, without halves of letters; got {excerpt!r}")
     try:
         tree = _tree(text)
         problem = unread(tree, _A[what])
     except errors.TokenError:
-        raise ValueError(f"cannot read the {what} {given!r} as SQL: a quote or a comment is not closed") from None
+        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: a quote or a comment is not closed") from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
         place = f"it breaks off or goes wrong at {shown(near[:40])}" if near else "an expression is missing"
-        raise ValueError(f"cannot read the {what} {given!r} as SQL: {place}") from None
+        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError(f"cannot read the {what} {given!r} as SQL") from None
+        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL") from None
     except ValueError as error:
-        raise ValueError(f"cannot read the {what} {given!r}: {error}") from None
+        raise ValueError(f"cannot read the {what} {excerpt!r}: {error}") from None
     except RecursionError:
         raise ValueError(
-            f"the {what} {given!r} is nested too deeply; leave out parentheses that are not needed, "
+            f"the {what} {excerpt!r} is nested too deeply; leave out parentheses that are not needed, "
             "and write a choice of values as IN (…)"
         ) from None
     if problem:
-        raise ValueError(f"cannot read the {what} {given!r}: {problem}")
+        raise ValueError(f"cannot read the {what} {excerpt!r}: {problem}")
     return tree
 
 

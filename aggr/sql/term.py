@@ -106,7 +106,7 @@ def null(kind: pa.DataType = NULL) -> Term:
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
     """Make a term that computes a kernel of others; if all are constants it is computed now.
 
-    The type is what the kernel gives for empty arrays of their types, unless it is told.
+    Without ``kind``, its type is that of the kernel's output for empty arrays of the terms' types.
     """
     if all(term.literal is not None for term in terms):
         return constant(kernel(*(term.literal for term in terms)))

@@ -21,7 +21,7 @@ from aggr.sql.function_table import (
     maybe,
     reads,
     require_text,
-    whole,
+    whole_number,
     written,
     written_text,
 )
@@ -29,7 +29,7 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-_ANY, _ONE = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
+_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
 
@@ -63,18 +63,18 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
     Raises ``ValueError`` if the escape stands before anything but ``%``, ``_`` and itself, as Spark does.
     """
     parts = _like_parts(pattern, escape)
-    any_before, any_after = parts[:1] == [_ANY], parts[1:] != [] and parts[-1] is _ANY
+    any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
     inner = parts[any_before : len(parts) - any_after]
-    if ignore_case or _ANY in inner or _ONE in inner:
-        regex = "".join({_ANY: ".*", _ONE: "."}.get(part) or _quoted(part) for part in parts)
+    if ignore_case or _ANY_TEXT in inner or _ANY_CHARACTER in inner:
+        regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _quoted(part) for part in parts)
         check_size(regex)
-        met = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
+        matches = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
     elif any_before or any_after:
         find = pc.match_substring if any_before and any_after else pc.ends_with if any_before else pc.starts_with
-        met = find(text, "".join(inner))
+        matches = find(text, "".join(inner))
     else:
-        met = pc.equal(text, pa.scalar("".join(inner)))
-    return pc.invert(met) if negate else met
+        matches = pc.equal(text, pa.scalar("".join(inner)))
+    return pc.invert(matches) if negate else matches
 
 
 def _like_parts(pattern: str, escape: str) -> list[str]:
@@ -88,7 +88,7 @@ def _like_parts(pattern: str, escape: str) -> list[str]:
         elif character == escape:
             escaped = True
         else:
-            parts.append({"%": _ANY, "_": _ONE}.get(character, character))
+            parts.append({"%": _ANY_TEXT, "_": _ANY_CHARACTER}.get(character, character))
     if escaped:
         raise ValueError(
             f"in the pattern {pattern!r} the escape {escape!r} must stand before %, _ or itself; write it twice"
@@ -113,7 +113,7 @@ for _kind in (exp.Like, exp.ILike):
 
 
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
-    """Read a regular expression of RE2 that is written out; raises ``ValueError`` if it is none."""
+    """Read a regular expression of RE2 that is written out; raises ``ValueError`` for another text."""
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     if regex is not None:
         check_size(regex)
@@ -122,7 +122,7 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
             pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowException:
         raise ValueError(
-            f"the regular expression {regex!r} is none of RE2's: look-arounds, references back and possessive "
+            f"the regular expression {regex!r} is not one of RE2: look-arounds, references back and possessive "
             "quantifiers are not known"
         ) from None
     return regex
@@ -167,7 +167,7 @@ def _of_re2(replacement: str) -> str:
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-_START, _LENGTH = whole("its start"), whole("its length")
+_START, _LENGTH = whole_number("its start"), whole_number("its length")
 
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))

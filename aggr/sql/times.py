@@ -95,11 +95,11 @@ def interval(count: exp.Expr, unit: exp.Expr) -> Term:
 
 def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
     """Compile the operand of AT TIME ZONE; return also whether it is a clock time, a column without a zone."""
-    given = node.args[name].unnest()
-    if isinstance(given, exp.Column) and not node.meta.get(OF_A_FUNCTION):
-        held = Compiler(compiler.schema).column(given)
-        if pa.types.is_timestamp(held.type) and held.type.tz is None:
-            return held, True
+    operand = node.args[name].unnest()
+    if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):
+        moment = Compiler(compiler.schema).column(operand)
+        if pa.types.is_timestamp(moment.type) and moment.type.tz is None:
+            return moment, True
     return compiler.term(node.args[name]), False
 
 

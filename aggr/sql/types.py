@@ -25,19 +25,21 @@ _EXACT_FLOAT = 2**53  # whole numbers below it are doubles
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
     """Find the type that holds values of several; raises ``ValueError`` where there is none."""
-    found = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
-    if len(found) <= 1:
-        return found[0] if found else NULL
-    if all(is_number(kind) for kind in found):
-        return _common_number(found)
-    if all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in found):
-        times = [kind for kind in found if pa.types.is_timestamp(kind)]
+    distinct_kinds = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
+    if len(distinct_kinds) <= 1:
+        return distinct_kinds[0] if distinct_kinds else NULL
+    if all(is_number(kind) for kind in distinct_kinds):
+        return _common_number(distinct_kinds)
+    if all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in distinct_kinds):
+        times = [kind for kind in distinct_kinds if pa.types.is_timestamp(kind)]
         unit = _UNITS[max(_UNITS.index(kind.unit) for kind in times)]
         zones = list(dict.fromkeys(kind.tz for kind in times))
         return pa.timestamp(unit, zones[0] if len(zones) == 1 else UTC)
-    if all(pa.types.is_time(kind) for kind in found):
+    if all(pa.types.is_time(kind) for kind in distinct_kinds):
         return pa.time64("ns")
-    raise ValueError(f"cannot compare {named_type(found[0])} with {named_type(found[1])}; CAST one of them")
+    raise ValueError(
+        f"cannot compare {named_type(distinct_kinds[0])} with {named_type(distinct_kinds[1])}; CAST one of them"
+    )
 
 
 def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
@@ -45,10 +47,10 @@ def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
 
     Returns them, not yet cast, and their common type.
     """
-    others = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
-    if others and any(not pa.types.is_string(kind) for kind in others):
-        kind = common_type(others)
-        terms = [t if t.type in (kind, NULL) or t.type in others else _read(t, kind) for t in terms]
+    typed_kinds = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
+    if typed_kinds and any(not pa.types.is_string(kind) for kind in typed_kinds):
+        kind = common_type(typed_kinds)
+        terms = [t if t.type in (kind, NULL) or t.type in typed_kinds else _read(t, kind) for t in terms]
     return list(terms), common_type([t.type for t in terms])
 
 
@@ -133,9 +135,9 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
     if any(pa.types.is_floating(kind) for kind in kinds):
         return pa.float64()
     if any(pa.types.is_decimal(kind) for kind in kinds) or pa.uint64() in kinds:
-        each = [decimal_type(kind) for kind in kinds]
-        scale = max(kind.scale for kind in each)
-        precision = max(kind.precision - kind.scale for kind in each) + scale
+        decimals = [decimal_type(kind) for kind in kinds]
+        scale = max(kind.scale for kind in decimals)
+        precision = max(kind.precision - kind.scale for kind in decimals) + scale
         if precision > 76:
             raise ValueError(f"{named_type(kinds[0])} and {named_type(kinds[1])} have too many digits together")
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)

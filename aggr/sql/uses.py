@@ -49,8 +49,8 @@ def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], .
 @lru_cache(maxsize=256)
 def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
     tree = parsed(text, what)
-    found = [(name_of(column), use_of(column)) for column in tree.find_all(exp.Column, bfs=False)]
-    return tuple(dict.fromkeys(found))
+    uses = [(name_of(column), use_of(column)) for column in tree.find_all(exp.Column, bfs=False)]
+    return tuple(dict.fromkeys(uses))
 
 
 def use_of(column: exp.Expr) -> Use:
@@ -82,16 +82,16 @@ def _compared(node: exp.Expr) -> Use:
 
 def _literals(node: exp.Expr) -> set[bool]:
     """Return for each constant among a node's arguments, not for those in its conditions, whether it is a text."""
-    found = set[bool]()
+    is_text = set[bool]()
     for child in node.iter_expressions():
         inner = child.unnest()
         if isinstance(inner, exp.Literal):
-            found.add(bool(inner.is_string))
+            is_text.add(bool(inner.is_string))
         elif isinstance(inner, exp.Neg) and isinstance(inner.this, exp.Literal):
-            found.add(False)
+            is_text.add(False)
         elif isinstance(inner, exp.If) and isinstance(node, exp.Case):
-            found |= {bool(part.is_string) for part in inner.iter_expressions() if isinstance(part, exp.Literal)}
-    return found
+            is_text |= {bool(part.is_string) for part in inner.iter_expressions() if isinstance(part, exp.Literal)}
+    return is_text
 
 
 def _argument_use(node: exp.Expr, argument: str) -> Use:

@@ -1,4 +1,4 @@
-"""Zones: times are instants, and a zone's clock tells their hours, days and dates; the zone is in their Arrow type.
+"""Zones: times are instants, and a zone's clock gives their hours, days and dates; the zone is in their Arrow type.
 
 A local time is the first instant at which the clock shows it, or a later one: of a repeated time the earlier, of a
 skipped one the instant of the change. So days begin where windows do.
@@ -25,7 +25,7 @@ def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
 
 
 def localized(term: Term, zone: str) -> Term:
-    """Take what was computed of dates, such as a date and an interval, as times on the clock of a zone."""
+    """Interpret results computed from dates, such as a date plus an interval, as times on the clock of a zone."""
     if zone == UTC or not pa.types.is_timestamp(term.type) or term.type.tz is not None:
         return term
     return apply(lambda value: from_local(value, zone), term, kind=in_zone(term.type, zone))

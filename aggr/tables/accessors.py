@@ -1,4 +1,4 @@
-"""Accessors: one number or a few of each state, read from a column of states of whatever function can tell it.
+"""Accessors: one number or a few of each state, read from a column of states of any function that has it.
 
     quantile   rank   mean   stdev   count   min   max   bounds
 
@@ -38,11 +38,11 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
     >>> quantile(Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3)), 1.0).to_pylist()
     [4.0]
     """
-    asked = check_quantiles([q])
+    quantiles = check_quantiles([q])
     function = function_of(states)
     if not isinstance(function.own_state, BucketState):
         raise _cannot("quantile", function)
-    results = replace(function, **{"quantiles": asked}).finish(states)
+    results = replace(function, **{"quantiles": quantiles}).finish(states)
     return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
 
 
@@ -60,7 +60,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
 
 
 def number(value: float) -> float:
-    """Return a number to rank as a float; raises ``ValueError`` for what is none."""
+    """Return a number to rank as a float; raises ``ValueError`` unless it is a number."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"rank needs a number; got {shown(value)}")
     return float(value)
@@ -71,7 +71,7 @@ def mean(states: pa.Array) -> pa.Array:
     function = function_of(states)
     if _is_read_by(Avg, function):
         if pa.types.is_timestamp(states.type.field("unit").type):
-            raise TypeError("the mean of timestamps is no number; read it with finish and aggr.avg")
+            raise TypeError("the mean of timestamps is not a number; read it with finish and aggr.avg")
         return Avg().finish(states)
     return _field(states, function, "mean")
 
@@ -131,9 +131,9 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     Raises
     ------
     TypeError
-        If these are no states, or of a function that estimates no number.
+        If these are not states, or the function does not estimate a number.
     ValueError
-        If ``sigmas`` is no number above 0.
+        If ``sigmas`` is not a number above 0.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
 
 
 def standard_errors(sigmas: float) -> float:
-    """Return a number of standard errors as a float; raises ``ValueError`` for what is none."""
+    """Return a number of standard errors as a float; raises ``ValueError`` unless it is a finite number above 0."""
     if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
         raise ValueError(f"bounds lie a number of standard errors above 0 away; got {shown(sigmas)}")
     return float(sigmas)

@@ -51,7 +51,7 @@ def reduce_by(
     Keys come from `aggr.tables.keys`, columns of states from `aggr.tables.state_plan`. ``times`` are event times, for
     first and last; of columns that are ``carried``, which the keys determine, one row's value is kept of each group.
     """
-    groups, one = group_by(list(keys.values()), rows.num_rows)
+    groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     values: dict[object, Values] = {}  # measures of the same values share what they read of them
     reduced = {}
     for column in states:
@@ -62,8 +62,8 @@ def reduce_by(
         try:
             reduced[column.name] = measure.reduce_values(values[read])
         except (TypeError, ValueError, OverflowError) as error:
-            raise _with_key(error, keys, one, _first_refused(measure, values[read])) from error.__cause__
-    return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
+            raise _with_key(error, keys, row_of_group, _first_refused(measure, values[read])) from error.__cause__
+    return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | reduced)
 
 
 def merge_by(
@@ -77,12 +77,12 @@ def merge_by(
 ) -> pa.Table:
     """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
 
-    With a ``max_ratio`` below 1, the table is returned as it is where merging would leave more than this share of its
+    With a ``max_ratio`` below 1, the table is returned unchanged if merging would leave more than this share of its
     rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state says that it is not known what it should
     hold, and its group's is null; otherwise null is an identity.
     """
     table = arrow_of(states)
-    groups, one = group_by(list(keys.values()), table.num_rows)
+    groups, row_of_group = group_by(list(keys.values()), table.num_rows)
     if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
         return table
     merged = {}
@@ -95,19 +95,20 @@ def merge_by(
             refused = _first_unmerged(function, states.column(name), groups)
             if refused is None:
                 raise
-            raise _with_key(error, keys, one, refused, f"{name}, {function.name}") from error.__cause__
+            measure = f"{name}, {function.name}"
+            raise _with_key(error, keys, row_of_group, refused, measure=measure) from error.__cause__
     if unknown:
         merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
-    return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
+    return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | merged)
 
 
 def _with_key(
-    error: Exception, keys: Arrays, one: pa.Array, group: int | None, measure: str | None = None
+    error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
     """Add the window and the keys of a group to an error that names the measure, or is preceded by it."""
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:
-        text += f" (at {_row_text(pa.table(_taken(keys, one)), group)})"
+        text += f" (at {_row_text(pa.table(_group_keys(keys, row_of_group)), group)})"
     return with_text(error, text)
 
 
@@ -153,38 +154,42 @@ def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
     return low if refuses(low, high) else None
 
 
-def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]) -> pa.Table:
-    """Take the rows of merged states out of others, key by key; keys of which nothing is left are left out.
+def subtract_by(
+    states: pa.Table, subtracted: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]
+) -> pa.Table:
+    """Subtract merged states from others, key by key; keys without remaining rows are left out.
 
-    Both are tables as `merge_by` gives them. A null state is unknown, and so is what is left of it. Raises
+    Both are tables as `merge_by` gives them. A null state is unknown, and so is its remainder. Raises
     `CannotSubtract`, which names column and key, for a key that is not there, and as `aggr.Function.subtract`.
     """
-    columns = [pa.chunked_array([*states.column(key).chunks, *gone.column(key).chunks]) for key in keys]
-    groups, _ = group_by([normalize(column) for column in columns], states.num_rows + gone.num_rows)
+    columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
+    groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
     place = np.full(groups.n, -1)
     place[groups.ids[: states.num_rows]] = np.arange(states.num_rows)
     at = place[groups.ids[states.num_rows :]]
     if (at < 0).any():
         row = int(np.argmax(at < 0))
-        raise CannotSubtract(row, NOT_THERE, f"what is at {_row_text(gone.select(keys), row)}")
+        raise CannotSubtract(row, NOT_THERE, f"the state at {_row_text(subtracted.select(keys), row)}")
     empty, after = np.ones(len(at), np.bool_), np.arange(states.num_rows)
     after[at] = states.num_rows + np.arange(len(at))
     for name, function in functions.items():
-        mine, theirs = one_array(states.column(name)), one_array(gone.column(name))
-        known = pc.and_(mine.take(pa.array(at)).is_valid(), theirs.is_valid()).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(known)
+        minuends, subtrahends = one_array(states.column(name)), one_array(subtracted.column(name))
+        is_known = pc.and_(minuends.take(pa.array(at)).is_valid(), subtrahends.is_valid()).to_numpy(
+            zero_copy_only=False
+        )
+        rows = np.flatnonzero(is_known)
         try:
-            rest = function.subtract(mine.take(pa.array(at[rows])), theirs.take(pa.array(rows)))
+            differences = function.subtract(minuends.take(pa.array(at[rows])), subtrahends.take(pa.array(rows)))
         except CannotSubtract as error:
             row = int(rows[error.row])
-            where = f" at {_row_text(gone.select(keys), row)}" * bool(keys)
+            where = f" at {_row_text(subtracted.select(keys), row)}" * bool(keys)
             raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
-        empty &= known
-        empty[rows] &= function.own_state.row_counts(rest) == 0
+        empty &= is_known
+        empty[rows] &= function.own_state.row_counts(differences) == 0
         left = np.full(len(at), -1)
         left[rows] = np.arange(len(rows))
-        rest = rest.take(pa.array(left, mask=left < 0))
-        column = pa.concat_arrays([mine, rest.cast(mine.type)]).take(pa.array(after))
+        differences = differences.take(pa.array(left, mask=left < 0))
+        column = pa.concat_arrays([minuends, differences.cast(minuends.type)]).take(pa.array(after))
         states = states.set_column(states.column_names.index(name), states.schema.field(name), column)
     stays = np.ones(states.num_rows, np.bool_)
     stays[at[empty]] = False
@@ -192,7 +197,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
 
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
-    """Raise ``TypeError`` that names the columns of states out of which rows cannot be taken."""
+    """Raise ``TypeError`` that names the columns of states that do not support subtraction."""
     fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
@@ -226,9 +231,9 @@ def finish_by(
         try:
             columns[name] = measure.function.finish(states.column(column), neighbours.get(name))
         except (TypeError, ValueError, OverflowError) as error:
-            row, said = _first_unreadable(measure.function, table.column(column), error)
+            row, reason = _first_unreadable(measure.function, table.column(column), error)
             where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""
-            named = with_text(said, f"{name}, {measure!r}{where}: {said}")
+            named = with_text(reason, f"{name}, {measure!r}{where}: {reason}")
             raise named from named.__cause__
     return pa.table(columns)
 
@@ -252,15 +257,15 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
 def _row_text(keys: pa.Table, row: int) -> str:
     """Write the keys of a row: moments as ISO 8601, anything else as Python would."""
-    (given,) = keys.slice(row, 1).to_pylist()
-    texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in given.items()}
+    (key_values,) = keys.slice(row, 1).to_pylist()
+    texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in key_values.items()}
     return ", ".join(f"{k}={text}" for k, text in texts.items())
 
 
 def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
-    """Name the columns of rows that are read, among those of these names: for the keys, and what the measures need.
+    """Return those of ``names`` that the keys and the measures read.
 
-    Raises ``ValueError`` for what is not there, or could be meant in two ways.
+    Raises ``ValueError`` for a column that does not exist, or a text with two meanings.
     """
     _check_there(plain_keys(keys), names)
     needed = [name for c in states for name in c.read(names)]
@@ -300,13 +305,13 @@ def states_fields(
     schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType | None = None
 ) -> list[pa.Field]:
     """Return the fields of the keys and the columns of states for rows of a schema."""
-    kept = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
-    return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in kept)]
+    state_types = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
+    return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in state_types)]
 
 
-def _taken(keys: Arrays, one: pa.Array) -> dict[str, pa.Array]:
-    taken = {name: normalize(key.take(pa.array(one))) for name, key in keys.items()}
-    return {name: key.cast(key_type(key.type)) for name, key in taken.items()}
+def _group_keys(keys: Arrays, row_of_group: pa.Array) -> dict[str, pa.Array]:
+    columns = {name: normalize(key.take(pa.array(row_of_group))) for name, key in keys.items()}
+    return {name: key.cast(key_type(key.type)) for name, key in columns.items()}
 
 
 def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
@@ -322,12 +327,12 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     Returns
     -------
     table
-        The keys and the states of what is left, in the order of the keys. Keys of which nothing is left are left out.
+        The keys and the remaining states, in the order of the keys. Keys without remaining rows are left out.
 
     Raises
     ------
     TypeError
-        For functions whose states do not tell what is left, by name: min, max, first, last, sets and lists.
+        For functions whose states do not allow it: min, max, first, last, sets and lists. The message names them.
     CannotSubtract
         As `aggr.Function.subtract`, and for a key that is not there; it names column and key. A ``ValueError``.
     ValueError
@@ -353,6 +358,10 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     functions = {name: function_of(states.column(name)) for name in names}
     check_subtractable(functions)
     keys = [name for name in states.column_names if name not in names]
-    whole, part = (merge_by(t, {key: key_column(t.column(key)) for key in keys}, functions) for t in (states, gone))
-    rest = subtract_by(whole, part, keys, functions)
-    return rest.cast(pa.schema([field.with_metadata(states.field(field.name).metadata) for field in rest.schema]))
+    minuend, subtrahend = (
+        merge_by(t, {key: key_column(t.column(key)) for key in keys}, functions) for t in (states, gone)
+    )
+    differences = subtract_by(minuend, subtrahend, keys, functions)
+    return differences.cast(
+        pa.schema([field.with_metadata(states.field(field.name).metadata) for field in differences.schema])
+    )

@@ -38,21 +38,21 @@ class ColumnUses:
     where: str | None = None
 
     def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
-        """Return the uses of the columns of these names; a column that nothing reads is left out.
+        """Return the uses of the columns with these names; columns that are not read are left out.
 
         A text that reads a column which is not among them is left out as well: the frame refuses it later.
         """
-        found: dict[str, frozenset[Use]] = {}
+        uses: dict[str, frozenset[Use]] = {}
         for text, use in self._texts():
             for name, part in _uses_in(text, names):
-                found[name] = found.get(name, _NONE) | {use if part is Use.VALUE else part}
+                uses[name] = uses.get(name, _NONE) | {use if part is Use.VALUE else part}
         conditions = [measure.where for group in self.measures for measure in group]
         for condition in [self.where, *conditions]:
             for path, use in sql.uses_of(condition):
                 column = sql.column_in(path, names)
                 if column is not None:
-                    found[column] = found.get(column, _NONE) | {use}
-        return found
+                    uses[column] = uses.get(column, _NONE) | {use}
+        return uses
 
     def is_missing(self, schema: pa.Schema) -> bool:
         """Return whether a key or a measure reads a column that a schema does not have, or has without a type."""
@@ -91,6 +91,6 @@ def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
         if is_column(text, names):
             return [(text, Use.VALUE)]
         columns_in(text, names)
-        found = [(sql.column_in(name, names), use) for name, use in sql.uses_of(text, "expression")]
-        return [(name, use) for name, use in found if name is not None]
+        uses = [(sql.column_in(name, names), use) for name, use in sql.uses_of(text, "expression")]
+        return [(name, use) for name, use in uses if name is not None]
     return []

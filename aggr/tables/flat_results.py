@@ -19,7 +19,7 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Give every field of a record a column of its own, null if the record is; other columns stay as they are.
+    """Give every field of a record a column of its own, null if the record is; other columns stay unchanged.
 
     Raises ``ValueError`` if two columns would have the same name.
 

@@ -1,4 +1,4 @@
-"""Which function a column of states belongs to, told from the states themselves."""
+"""Identification: the function that a column of states belongs to, read from the states themselves."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ def _named(states: pa.Array) -> type[Function] | None:
     """Find the function that the states themselves name; None if there are no states to name one."""
     if class_of(states.type) is None:
         return None
-    given = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
-    if len(given) > 1:
-        raise ValueError(f"states of {given[0]} and states of {given[1]} cannot be merged; merge those of one function")
-    if given and given[0] not in names():
-        raise TypeError(
-            f"these are states of {given[0]!r}, which is not registered here; there are {', '.join(names())}"
+    owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
+    if len(owners) > 1:
+        raise ValueError(
+            f"states of {owners[0]} and states of {owners[1]} cannot be merged; merge those of one function"
         )
-    return get(given[0]) if given else None
+    if owners and owners[0] not in names():
+        raise TypeError(
+            f"these are states of {owners[0]!r}, which is not registered here; there are {', '.join(names())}"
+        )
+    return get(owners[0]) if owners else None
 
 
 def class_of(dtype: pa.DataType) -> type[Function] | None:

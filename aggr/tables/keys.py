@@ -15,7 +15,7 @@ Several `each` give every combination of their elements.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +29,8 @@ from aggr.arrow.sort_keys import has_order
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
 Keys = Mapping[str, str]  # the name of a key -> a column of that name, or what its values are computed by
-Given = Sequence[str] | Mapping[str, str]
 
-_EACH = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r"""(['"])([^'"`\\]+)\1""")
 _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
@@ -59,12 +58,12 @@ def each(column: str) -> str:
     Returns
     -------
     str
-        What is given among keys, in Python, in JSON and on the command line.
+        The text of the key, in Python, in JSON and on the command line.
 
     Raises
     ------
     ValueError
-        If it is no name.
+        If it is not a name.
 
     Examples
     --------
@@ -76,7 +75,7 @@ def each(column: str) -> str:
     return f"each({quoted(column)})"
 
 
-def checked_keys(given: object, what: str = "keys") -> dict[str, str]:
+def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
     """Take names of columns, or name -> column or expression; raises ``ValueError`` for anything else.
 
     A key of a list, or whose text is its own name, is the column of that name, or the field of a struct.
@@ -84,16 +83,16 @@ def checked_keys(given: object, what: str = "keys") -> dict[str, str]:
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
     """
-    if not isinstance(given, Mapping):
-        return {name: name for name in checked_names(given, what, "column names, or a dict of name -> expression")}
-    for name, text in given.items():
+    if not isinstance(keys, Mapping):
+        return {name: name for name in checked_names(keys, what, "column names, or a dict of name -> expression")}
+    for name, text in keys.items():
         if not is_name(name):
             raise ValueError(f"names of {what} must be text that is not blank; got {shown(name)}")
         if not is_name(text):
             raise ValueError(
                 f"the key {shown(name)} must be a column or an expression in SQL, say 'lower(route)'; got {shown(text)}"
             )
-    return {str(name): str(text) for name, text in given.items()}
+    return {str(name): str(text) for name, text in keys.items()}
 
 
 def described_keys(keys: Keys) -> list[Any]:
@@ -102,7 +101,7 @@ def described_keys(keys: Keys) -> list[Any]:
 
 
 def read_keys(described: object) -> Any:
-    """Read what `described_keys` wrote; anything else stays as it is, for `checked_keys` to refuse."""
+    """Read the output of `described_keys`; other objects are returned unchanged, for `checked_keys` to refuse."""
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
     parts = list(described)
@@ -125,7 +124,7 @@ def shown_keys(keys: Keys) -> str:
 
 
 def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
-    """Name the columns that keys are read from, among those of these names; raises as `columns_in`."""
+    """Return those of ``names`` that keys are read from; raises as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
         lists = None if name == text else _each_of(text, names)
@@ -136,11 +135,11 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
 
 def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
     """Name the columns that keys may read, before it is known which there are."""
-    found: list[str] = []
+    columns: list[str] = []
     for name, text in keys.items():
-        inner = _EACH.fullmatch(text)
-        found += [text, *may_read(inner[1].strip())] if inner and name != text else may_read(text)
-    return tuple(dict.fromkeys(found))
+        inner = _ELEMENT_KEY.fullmatch(text)
+        columns += [text, *may_read(inner[1].strip())] if inner and name != text else may_read(text)
+    return tuple(dict.fromkeys(columns))
 
 
 def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
@@ -151,10 +150,10 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
     return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
 
 
-def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UTC") -> Keyed:
+def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> Keyed:
     """Compute the keys of rows, and put a row into one group per element where a key is the elements of a list.
 
-    Of rows that come more than once only the columns that are ``kept`` are needed.
+    If rows occur more than once, only the ``needed_columns`` are repeated.
     """
     names = rows.column_names
     plain, lists = dict[str, pa.Array](), dict[str, pa.Array]()
@@ -169,10 +168,10 @@ def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UT
     if not lists:
         return Keyed(rows, None, plain)
     places, elements = _combined(lists, rows.num_rows)
-    taken = pa.array(places)
-    found = {name: elements[name] if name in elements else plain[name].take(taken) for name in keys}
-    needed = [name for name in names if name in kept] or names[:1]
-    return Keyed(rows.select(needed).take(taken), places, found)
+    row_places = pa.array(places)
+    key_values = {name: elements[name] if name in elements else plain[name].take(row_places) for name in keys}
+    needed = [name for name in names if name in needed_columns] or names[:1]
+    return Keyed(rows.select(needed).take(row_places), places, key_values)
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -194,12 +193,12 @@ def _is_column(name: str, text: str, names: Collection[str]) -> bool:
 
 def _each_of(text: str, names: Collection[str]) -> str | None:
     """Name the column of lists, or its field, that a text has the elements of; None for any other text."""
-    found = None if text in names else _EACH.fullmatch(text)
-    if found is None:
+    match = None if text in names else _ELEMENT_KEY.fullmatch(text)
+    if match is None:
         return None
-    inner = found[1].strip()
-    said = re.fullmatch(r"'([^']+)'|\"([^\"]+)\"", inner)
-    name = (said[1] or said[2]) if said else inner
+    inner = match[1].strip()
+    quoted_name = re.fullmatch(r"'([^']+)'|\"([^\"]+)\"", inner)
+    name = (quoted_name[1] or quoted_name[2]) if quoted_name else inner
     if name in names:
         return name
     read = columns_in(inner, names)
@@ -246,22 +245,24 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not (pa.types.is_list_view(lists.type) or pa.types.is_large_list_view(lists.type)):
         return lists.cast(pa.large_list(lists.type.value_field))
     sizes = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy()
-    ends = np.cumsum(sizes)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(lists.offsets.to_numpy() - ends + sizes, sizes)
+    list_ends = np.cumsum(sizes)
+    places = np.arange(list_ends[-1] if len(list_ends) else 0) + np.repeat(
+        lists.offsets.to_numpy() - list_ends + sizes, sizes
+    )
     values = lists.values.take(pa.array(places))
-    return pa.LargeListArray.from_arrays(pa.array(np.append(0, ends)), values, mask=lists.is_null())
+    return pa.LargeListArray.from_arrays(pa.array(np.append(0, list_ends)), values, mask=lists.is_null())
 
 
 def _combined(lists: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array]]:
     """Find every combination of a row's elements: the row of each, and the elements of each list."""
-    places, found = np.arange(rows), dict[str, pa.Array]()
+    places, combinations = np.arange(rows), dict[str, pa.Array]()
     for name, column in lists.items():
         own = column.take(pa.array(places))
-        there = np.flatnonzero(own.is_valid().to_numpy(zero_copy_only=False))
+        valid_places = np.flatnonzero(own.is_valid().to_numpy(zero_copy_only=False))
         own = own.drop_null()
-        parents = there[pc.list_parent_indices(own).to_numpy()]
-        taken = pa.array(parents)
-        found = {other: elements.take(taken) for other, elements in found.items()}
-        found[name] = key_column(pc.list_flatten(own))
+        parents = valid_places[pc.list_parent_indices(own).to_numpy()]
+        parent_rows = pa.array(parents)
+        combinations = {other: elements.take(parent_rows) for other, elements in combinations.items()}
+        combinations[name] = key_column(pc.list_flatten(own))
         places = places[parents]
-    return places, found
+    return places, combinations

@@ -17,7 +17,7 @@ _MANY = 32  # rows a group has where they are many
 MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
 _UNSEEN = 7  # tables that are taken to be like the one before, which has nearly as many groups as rows
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
-_KEPT_BYTES = 31 << 20  # blocks of up to 32 MiB, and twice as much of what is free
+_KEPT_BYTES = 31 << 20  # glibc then keeps blocks of up to 32 MiB, and twice as much free memory
 _FIRST_ROWS = 1 << 16  # rows reduced at first where memory is bounded, before it is known how much their states take
 
 
@@ -35,7 +35,7 @@ def partial_states(
     reduce : rows -> states
     merge : states -> fewer states, or the same where that is not worth it
     max_bytes : int, optional
-        Give out what has been merged whenever it has this many bytes, and start again, so that memory is bounded.
+        Yield the merged states whenever they reach this size, and start again, so that memory is bounded.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def adaptive_states(
     max_bytes: int | None = None,
     groups: Callable[[pa.Table], int] | None = None,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where reducing leaves too many.
+    """Reduce a stream of batches as `partial_states` does, or pass rows on unchanged if reducing leaves too many.
 
     Known as adaptive partial aggregation. Where a table of rows has nearly as many groups as rows, states would take
     more room than the rows, and be merged later all the same. One table in eight is looked at while that is so, as
@@ -68,7 +68,7 @@ def adaptive_states(
     pairs of whether these are states, and the table: of states, or of rows
     """
     _keep_freed_memory()
-    held: list[pa.Table] = []
+    partials: list[pa.Table] = []
     least_room = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
     size, room = 0, least_room
     want = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
@@ -83,64 +83,64 @@ def adaptive_states(
             if spread:
                 yield False, table
                 continue
-        held.append(reduce(table))
-        size += held[-1].nbytes
-        spread = groups is not None and held[-1].num_rows > MAX_RATIO * table.num_rows
-        if table.num_rows < _MANY * held[-1].num_rows:
+        partials.append(reduce(table))
+        size += partials[-1].nbytes
+        spread = groups is not None and partials[-1].num_rows > MAX_RATIO * table.num_rows
+        if table.num_rows < _MANY * partials[-1].num_rows:
             want[0] = min(2 * want[0], _MOST_ROWS)
         if max_bytes is not None and table.num_rows:
-            room_for = max_bytes * table.num_rows // max(1, 2 * held[-1].nbytes)
+            room_for = max_bytes * table.num_rows // max(1, 2 * partials[-1].nbytes)
             want[0] = min(max(want[0], REDUCE_ROWS), max(room_for, _FIRST_ROWS))
         if size < room:
             continue
-        held = [_joined(held, merge)]
-        size = held[0].nbytes
+        partials = [_joined(partials, merge)]
+        size = partials[0].nbytes
         room = max(least_room, 2 * size)
         if max_bytes is not None and size >= max_bytes:
-            yield True, held.pop()
+            yield True, partials.pop()
             size, room = 0, least_room
-    if held:
-        held = [_joined(held, merge)]
-        yield True, held.pop()  # nothing here keeps what is given out
+    if partials:
+        partials = [_joined(partials, merge)]
+        yield True, partials.pop()  # popped, so that the consumer alone holds the table
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed for the next table, as it does once it has freed a block of `_KEPT_BYTES`.
+    """Have glibc keep freed memory for the next table, as it does once it has freed a block of `_KEPT_BYTES`.
 
-    New memory from the system costs as much as what is computed in it. None of the block is ever touched.
+    New memory from the system costs as much as the computation that uses it. The block itself is never touched.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
 
-def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
-    return merge(pa.concat_tables(held)) if len(held) > 1 else held[0]
+def _joined(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    return merge(pa.concat_tables(partials)) if len(partials) > 1 else partials[0]
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Fetch the next table while the last one is worked on: whoever sends it need not wait.
+    """Fetch the next table while the last one is processed, so that the source does not wait.
 
     A consumer that stops early does not wait for the source either: the thread ends once its table has come, and does
     not keep the process from ending.
     """
-    asked: SimpleQueue[bool] = SimpleQueue()
+    requests: SimpleQueue[bool] = SimpleQueue()
     fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
-    threading.Thread(target=_fetch, args=(tables, asked, fetched), name="tiltframe-ahead", daemon=True).start()
-    asked.put(True)
+    threading.Thread(target=_fetch, args=(tables, requests, fetched), name="tiltframe-ahead", daemon=True).start()
+    requests.put(True)
     try:
         while (table := fetched.get()) is not None:
             if isinstance(table, BaseException):
                 raise table
-            asked.put(True)
+            requests.put(True)
             yield table
     finally:
-        asked.put(False)
+        requests.put(False)
 
 
 def _fetch(
-    tables: Iterator[pa.Table], asked: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
+    tables: Iterator[pa.Table], requests: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
     """Send one table each time that one is asked for, None after the last one, and an error in its place."""
-    while asked.get():
+    while requests.get():
         try:
             table = next(tables, None)
         except BaseException as error:  # raised in the thread that asks
@@ -150,20 +150,20 @@ def _fetch(
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
     """Join small batches into tables of ``want[0]`` rows; the first also comes without rows, for its types."""
-    held: list[pa.RecordBatch] = []
-    rows, given = 0, False
+    pending: list[pa.RecordBatch] = []
+    rows, has_yielded = 0, False
     for batch in chain.from_iterable(map(_pieces, batches)):
-        held.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         if rows >= want[0]:
-            yield joined_batches(held)
-            held, rows, given = [], 0, True
-    if held and (rows or not given):
-        yield joined_batches(held)
+            yield joined_batches(pending)
+            pending, rows, has_yielded = [], 0, True
+    if pending and (rows or not has_yielded):
+        yield joined_batches(pending)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch that is larger than what is reduced at once: arrays of its size would need new memory each time."""
+    """Cut a batch into tables of at most ``REDUCE_ROWS``: larger arrays would need new memory each time."""
     return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 

@@ -3,8 +3,8 @@
 Rows are reduced once, to one state for each *run* of rows that no range cuts. A range is a few runs in a row, and
 ranges that overlap share the merges of their runs:
 
-    ranges         ├───────────┤        Each range spans a boundary. What is left of it ends a segment, and what is
-                     ├───────────┤      right of it begins the next one. Segments are scanned once backwards and once
+    ranges         ├───────────┤        Each range spans a boundary. Its left part ends a segment, and its right
+                     ├───────────┤      part begins the next one. Segments are scanned once backwards and once
                          ├─────────┤    forwards; then a range is one merge of two states, however long it is.
     boundaries     ········┆···········┆
 
@@ -35,7 +35,7 @@ Places = NDArray[np.int64]
 class Runs(NamedTuple):
     """The runs that ranges of rows are made of: those rows, their runs, and each range in runs.
 
-    ``groups`` tells which run each of the rows ``[begin, end)`` belongs to; range ``i`` is the runs
+    ``groups`` is the run of each of the rows ``[begin, end)`` belongs to; range ``i`` is the runs
     ``[first[i], last[i])``.
     """
 
@@ -52,7 +52,7 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     Parameters
     ----------
     first, last : arrays of int64, shape (ranges,)
-        Range ``i`` is the rows ``[first[i], last[i])``, perhaps none. Neither ever goes back.
+        Range ``i`` is the rows ``[first[i], last[i])``, which may be empty. Both arrays ascend.
     rows : int
         How many rows there are.
 
@@ -70,7 +70,7 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     if len(first) != len(last):
         raise ValueError(f"every range has a first row and a last one; got {len(first)} and {len(last)}")
     if not len(first):
-        return Runs(0, 0, Groups.of([], 0), first, last)
+        return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
     if (last < first).any() or (np.diff(first) < 0).any() or (np.diff(last) < 0).any():
         raise ValueError("ranges must be in order: neither their first rows nor their last ones may go back")
     if first[0] < 0 or last[-1] > rows:
@@ -79,7 +79,13 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     begin, end = int(cuts[0]), int(cuts[-1])
     lengths = np.diff(cuts)
     groups = Groups.of(np.repeat(np.arange(len(lengths)), lengths), len(lengths))
-    return Runs(begin, end, groups, np.searchsorted(cuts, first), np.searchsorted(cuts, last))
+    return Runs(
+        begin=begin,
+        end=end,
+        groups=groups,
+        first=np.searchsorted(cuts, first),
+        last=np.searchsorted(cuts, last),
+    )
 
 
 def merge_runs(function: Function, states: pa.StructArray, first: Places, last: Places) -> pa.StructArray:
@@ -114,24 +120,24 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     if not len(first):
         return states.slice(0, 0)
     if (last - first <= 1).all():
-        some = np.flatnonzero(last > first)
-        return function.merge(states.take(pa.array(first[some])), Groups.of(some, len(first)))
+        nonempty = np.flatnonzero(last > first)
+        return function.merge(states.take(pa.array(first[nonempty])), Groups.of(nonempty, len(first)))
     if _growing(first, last):
-        whole = np.flatnonzero(last > first)
+        nonempty_ranges = np.flatnonzero(last > first)
         scanned = scan(function, states, _starts(first, last, len(states)))
-        if len(whole) == len(first):
-            return scanned if _each(last, len(states)) else scanned.take(pa.array(last - 1))
-        ends = scanned.take(pa.array(last[whole] - 1))
-        return function.merge(made_here(ends), Groups.of(whole, len(first))).states
+        if len(nonempty_ranges) == len(first):
+            return scanned if _is_one_range_per_run(last, len(states)) else scanned.take(pa.array(last - 1))
+        left_parts = scanned.take(pa.array(last[nonempty_ranges] - 1))
+        return function.merge(made_here(left_parts), Groups.of(nonempty_ranges, len(first))).states
     boundaries = _boundaries(first, last)
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
-    backwards = _backwards(function, states, segments, int(first.min()), int(boundaries[-1]))
+    backwards = _backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
     forwards = _forwards(function, states, segments, int(boundaries[0]))
     cuts = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
     left, right = np.flatnonzero(first < np.minimum(cuts, last)), np.flatnonzero(last > cuts)
-    ends = backwards.take(pa.array(first[left] - first.min()))
-    begins = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
-    parts = made_here(pa.concat_arrays([ends, begins]))
+    left_parts = backwards.take(pa.array(first[left] - first.min()))
+    right_parts = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
+    parts = made_here(pa.concat_arrays([left_parts, right_parts]))
     return function.merge(parts, Groups.of(np.concatenate([left, right]), len(first))).states
 
 
@@ -147,7 +153,7 @@ def _starts(first: Places, last: Places, n: int) -> Places:
     return np.cumsum(starts)
 
 
-def _each(last: Places, n: int) -> bool:
+def _is_one_range_per_run(last: Places, n: int) -> bool:
     """Say whether there is one range for each run, and in their order."""
     return len(last) == n and bool((last == np.arange(1, n + 1)).all())
 
@@ -155,13 +161,13 @@ def _each(last: Places, n: int) -> bool:
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
     """Choose places such that every range reaches to the first of them after its beginning, but not beyond the next."""
-    found, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
+    boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
             boundary = last[i]
-            found[count] = boundary
+            boundaries[count] = boundary
             count += 1
-    return found[:count].copy()
+    return boundaries[:count].copy()
 
 
 def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
@@ -201,7 +207,7 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     state = function.own_state
     if not state.merges_by_field:
         return _climbed(states, levels, lambda pairs, groups: function.merge(made_here(pairs), groups).states)
-    fields = state.fields  # each on its own: what is the same in all states need not be moved about
+    fields = state.fields  # one at a time: constant fields need not be moved
     return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 
 
@@ -209,7 +215,7 @@ class _Level(NamedTuple):
     """One halving of a scan: which states are a pair, and where each scanned state comes from."""
 
     pairs: Groups
-    even: Places  # the first of each pair but the first pair of a segment: what is before it, and itself
+    even: Places  # the first of each pair except the first of a segment: merged with its predecessor
     before: Places
     both: Groups
     alone: Places  # the first of each segment
@@ -234,7 +240,16 @@ def _levels(segments: Places) -> list[_Level]:
         source[even] = count + np.arange(len(even))
         source[alone] = count + len(even) + np.arange(len(alone))
         both = Groups(np.tile(np.arange(len(even)), 2), len(even))
-        levels.append(_Level(Groups(pair, count), even, pair[even] - 1, both, alone, source))
+        levels.append(
+            _Level(
+                pairs=Groups(pair, count),
+                even=even,
+                before=pair[even] - 1,
+                both=both,
+                alone=alone,
+                source=source,
+            )
+        )
         segments = np.repeat(segments[heads], (lengths + 1) // 2)
 
 

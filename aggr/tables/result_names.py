@@ -30,15 +30,15 @@ def named_results(schema: pa.Schema) -> dict[str, list[str]]:
     >>> named_results(schema)
     {'n': ['n'], 'p_mean': ['p', 'mean'], 'p.mean': ['p', 'mean']}
     """
-    found = {field.name: [field.name] for field in schema if not pa.types.is_struct(field.type)}
+    paths = {field.name: [field.name] for field in schema if not pa.types.is_struct(field.type)}
     fields = [
         (flat, [field.name, *path]) for field in schema for path, flat, _ in leaves(field.name, field.type) if path
     ]
     for flat, path in fields:
-        found.setdefault(flat, path)
+        paths.setdefault(flat, path)
     for _, path in fields:
-        found.setdefault(".".join(path), path)
-    return found
+        paths.setdefault(".".join(path), path)
+    return paths
 
 
 def flat_names(schema: pa.Schema) -> list[str]:
@@ -46,12 +46,12 @@ def flat_names(schema: pa.Schema) -> list[str]:
     return list(dict.fromkeys(flat for field in schema for _, flat, _ in leaves(field.name, field.type)))
 
 
-def names_read(text: str, what: str, known: Collection[str], there: Iterable[str]) -> tuple[str, ...]:
-    """Name what a text reads of results; raises ``ValueError`` for what is none, and lists those that there are."""
+def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
+    """Return the results that a text reads; raises ``ValueError``, with the candidates, for an unknown name."""
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
-        if name not in known:
-            raise ValueError(f"{what} names {shown(name)}, which is no result; {nearest(name, there)}")
+        if name not in names:
+            raise ValueError(f"{what} names {shown(name)}, which is not a result; {nearest(name, candidates)}")
     return read
 
 
@@ -74,13 +74,13 @@ def result_values(
 ) -> pa.ChunkedArray | pa.Array:
     """Return the result that a text names, or compute an expression of results; ``to`` is what for, in errors.
 
-    Raises ``ValueError`` for what is neither.
+    Raises ``ValueError`` for a text that is not a result or an expression of results.
     """
-    known = named_results(results.schema)
-    if text in known:
-        return _column(results, known[text])
+    paths = named_results(results.schema)
+    if text in paths:
+        return _column(results, paths[text])
     try:
-        if not names_read(text, "it", known, flat_names(results.schema)):
+        if not names_read(text, "it", paths, flat_names(results.schema)):
             raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
         return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
@@ -98,8 +98,8 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
     fields = [field for field in likely.values() if field is not None]
     unknown = tuple(name for name, field in likely.items() if field is None)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
-    known = {*named_results(schema), *(name for name in sql.columns_of(having) if name.startswith(unknown))}
-    names_read(having, "having", known, flat_names(schema))
+    result_names = {*named_results(schema), *(name for name in sql.columns_of(having) if name.startswith(unknown))}
+    names_read(having, "having", result_names, flat_names(schema))
 
 
 def _likely_field(name: str, measure: Measure) -> pa.Field | None:
@@ -116,9 +116,9 @@ def _likely_field(name: str, measure: Measure) -> pa.Field | None:
 
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
     """Give the columns that a text reads the names that it says; one of any name if it reads none."""
-    known = named_results(results.schema)
-    read = names_read(text, what, known, flat_names(results.schema))
-    return pa.table({name: _column(results, known[name]) for name in read}) if read else results.select([0])
+    paths = named_results(results.schema)
+    read = names_read(text, what, paths, flat_names(results.schema))
+    return pa.table({name: _column(results, paths[name]) for name in read}) if read else results.select([0])
 
 
 def _column(results: pa.Table, path: list[str]) -> pa.ChunkedArray:

@@ -58,5 +58,5 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     first = len(entries[0][0])
     could = hash64(keys[:first]) < thetas[rows[:first]]
     again = np.isin(groups.ids[:first], groups.ids[first:])
-    known, came = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
-    return with_nulls(pa.array(came / np.maximum(known, 1), mask=known == 0), valid)
+    could_return, did_return = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
+    return with_nulls(pa.array(did_return / np.maximum(could_return, 1), mask=could_return == 0), valid)

@@ -1,11 +1,11 @@
-"""Set operations: what the values behind two columns of states of approx_count_distinct have in common, row by row::
+"""Set operations on the distinct values of two columns of states of approx_count_distinct, row by row::
 
     left     visitors of Monday       union          those of either day
     right    visitors of Tuesday      intersection   those of both
-                                      difference     those of Monday who did not come on Tuesday
-                                      jaccard        the share of those of both among those of either
+                                      difference     visitors of Monday without a visit on Tuesday
+                                      jaccard        the size of the intersection divided by that of the union
 
-What is returned are states again, to be finished, or put into further operations; exact while theta is 2^63 - 1.
+Operations return states, to be finished, or passed to further operations; they are exact while theta is 2^63 - 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
     """Keep the values that both columns of states have, row by row.
 
     Parameters and errors are those of `union`. The estimate's error grows as the intersection is smaller than the
-    union; `aggr.tables.accessors.bounds` tells it.
+    union; `aggr.tables.accessors.bounds` returns it.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
 def difference(left: pa.Array, right: pa.Array) -> pa.Array:
     """Keep the values of one column of states that another has not, row by row.
 
-    Parameters, errors and what is returned are those of `intersection`.
+    Parameters, errors and the returned column are those of `intersection`.
 
     Examples
     --------
@@ -111,19 +111,24 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
     [0.5]
     """
     _, pair, valid = _paired(left, right)
-    one, other = _sketches(pair)
-    thetas = np.minimum(one.thetas, other.thetas)
-    common = _among(one, other, thetas, True).retained
-    either = common + sum(_among(*sides, thetas, False).retained for sides in ((one, other), (other, one)))
+    left_sketches, right_sketches = _sketches(pair)
+    thetas = np.minimum(left_sketches.thetas, right_sketches.thetas)
+    common = _among(left_sketches, right_sketches, thetas, True).retained
+    either = common + sum(
+        _among(*sides, thetas, False).retained
+        for sides in ((left_sketches, right_sketches), (right_sketches, left_sketches))
+    )
     return with_nulls(pa.array(common / np.maximum(either, 1), mask=either == 0), valid)
 
 
 def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
-    one, other = _sketches(pair)
-    nothing = one.are_empty | (other.are_empty & common)  # which is known exactly, whatever the other theta
-    thetas = np.where(nothing, ALL, np.minimum(one.thetas, other.thetas))
-    chosen = _among(one, other, thetas, common)
+    left_sketches, right_sketches = _sketches(pair)
+    nothing = left_sketches.are_empty | (
+        right_sketches.are_empty & common
+    )  # which is known exactly, whatever the other theta
+    thetas = np.where(nothing, ALL, np.minimum(left_sketches.thetas, right_sketches.thetas))
+    chosen = _among(left_sketches, right_sketches, thetas, common)
     return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 
 
@@ -131,7 +136,7 @@ def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[
     """Check two columns; return their function, the rows in which neither is null, and which these are."""
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
-        raise TypeError(f"states of {function.name} are no sets; set operations take those of approx_count_distinct")
+        raise TypeError(f"states of {function.name} are not sets; set operations take those of approx_count_distinct")
     columns = [checked(function, states).states for states in (left, right)]
     if len(left) != len(right):
         raise ValueError(f"set operations go row by row; got {len(left)} states and {len(right)}")
@@ -143,25 +148,27 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
     return [Sketches.of(states.field("sketch")) for states in pair]
 
 
-def _among(one: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
-    """Keep what sketches have below theta, and others have as well, or have not."""
-    return Sketches(thetas, *_kept(one.hashes, one.places, other.hashes, other.places, thetas, common))
+def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
+    """Keep the hashes of sketches below theta that the other sketch has, or that it lacks."""
+    return Sketches(
+        thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
+    )
 
 
 @compiled
-def _kept(
-    hashes: Whole, places: Whole, others: Whole, other_places: Whole, thetas: Whole, common: bool
+def _select_hashes(
+    hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
 ) -> tuple[Whole, Whole]:
     """Keep the hashes below theta that the other sketch of the row has, or those that it has not."""
-    kept, ends = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
+    chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):
         other, end = other_places[row], other_places[row + 1]
         for i in range(places[row], places[row + 1]):
-            while other < end and others[other] < hashes[i]:
+            while other < end and other_hashes[other] < hashes[i]:
                 other += 1
-            if hashes[i] < thetas[row] and (other < end and others[other] == hashes[i]) == common:
-                kept[at] = hashes[i]
+            if hashes[i] < thetas[row] and (other < end and other_hashes[other] == hashes[i]) == common:
+                chosen[at] = hashes[i]
                 at += 1
-        ends[row + 1] = at
-    return kept[:at].copy(), ends
+        chosen_places[row + 1] = at
+    return chosen[:at].copy(), chosen_places

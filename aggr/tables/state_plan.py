@@ -21,7 +21,7 @@ class StateColumn:
     readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
     def read(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the columns that it reads, among those of these names; an error names the measures it serves."""
+        """Return those of ``names`` that it reads; an error names the measures that it serves."""
         try:
             return self.measure.columns(names)
         except ValueError as error:
@@ -35,14 +35,14 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
     >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
     [('n', 'mean', 'sd')]
     """
-    wanted = {name: measure.of_states() for name, measure in measures.items()}
+    state_measures = {name: measure.of_states() for name, measure in measures.items()}
     keepers: dict[str, list[str]] = {}
-    for name, measure in wanted.items():
-        able = [other for other, candidate in wanted.items() if holds(candidate, measure)]
-        keeper = max(able, key=lambda other: wanted[other].function.own_state.rank)
+    for name, measure in state_measures.items():
+        able = [other for other, candidate in state_measures.items() if holds(candidate, measure)]
+        keeper = max(able, key=lambda other: state_measures[other].function.own_state.rank)
         keepers.setdefault(keeper, []).append(name)
     return tuple(
-        StateColumn(serves[0], wanted[keeper], tuple(serves), {name: measures[name] for name in serves})
+        StateColumn(serves[0], state_measures[keeper], tuple(serves), {name: measures[name] for name in serves})
         for keeper, serves in keepers.items()
     )
 
@@ -55,8 +55,8 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
     >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
-    wanted = measure.of_states()
-    return next((column for column in columns if holds(column.measure, wanted)), None)
+    state_measure = measure.of_states()
+    return next((column for column in columns if holds(column.measure, state_measure)), None)
 
 
 def holds(candidate: Measure, measure: Measure) -> bool:

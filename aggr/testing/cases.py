@@ -58,7 +58,7 @@ class Case:
         return pa.concat_arrays(pieces)
 
     def merge(self, states: pa.StructArray) -> pa.StructArray:
-        """Merge parts, each of which has one state a group."""
+        """Merge parts; each part has one state per group."""
         n = self.groups.n
         return self.function.merge(states, Groups(np.tile(np.arange(n), len(states) // n), n))
 
@@ -160,13 +160,18 @@ def is_write_into_shared(error: Exception) -> bool:
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 
-def same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
+def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
     """Raise `LawBroken`, which shows the first row that differs, unless two columns have the same bits."""
-    if not same_bits(given, wanted):
+    if not same_bits(actual, expected):
         row = next(
-            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])), 0
+            (
+                i
+                for i in range(min(len(actual), len(expected)))
+                if not same_bits(actual[i : i + 1], expected[i : i + 1])
+            ),
+            0,
         )
-        pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
+        pair = [column[row].as_py() if row < len(column) else None for column in (actual, expected)]
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from aggr.fields import CannotSubtract
 from aggr.groups.groups import Groups
-from aggr.parameters import some
+from aggr.parameters import example_value
 from aggr.state_checks import FUNCTION, VERSION
 from aggr.testing.cases import Case, refuses, same
 from aggr.testing.harness import holds
@@ -25,7 +25,7 @@ def refusal(case: Case) -> None:
     """States of unequal parameters, of another function, or of something else, are refused."""
     states, n = case.states, case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
-        other = None if case.function.own_state.parameter(name) is not None else some(dtype)
+        other = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
         if pa.types.is_null(dtype):  # there is only one
             continue
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
@@ -77,10 +77,10 @@ def copies(case: Case) -> None:
         if parameter.init:
             functions += [other for _, other in variants(case.function, parameter.name, case.parameters)]
     for function in functions:
-        made = [("deepcopy", copy.deepcopy(function))]
+        duplicates = [("deepcopy", copy.deepcopy(function))]
         if is_importable(function):
-            made.append(("pickle", pickle.loads(pickle.dumps(function))))
-        for way, other in made:
+            duplicates.append(("pickle", pickle.loads(pickle.dumps(function))))
+        for way, other in duplicates:
             holds(other == function, f"a copy by {way} of {function!r} is {other!r}")
 
 
@@ -96,9 +96,9 @@ def weights(case: Case) -> None:
     heavy = case.rng.integers(1, 2**40, len(case.values))
     part = heavy // 3
     with suppress(OverflowError):
-        whole = case.function.reduce(case.values, case.groups, pa.array(heavy))
+        reduced = case.function.reduce(case.values, case.groups, pa.array(heavy))
         pieces = [case.function.reduce(case.values, case.groups, pa.array(weights)) for weights in (part, heavy - part)]
-        same(case.merge(pa.concat_arrays(pieces)), whole, "weights up to 2^40")
+        same(case.merge(pa.concat_arrays(pieces)), reduced, "weights up to 2^40")
 
 
 def subtraction(case: Case) -> None:
@@ -106,11 +106,11 @@ def subtraction(case: Case) -> None:
     if not case.function.own_state.counted_by:
         return
     n, parts = case.groups.n, case.parts(2)
-    mine, gone, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
+    first_states, second_states, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
     zero = case.function.zero(n, case.values.type)
     same(case.function.subtract(merged, zero), merged, "nothing taken out")
     same(case.function.subtract(merged, merged), zero, "everything taken out")
     for group in range(n):  # one may be in doubt
         row = slice(group, group + 1)
         with suppress(CannotSubtract):
-            same(case.function.subtract(merged[row], gone[row]), mine[row])
+            same(case.function.subtract(merged[row], second_states[row]), first_states[row])

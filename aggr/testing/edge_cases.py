@@ -38,7 +38,7 @@ def edge_cases(
     ----------
     dtype : type
         An integer, a float, a decimal, string, bytes, boolean, date, time, duration, timestamp, or a list or a struct
-        of these.
+        of such types.
     size, seed : int
         The same seed gives the same values.
     least : float, optional
@@ -164,13 +164,13 @@ def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
     if pa.types.is_floating(dtype):
         return _float(rng, special)
     if pa.types.is_integer(dtype):
-        whole = _INTEGERS[int(rng.integers(len(_INTEGERS)))] if rng.random() < 0.4 else int(rng.integers(-50, 50))
+        integer = _INTEGERS[int(rng.integers(len(_INTEGERS)))] if rng.random() < 0.4 else int(rng.integers(-50, 50))
         low, high = _limits(dtype)
-        return min(max(whole, low), high)
+        return min(max(integer, low), high)
     if pa.types.is_decimal(dtype):
         digits = int(rng.integers(1, dtype.precision + 1))
-        whole = int("".join(map(str, rng.integers(0, 10, digits)))) * int(rng.choice([-1, 1]))
-        return Decimal(whole).scaleb(-dtype.scale, Context(prec=50))
+        integer = int("".join(map(str, rng.integers(0, 10, digits)))) * int(rng.choice([-1, 1]))
+        return Decimal(integer).scaleb(-dtype.scale, Context(prec=50))
     if pa.types.is_boolean(dtype):
         return bool(rng.integers(2))
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):

@@ -131,7 +131,7 @@ def check(
     `check` compares bits. It knows a right result only from ``exact`` or an oracle: without them, a function that loses
     NaN, or rounds integers to doubles, passes.
     """
-    trial = _Trial(function, oracle, source, seed, parameters)
+    trial = _Trial(function, oracle, source=source, seed=seed, parameters=parameters)
     if kept_states is not None:
         check_kept_states(function, kept_states)
     if input_type is not None:
@@ -174,7 +174,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
         accepted = accepted or number > 2
         n = int(rng.integers(1, 8))
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last often has no rows
-        case = Case(trial.function, values, groups, rng, trial.parameters)
+        case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         where = f" (seed {trial.seed}, round {number}, type {kind})"
         _obey(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
     _check_corners(trial, kind)

@@ -91,12 +91,12 @@ def exact_type(case: Case) -> None:
     states = case.states
     results = case.function.finish(states)
     dtype = case.function.state_type(case.values.type)
-    for what, given, wanted in (
+    for what, actual, announced in (
         ("state", states.type, dtype),
         ("merged state", case.merge(states).type, dtype),
         ("result", results.type, case.function.result_type(dtype)),
     ):
-        holds(given == wanted, f"a {what} has type {given}, announced as {wanted}")
+        holds(actual == announced, f"a {what} has type {actual}, announced as {announced}")
     holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
 
 

@@ -198,7 +198,7 @@ def test_what_set_operations_refuse():
         set_operations.union(state, ours(pa.array([1]), 16))
     with pytest.raises(ValueError, match="set operations go row by row; got 1 states and 2"):
         set_operations.jaccard(state, pa.concat_arrays([state, state]))
-    with pytest.raises(TypeError, match="states of count are no sets"):
+    with pytest.raises(TypeError, match="states of count are not sets"):
         set_operations.intersection(aggr.Count().reduce(pa.array([1]), Groups.single(1)), state)
 
 

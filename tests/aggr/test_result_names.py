@@ -59,7 +59,7 @@ def test_a_query_takes_every_way_to_name_a_result(store, names, plain):
 
 @pytest.mark.parametrize("having", WRONG)
 def test_a_query_refuses_other_names_and_says_which_there_are(store, having):
-    with pytest.raises(ValueError, match=r"is no result; (there are level, window_start|did you mean 'p_)") as error:
+    with pytest.raises(ValueError, match=r"is not a result; (there are level, window_start|did you mean 'p_)") as error:
         store.query("1m", having=having)
     assert len(str(error.value)) <= 300
 
@@ -91,7 +91,7 @@ def test_an_emit_policy_takes_every_way_to_name_a_result(name):
 
 @pytest.mark.parametrize("having", WRONG)
 def test_an_emit_policy_of_another_name_is_refused_at_once(having):
-    with pytest.raises(ValueError, match=r"is no result; (there are level, window_start|did you mean 'p_)") as error:
+    with pytest.raises(ValueError, match=r"is not a result; (there are level, window_start|did you mean 'p_)") as error:
         OpenWindows(FRAME, "after_close(having='" + having.replace("'", "''") + "')")
     assert len(str(error.value)) <= 300
 

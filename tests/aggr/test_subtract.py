@@ -143,7 +143,7 @@ def test_tables_are_subtracted_key_by_key():
 
 def test_tables_name_the_measure_and_the_key():
     rows = pa.table({"host": ["a", "b"], "day": [1, 2], "ms": [1.0, 2.0]})
-    with pytest.raises(CannotSubtract, match="what is at host='a', day=5: they are not in it"):
+    with pytest.raises(CannotSubtract, match="the state at host='a', day=5: they are not in it"):
         aggr.subtract(table_of(rows), table_of(pa.table({"host": ["a"], "day": [5], "ms": [1.0]})))
     more = pa.concat_tables([rows, rows.slice(1)])
     with pytest.raises(CannotSubtract, match="p, dds at host='b', day=2: the least value"):

@@ -142,7 +142,7 @@ def test_doubt_changes_nothing(place):
     wrong = {
         "1h, p, dds at .*host='a': the greatest value is among them": greatest,
         "the window of 1h at 2024-06.*: they are not in it": elsewhere,
-        "1h, what is at .*host='z'": greatest.set_column(1, "host", pa.array(["z"])),
+        "1h, the state at .*host='z'": greatest.set_column(1, "host", pa.array(["z"])),
         "are not in it": greatest.set_column(3, "x", pa.array([1e300])),
     }
     for sentence, removed in wrong.items():

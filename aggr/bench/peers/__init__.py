@@ -93,8 +93,8 @@ def counterparts(measure: Measure) -> list[Peer]:
     if measure.column is None or not measure.column.isidentifier() or measure.where or measure.weight:
         return []
     quantiles = list(getattr(measure.function, "quantiles", ()))
-    others = [text for text in measure.others if text is not None]
-    words = {"x": measure.column, "q": quantiles, "other": others[0] if others else ""}
+    further_columns = [text for text in measure.others if text is not None]
+    words = {"x": measure.column, "q": quantiles, "other": further_columns[0] if further_columns else ""}
     kinds = _kinds()
     texts = [text.format(**words) for text in COUNTERPARTS.get(measure.function.name, ())]
     return [read_peer(text, measure) for text in texts if kinds[text.partition(":")[0]].is_installed()]

@@ -39,8 +39,8 @@ class SketchPeer(Peer):
             raise ValueError(f"{self}: the column has nulls, and this peer has no rule for them; drop these rows")
         ids = rows.column(GROUP).to_numpy()
         order = np.argsort(ids, kind="stable")
-        ends = np.cumsum(np.bincount(ids, minlength=group_count))
-        arrays = np.split(values.to_numpy(zero_copy_only=False)[order], ends[:-1])
+        group_ends = np.cumsum(np.bincount(ids, minlength=group_count))
+        arrays = np.split(values.to_numpy(zero_copy_only=False)[order], group_ends[:-1])
         return lambda: [self.read(self.build(array)) for array in arrays if len(array)]
 
     def results(self, answer: Any) -> Sequence[Any]:
