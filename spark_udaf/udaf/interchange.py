@@ -29,7 +29,7 @@ def to_hdr_v2(states: Column | str) -> Column:
     Returns
     -------
     Column of string
-        Null for a null state. States of another function fail the job, by name.
+        Null for a null state. States of another function fail the job with an error that names it.
     """
     return _written(states, Hdr, hdr_v2.to_hdr_v2, "string")
 
@@ -49,7 +49,7 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     Returns
     -------
     Column of states
-        Null for null. Damaged texts, other digits and another ratio fail the job, by name.
+        Null for null. Damaged texts, other digits and another ratio fail the job with an error that names them.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     Returns
     -------
     Column of binary
-        Null for a null state. States of another function fail the job, by name.
+        Null for a null state. States of another function fail the job with an error that names it.
 
     Raises
     ------
