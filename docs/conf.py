@@ -7,7 +7,7 @@ copyright = "the authors of tiltframe"  # Sphinx's own name for it
 version = release = installed("tiltframe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
-smartquotes = False  # which would make one dash of the two of an option
+smartquotes = False  # they would turn the two dashes of an option into one
 html_theme = "furo"
 html_title = "tiltframe"
 html_static_path = ["_static"]

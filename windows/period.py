@@ -77,7 +77,7 @@ class Fixed(Period):
 
     @property
     def shift(self) -> int:
-        """The local time at which the first window of 1970 begins; weeks begin on Mondays."""
+        """The local time at which the first window of 1970 begins: for weeks, a Monday."""
         return self.offset + (_MONDAY if self.unit == "w" else 0)
 
     def index(self, local: Instants) -> Instants:

@@ -83,7 +83,7 @@ def contains(case: Case) -> None:
 
 
 def by_time_alone(case: Case) -> None:
-    """The intervals of a time do not depend on the other times."""
+    """The intervals that `assign` returns for a time do not depend on the other times."""
     all_intervals = case.intervals()
     rows = case.window.assign(case.times).rows
     for row in case.rng.permutation(len(case.times))[:20]:

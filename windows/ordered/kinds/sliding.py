@@ -124,7 +124,7 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     resets : a condition in SQL, a tick, or both
         With both, each of them resets.
     min_rows : int
-        Results of windows of fewer rows are null. With 1, results of a tick without rows are null, also counts.
+        Results of windows of fewer rows are null. With 1, a tick without rows has null results, even for counts.
 
     Returns
     -------
