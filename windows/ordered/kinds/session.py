@@ -101,7 +101,7 @@ class OrderedSession(OrderedWindow):
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
-        """Return the carry after a batch, in which the last opening row of a key starts a session unless it is closed."""
+        """Return the carry after a batch; the last opening row of each key starts its open session, if there is one."""
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
         last = last_by_key(opening, opening, np.full(len(after_key), -1), rows)
