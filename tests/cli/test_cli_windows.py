@@ -25,7 +25,7 @@ def rollup(capfd, rows, levels: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        ("session(30m)", "session(30m) is none; keep 1h instead"),
+        ("session(30m)", "those of session(30m) do not; keep 1h instead"),
         ("hopping(1h, 10m),1d", "keep 10m instead, and ask per hopping(1h, 10m)"),
         ("1h,all", "all is none"),
         ("session(0s)", "at least one microsecond"),

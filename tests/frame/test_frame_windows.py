@@ -263,9 +263,12 @@ def test_windows_may_be_given_as_values():
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        (["session(30m)"], r"follow each other on the clock, and session\(30m\) is none; keep 1h instead$"),
-        (["hopping(1h, 10m)", "1d"], r"hopping\(1h, 10m\) is none; keep 10m instead, and ask per hopping\(1h, 10m\)$"),
-        (["1h", "all"], "all is none"),
+        (["session(30m)"], r"follow each other on the clock, and those of session\(30m\) do not; keep 1h instead$"),
+        (
+            ["hopping(1h, 10m)", "1d"],
+            r"those of hopping\(1h, 10m\) do not; keep 10m instead, and ask per hopping\(1h, 10m\)$",
+        ),
+        (["1h", "all"], "those of all do not"),
     ],
 )
 def test_a_store_refuses_windows_whose_end_does_not_follow_from_their_start(tmp_path, levels, message):

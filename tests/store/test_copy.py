@@ -85,12 +85,12 @@ def test_a_copy_is_brought_up_to_date(tmp_path, kind):
 
 def test_places_that_hold_another_store_are_refused(tmp_path, capfd):
     store, other = filled(str(tmp_path / "a")), filled(str(tmp_path / "b"), 1)
-    with pytest.raises(StoreError, match="is there, and is no copy of"):
+    with pytest.raises(StoreError, match="exists, and is not a copy of"):
         store.copy_to(other.uri)
     with pytest.raises(ValueError, match="onto itself"):
         store.copy_to(store.uri)
     assert store.copy_to(tmp_path / "c") > 0
-    with pytest.raises(StoreError, match="is there, and is no copy of"):
+    with pytest.raises(StoreError, match="exists, and is not a copy of"):
         other.copy_to(tmp_path / "c")
     status, _, err = call(capfd, "copy", store.uri, str(tmp_path / "d"))
     assert (status, "states copied from" in err) == (0, True)

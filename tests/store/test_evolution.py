@@ -178,7 +178,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
         (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "y": aggr.sum("y")}, ["k"]), "the data has no column 'y'|y"),
         (
             TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "mean": aggr.avg("x"), "P": aggr.max("x")}, ["k"]),
-            "does not tell 'P' from a name that differs by case only",  # the states of the dropped p remain
+            "cannot have 'P' and a name that differs from it by case only",  # the states of the dropped p remain
         ),
     ],
 )

@@ -195,5 +195,5 @@ def test_a_table_of_the_same_name_is_told_after_our_sentence(postgres):
     with dbapi.connect(postgres, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE frame_states (x int)")
     data = pa.table({"ts": [0], "k": ["a"]})
-    with pytest.raises(StoreError, match=r"^PostgreSQL at .* did not do what was asked: relation"):
+    with pytest.raises(StoreError, match=r"^PostgreSQL at .* refused the statement: relation"):
         FrameStore(postgres, COUNTED).append(rollup(data, COUNTED), "w", 0)

@@ -32,18 +32,18 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     missing, or if a coarser one is not what the finest gives.
     """
     frame.check_states(states.schema, exactly=True)
-    given = _by_level(states, frame)
+    states_by_level = _by_level(states, frame)
     if not states.num_rows:
         return labelled(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
     finest = frame.levels[0]
-    if finest.name not in given:
+    if finest.name not in states_by_level:
         raise ValueError(f"the states of the finest level, {finest.name}, are missing: coarser ones are made of them")
     merged: list[pa.Table] = []
     for level in frame.levels:
-        below = made_here(merged[-1]) if merged else given[finest.name]
+        below = made_here(merged[-1]) if merged else states_by_level[finest.name]
         merged.append(labelled(merge_level(below, frame, level, unknown=True), frame, level))
-        if level.name in given and level != finest:
-            _check_made_of(given[level.name], merged[-1], frame, level)
+        if level.name in states_by_level and level != finest:
+            _check_made_of(states_by_level[level.name], merged[-1], frame, level)
     return pa.concat_tables(merged)
 
 
@@ -55,50 +55,52 @@ def check_readable(states: pa.Table, frame: TiltFrame) -> None:
 
 
 def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
-    """Share states out by level, each of which the frame must have, and check their windows."""
+    """Share states out by level, check that the frame has each level, and check their windows."""
     names = normalize(states.column(LEVEL))
-    there = [level.name for level in frame.levels]
+    level_names = [level.name for level in frame.levels]
     for name in pc.unique(names).to_pylist():
-        if name not in there:
-            raise ValueError(f"the frame has no level {name!r}; it has {', '.join(there)}")
-    given = {}
+        if name not in level_names:
+            raise ValueError(f"the frame has no level {name!r}; it has {', '.join(level_names)}")
+    states_by_level = {}
     for level in frame.levels:
-        mine = states.filter(pc.equal(names, level.name))
-        if mine.num_rows:
-            _check_windows(mine, level, frame.timezone)
-            given[level.name] = mine
-    return given
+        level_states = states.filter(pc.equal(names, level.name))
+        if level_states.num_rows:
+            _check_windows(level_states, level, frame.timezone)
+            states_by_level[level.name] = level_states
+    return states_by_level
 
 
 def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
-    starts, ends = (checked_instants(states, name) for name in (START, END))
+    starts, window_ends = (checked_instants(states, name) for name in (START, END))
     wrong = np.flatnonzero(level.starts(starts) != starts)
     if len(wrong):
         raise ValueError(
             f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, as a state says; "
             "these are states of other windows, or of another time zone"
         )
-    wrong = np.flatnonzero(level.ends(starts) != ends)
+    wrong = np.flatnonzero(level.ends(starts) != window_ends)
     if len(wrong):
-        start, end = (as_text(int(at[wrong[0]])) for at in (starts, ends))
+        start, end = (as_text(int(at[wrong[0]])) for at in (starts, window_ends))
         raise ValueError(
             f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, as a state says; "
             "these are states of other windows, or of another time zone"
         )
 
 
-def _check_made_of(given: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
+def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
     """Raise ``ValueError`` unless the states of a coarser level are what the finest level gives."""
     columns = [START, *frame.keys, *(column.name for column in frame.states)]
-    if _bytes_of(given.select(columns)) == _bytes_of(derived.select(columns)):
+    if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return
-    given = merge_level(given, frame, level, unknown=True)
-    wanted, found = _hashes(derived, frame), _hashes(given, frame)
-    if np.array_equal(wanted, found):  # both are in the order of window and keys
+    states = merge_level(states, frame, level, unknown=True)
+    derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
+    if np.array_equal(derived_hashes, state_hashes):  # both are in the order of window and keys
         return
-    mine, theirs = ({tuple(row): i for i, row in enumerate(each.T.tolist())} for each in (wanted, found))
-    table, rows = (given, theirs) if theirs.keys() - mine.keys() else (derived, mine)
-    row = min(rows[h] for h in (theirs.keys() - mine.keys() or mine.keys() - theirs.keys()))
+    derived_rows, state_rows = (
+        {tuple(row): i for i, row in enumerate(hashes.T.tolist())} for hashes in (derived_hashes, state_hashes)
+    )
+    table, rows = (states, state_rows) if state_rows.keys() - derived_rows.keys() else (derived, derived_rows)
+    row = min(rows[h] for h in (state_rows.keys() - derived_rows.keys() or derived_rows.keys() - state_rows.keys()))
     at = as_text(int(checked_instants(table.slice(row, 1), START)[0]))
     raise ValueError(
         f"the states of {level.name} at {at} are not those of {frame.levels[0].name} merged: give levels that were "
@@ -111,6 +113,6 @@ def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
-    """Write rows as bytes: equal ones are of equal rows, others perhaps too."""
+    """Write rows as bytes: equal bytes are of equal rows, different bytes may be too."""
     columns = [one_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

@@ -58,14 +58,14 @@ class ClosedWindows:
     late : LatePolicy or str
         ``true_window``: late rows go to their windows, however long they are closed; none is kept for that.
     compact_every : int, optional
-        The store is compacted after so many commits.
+        The store is compacted after this number of commits.
     **bounds
         ``max_keys`` and ``beyond``, as of `OpenWindows`.
 
     Raises
     ------
     ValueError
-        For another emit policy, a condition, or a mode: a store takes the whole of what has come, once.
+        For another emit policy, a condition, or a mode: a store takes complete windows, once.
     StoreError
         If the store cannot be read.
 
@@ -115,7 +115,7 @@ class ClosedWindows:
         else:
             none = _no_states(store, self._frame)
             self.windows = OpenWindows.from_committed(
-                none, self.committed, self._frame, self._emit, self._kept_late, **bounds
+                none, self.committed, frame=self._frame, emit=self._emit, late=self._kept_late, **bounds
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
@@ -128,15 +128,15 @@ class ClosedWindows:
             self._frame.levels[0],
         )
         committed = EVER[0] if self.committed is None else self.committed
-        ends = finest.ends(finest.starts(times))
-        late = (ends <= self.windows.closed_before) & (ends > committed)
+        window_ends = finest.ends(finest.starts(times))
+        late = (window_ends <= self.windows.closed_before) & (window_ends > committed)
         dropped = self.windows.add_rows(rows.filter(pa.array(~late)) if late.any() else rows)
         if late.any():
             self._send(reduce_rows(rows.filter(pa.array(late)), self._frame, times[late]))
         return dropped
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
-        """Tell the time, as of `OpenWindows.advance`; windows that it closes are on their way from now on."""
+        """Advance the time, as `OpenWindows.advance`; windows that it closes are on their way from now on."""
         emitted = self.windows.advance(watermark, now)
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
@@ -150,16 +150,16 @@ class ClosedWindows:
             self.advance(end + self._emit.delay_micros)
 
     def copy(self) -> ClosedWindows:
-        """Give the stream as it is now: what comes to one is not in the other."""
+        """Return an independent copy of the stream in its current state."""
         twin = copy.copy(self)
         twin.windows = self.windows.copy()
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
         """Write all that is held and on its way, and notes, such as how far the input is read; `from_ipc` reads it."""
-        said = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
+        description = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         more = {"committed": self.committed, "owner": self._owner}
-        return extended(self.windows.to_ipc(), said | more, self.outgoing)
+        return extended(self.windows.to_ipc(), description | more, self.outgoing)
 
     @classmethod
     def from_ipc(
@@ -173,27 +173,31 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> ClosedWindows:
-        """Go on from what `to_ipc` wrote; `commit` next, for what was on its way may not have arrived.
+        """Go on from a state that `to_ipc` wrote; call `commit` next, since outgoing windows may not have arrived.
 
         Raises
         ------
         ValueError
-            If this is no such state, or of another frame or stream.
+            If this is not such a state, or of another frame or stream.
         """
-        said, outgoing = extension(data)
-        if "writer" not in said:
+        description, outgoing = extension(data)
+        if "writer" not in description:
             raise ValueError("the saved state is of a stream that goes to no store; begin a new one")
-        if stream is not None and said["stream"] != stream:
-            raise ValueError(f"the saved state is of the stream {said['stream']!r}, and this is {stream!r}")
-        found = cls(store, said["stream"], emit, late, compact_every=compact_every)
-        found.windows = OpenWindows.from_ipc(data, found._frame, found._emit, found._kept_late, **bounds)
-        found.writer, found.number, found.committed = said["writer"], said["number"], said["committed"]
-        found._owner = said.get("owner", found._owner)  # not in what earlier releases saved
-        found.outgoing = outgoing if outgoing.num_rows else None
-        return found
+        if stream is not None and description["stream"] != stream:
+            raise ValueError(f"the saved state is of the stream {description['stream']!r}, and this is {stream!r}")
+        restored = cls(store, description["stream"], emit, late, compact_every=compact_every)
+        restored.windows = OpenWindows.from_ipc(data, restored._frame, restored._emit, restored._kept_late, **bounds)
+        restored.writer, restored.number, restored.committed = (
+            description["writer"],
+            description["number"],
+            description["committed"],
+        )
+        restored._owner = description.get("owner", restored._owner)  # not in what earlier releases saved
+        restored.outgoing = outgoing if outgoing.num_rows else None
+        return restored
 
     def commit(self) -> bool:
-        """Write what is on its way into the store, under the next number; save `to_ipc` before.
+        """Write the outgoing windows into the store, under the next number; save `to_ipc` before.
 
         Says whether it was not there yet. Raises `StoreError` if the store cannot be written, or holds other states
         under the number: the saved state that the stream goes on from is an old one.
@@ -209,7 +213,7 @@ class ClosedWindows:
         self._check_owner(before.get(_owner(self.stream)))
         recorded = {**self._closed_until(before), _owner(self.stream): self.writer}
         try:
-            added = self.store.append(states, self.writer, self.number, recorded, before)
+            added = self.store.append(states, self.writer, self.number, recorded=recorded, replacing=before)
         except CommitConflict:
             self._check_owner(self.store.recorded([_owner(self.stream)]).get(_owner(self.stream)))
             raise
@@ -251,7 +255,7 @@ def compact_or_warn(store: FrameStore) -> None:
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
     """Say before when, in microseconds UTC, the rows of a stream are in a store; None if it holds nothing of it.
 
-    The stream is called as `ClosedWindows` was told. Without one whatever was written counts: the end of the last
+    The stream has the name that `ClosedWindows` was given. Without one whatever was written counts: the end of the last
     finest window. Raises `StoreError` if the store cannot be read.
     """
     if stream is not None:
@@ -309,15 +313,17 @@ def recovered(
     """
     committed = committed_before(store, stream)
     if committed is None:
-        of = "" if stream is None else f" of the stream {stream!r}"
-        raise MissingStore(f"the store {store.display_uri} holds nothing{of} to go on from; begin with OpenWindows")
+        of_stream = "" if stream is None else f" of the stream {stream!r}"
+        raise MissingStore(
+            f"the store {store.display_uri} holds nothing{of_stream} to go on from; begin with OpenWindows"
+        )
     spans = {}  # of each level: what the windows of the next one are made of that may be open
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
     tables = [store.at().states(Query(level, span)).table() for level, span in spans.items()]
     states = pa.concat_tables([_no_states(store, store.frame), *tables])
-    return OpenWindows.from_committed(states, committed, store.frame, emit, late, **bounds)
+    return OpenWindows.from_committed(states, committed, frame=store.frame, emit=emit, late=late, **bounds)
 
 
 def _record(stream: str) -> str:
@@ -336,11 +342,11 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
-    given = read_emit(emit)
-    plain = AfterClose(delay=given.delay, timeout=given.timeout, mode=given.mode)
-    if given != plain or given.mode == "changelog":
+    policy = read_emit(emit)
+    plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
+    if policy != plain or policy.mode == "changelog":
         raise ValueError(
             f"a store takes windows whole, once they are closed: emit must be after_close, with delay= and timeout= "
-            f"alone; got {given}"
+            f"alone; got {policy}"
         )
     return replace(plain, mode="discarding")

@@ -75,13 +75,13 @@ class FrameStore:
         backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
     frame : TiltFrame, optional
         What the store is to keep; may be left out for a store that is there. Nothing is written before the first
-        commit, for rows tell the types of states, unless ``row_schema`` does.
+        commit, for the types of states follow from rows, unless ``row_schema`` is given.
     name : str, optional
         Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
         stores it says which.
     retention : level -> duration, optional
         How long each level is kept by `expire`: ``{"10s": "1d", "1m": "7d", "1h": None}``; None is for ever. Given
-        for a store that is there, it replaces what was agreed.
+        for a store that is there, it replaces the store's retention.
     storage_options : str -> str, optional
         Of the object store, as deltalake names them.
     durable : bool
@@ -97,7 +97,7 @@ class FrameStore:
     OtherFrame
         If the store is of another frame, naming the difference.
     DamagedStore, UnreachableStore
-        If what is stored is damaged, or the place cannot be read.
+        If the store is damaged, or the place cannot be read.
     StoreError
         If the store is of a newer release, or what keeps it is not installed.
 
@@ -142,10 +142,10 @@ class FrameStore:
             raise MissingStore(f"there is no store {self.display_uri}")
         if self._manifest is not None and frame is not None:
             self._check_frame(frame)
-        kept = self._manifest.frame if self._manifest else frame
-        assert kept is not None
-        check_levels(kept)
-        self.frame: TiltFrame = kept
+        own_frame = self._manifest.frame if self._manifest else frame
+        assert own_frame is not None
+        check_levels(own_frame)
+        self.frame: TiltFrame = own_frame
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._manifest is not None:
             self._backend = self._backend.store_named(self._manifest.name)
@@ -207,7 +207,7 @@ class FrameStore:
         return self._manifest.schema if self._manifest else None
 
     def at(self, now: Any = None) -> StoreView:
-        """Look at the store as it is now.
+        """Return a view of the current store.
 
         Parameters
         ----------
@@ -274,7 +274,7 @@ class FrameStore:
         Returns
         -------
         iterator of tables
-            At least one, perhaps without rows. They are of one moment, but for rows that are merged meanwhile.
+            At least one; it may have no rows. They are of one moment, but for rows that are merged meanwhile.
 
         Raises
         ------
@@ -294,7 +294,7 @@ class FrameStore:
         return self._noting(self._warned(self.ask(query)))
 
     def query_schema(self, query: Query) -> pa.Schema:
-        """Tell the schema of the results of a query, reading none.
+        """Return the schema of the results of a query, reading none.
 
         Parameters
         ----------
@@ -354,7 +354,7 @@ class FrameStore:
         query = Query(self.frame.level(per), within, where)
         return self._warned(self.at().states(query)).table()
 
-    def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
+    def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
         """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
 
         Parameters
@@ -363,7 +363,7 @@ class FrameStore:
             Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
         quantiles : numbers from 0 to 1, optional
             In place of the measure's own.
-        asked : keyword arguments
+        options : keyword arguments
             ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``;
             ``keys`` give a line each. Keys are merged over, and there are at most 500 points, unless something else is
             asked.
@@ -371,23 +371,23 @@ class FrameStore:
         Returns
         -------
         matplotlib axes
-            Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired,
+            Times are those of the zone of the results. Windows that are not over yet, or overlap expired windows,
             are dotted; where there is no window, there is no line.
 
         Raises
         ------
         ValueError
-            For a measure that is not there, or is of no numbers; for more lines than can be told apart.
+            For a measure that is not there, or is of no numbers; for more lines than can be distinguished.
         MissingExtra
             Without matplotlib.
         """
         from tiltframe.store.plot import plot  # which needs matplotlib
 
-        return plot(self, measure, quantiles, **asked)
+        return plot(self, measure, quantiles, **options)
 
     @staticmethod
     def _noting(answer: Answer) -> Iterator[pa.Table]:
-        return answer.noting_unmapped(lambda said: warnings.warn(said, Unmapped, stacklevel=5)).slices
+        return answer.noting_unmapped(lambda sentence: warnings.warn(sentence, Unmapped, stacklevel=5)).slices
 
     @staticmethod
     def _warned(answer: Answer) -> Answer:
@@ -460,7 +460,7 @@ class FrameStore:
         return None if last < 0 else last
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what is recorded next to the states, with commits.
+        """Return the records that commits stored next to the states.
 
         Parameters
         ----------
@@ -475,13 +475,13 @@ class FrameStore:
         Raises
         ------
         ValueError
-            If ``names`` is no list of names.
+            If ``names`` is not a list of names.
         StoreError
             If the store cannot be read.
         """
-        wanted = checked_names(names, "names")
-        snapshot = self._backend.snapshot(wanted)
-        return {} if snapshot is None else values_of(snapshot.texts, wanted)
+        requested = checked_names(names, "names")
+        snapshot = self._backend.snapshot(requested)
+        return {} if snapshot is None else values_of(snapshot.texts, requested)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
         """Record something next to the states, in a commit of its own.
@@ -521,7 +521,7 @@ class FrameStore:
         Returns
         -------
         Manifest
-            As it is stored.
+            The stored manifest.
 
         Raises
         ------
@@ -582,7 +582,7 @@ class FrameStore:
         Returns
         -------
         Manifest
-            As it is stored.
+            The stored manifest.
 
         Raises
         ------
@@ -590,9 +590,9 @@ class FrameStore:
             If they are of other types than those in the store, or it is of another frame.
         """
         if self._manifest is None:
-            made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
-            self._backend = self._backend.store_named(made.name)
-            self._backend.create(made.to_dict(), made.schema)
+            manifest = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
+            self._backend = self._backend.store_named(manifest.name)
+            self._backend.create(manifest.to_dict(), manifest.schema)
             self._manifest = self._read_manifest(self._name)
             self._check_frame(self.frame)
         assert self._manifest is not None
@@ -626,7 +626,7 @@ class FrameStore:
         return states
 
     def with_open(self, saved: bytes | str | os.PathLike[str]) -> FrameStore:
-        """Read the store with what a stream into it still holds: the newest windows, of which each row counts once.
+        """Read the store with what a stream into it still holds: the newest windows; each row counts once.
 
         Parameters
         ----------
@@ -643,9 +643,9 @@ class FrameStore:
         Raises
         ------
         TypeError
-            If it is no path and no bytes.
+            If it is neither a path nor bytes.
         StoreError
-            When it is read: if that is no saved state of a stream into this store, or one that is older than the store.
+            When it is read: if that is not a saved state of a stream into this store, or is older than the store.
 
         Guarantee
         ---------
@@ -693,11 +693,11 @@ class FrameStore:
 
         Guarantee
         ---------
-        It is one commit: whoever opens the store sees one frame or the other, and nothing that is stored changes.
+        It is one commit: a reader of the store sees one frame or the other, and stored data does not change.
         Others may read and write at the same time: those that have opened the store before go on reading by the frame
-        it had, and are told to open it again if they write. An added measure that the states do not answer is null in
-        every window that has rows from before; a dropped one is forgotten as parts are compacted. New levels have all
-        that the coarsest one still holds.
+        it had, and get an error that asks to open it again if they write. An added measure that the states do not
+        answer is null in every window that has rows from before; a dropped one is forgotten as parts are compacted. New
+        levels have all that the coarsest one still holds.
 
         Examples
         --------
@@ -729,7 +729,7 @@ class FrameStore:
         Returns
         -------
         Vacuumed
-            The number of files, or rows of a database, that were removed, an int. Its ``kept`` is the number of those
+            The number of removed files, or rows of a database, an int. Its ``kept`` is the number of unread ones
             that are not old enough, and ``kept_until`` the time, in seconds since 1970, from which on the same call
             removes all of them.
 
@@ -744,7 +744,7 @@ class FrameStore:
         _ = self.manifest  # raises where the store holds nothing
         return self._backend.vacuum(seconds)
 
-    def verify(self, progress: Progress = lambda done, of: None) -> VerifyReport:
+    def verify(self, progress: Progress = lambda done, total: None) -> VerifyReport:
         """Verify the whole store: log, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters

@@ -29,7 +29,7 @@ class OpenedStore(Protocol):
         """The manifest; raises `MissingStore` if the store holds nothing yet."""
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return what is recorded under names."""
+        """Return the records of some names."""
 
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""

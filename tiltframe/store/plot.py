@@ -21,10 +21,10 @@ from aggr.tables.by_key import key_column
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
 _POINTS = 500  # as many as a screen shows apart
-_MOST_LINES = 40  # that can be told apart, and listed next to a plot
+_MOST_LINES = 40  # that can be distinguished, and listed next to a plot
 
 
-def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
+def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **options: Any) -> Any:
     """Plot a measure of a store as `tiltframe.FrameStore.plot` says."""
     try:
         import matplotlib.pyplot as plt
@@ -32,16 +32,18 @@ def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax:
         raise MissingExtra("a plot", "plot", error) from None
     if measure not in store.frame.measures:
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
-    if asked.get("per") is None:
-        asked.setdefault("points", _POINTS)
+    if options.get("per") is None:
+        options.setdefault("points", _POINTS)
     shown_measure = _reading(store.frame.measures[measure], quantiles)
-    query = {"keys": [], **asked, "flat": True, "measures": {measure: shown_measure}}
+    query = {"keys": [], **options, "flat": True, "measures": {measure: shown_measure}}
     results: pa.Table = store.query(**query)
     axes = plt.subplots()[1] if ax is None else ax
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     for number, level in enumerate(levels):
         paler = 1.0 - 0.6 * (len(levels) - 1 - number) / max(len(levels) - 1, 1)
-        _draw(axes, results.filter(pc.equal(results.column(LEVEL), level)), query["keys"], level, paler)
+        _draw(
+            axes, results.filter(pc.equal(results.column(LEVEL), level)), keys=query["keys"], level=level, alpha=paler
+        )
     if pc.any(results.column(PARTIAL)).as_py():
         axes.plot([], [], ":", color="gray", label="incomplete")
     _label_times(axes, results.schema.field(START).type.tz)
@@ -65,30 +67,30 @@ def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: 
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     if not numbers:
         raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
-    groups, one = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
+    groups, first_rows = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
     if groups.n * len(percentiles or numbers) > _MOST_LINES:
         raise ValueError(
             f"{groups.n:,} keys would be {groups.n * len(percentiles or numbers):,} lines; ask for fewer by where"
         )
-    values = zip(*(results.column(key).take(pa.array(one)).to_pylist() for key in keys), strict=True)
+    values = zip(*(results.column(key).take(pa.array(first_rows)).to_pylist() for key in keys), strict=True)
     for group, words in enumerate(list(values) if keys else [()]):
         line = results.filter(pa.array(groups.ids == group))
         for name in percentiles or numbers:
-            _draw_line(axes, line, name, " ".join([name, "per", level, *map(str, words)]), alpha)
+            _draw_line(axes, line, name=name, label=" ".join([name, "per", level, *map(str, words)]), alpha=alpha)
 
 
 def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float) -> None:
     """Draw steps from window to window, broken where windows are missing, and dotted where they are incomplete."""
-    starts, ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
+    starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = results.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
     partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
-    last = np.append(starts[1:] > ends[:-1], True)[: len(starts)]  # before a gap, and at the end
-    at = np.concatenate([starts, ends[last], ends[last]])
+    last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]  # before a gap, and at the end
+    at = np.concatenate([starts, window_ends[last], window_ends[last]])
     order, nothing, color = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan), None
-    for rows, line, said in ((~partial, "-", label), (partial, ":", "_incomplete"))[: 1 + bool(partial.any())]:
+    for rows, line, line_label in ((~partial, "-", label), (partial, ":", "_incomplete"))[: 1 + bool(partial.any())]:
         steps = np.where(rows, values, np.nan)
         steps = np.concatenate([steps, steps[last], nothing])[order]
-        (drawn,) = axes.step(at[order], steps, line, where="post", color=color, alpha=alpha, label=said)
+        (drawn,) = axes.step(at[order], steps, line, where="post", color=color, alpha=alpha, label=line_label)
         color = drawn.get_color()
 
 

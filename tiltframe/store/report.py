@@ -93,8 +93,8 @@ def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
     since, frame = known_from(snapshot_of(backend)), manifest.frame
-    known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
-    return Report(backend.display_uri, manifest, levels, known)
+    first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
+    return Report(backend.display_uri, manifest, levels, first_known)
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
@@ -102,14 +102,14 @@ def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
     for level in manifest.frame.levels:
         parts = snapshot.of(level.name)
         starts = np.unique(instants_of(backend.read(pieces_of(parts, [EVER]), [])))
-        ends = level.ends(starts)
-        open_ends = ends[:-1] < starts[1:]
-        gaps = zip(ends[:-1][open_ends].tolist(), starts[1:][open_ends].tolist(), strict=True)
+        window_ends = level.ends(starts)
+        open_ends = window_ends[:-1] < starts[1:]
+        gaps = zip(window_ends[:-1][open_ends].tolist(), starts[1:][open_ends].tolist(), strict=True)
         reports.append(
             LevelReport(
                 level=level.name,
                 first=int(starts[0]) if len(starts) else None,
-                end=int(ends[-1]) if len(starts) else None,
+                end=int(window_ends[-1]) if len(starts) else None,
                 windows=len(starts),
                 rows=sum(part.rows for part in parts),
                 parts=len(parts),

@@ -19,23 +19,28 @@ _KINDS = (
 
 
 def settled(
-    schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, *, of_numbers: bool = False, guessed: Collection[str] = ()
+    schema: pa.Schema,
+    frame: TiltFrame,
+    stored_schema: pa.Schema,
+    *,
+    of_numbers: bool = False,
+    guessed: Collection[str] = (),
 ) -> pa.Schema:
     """Settle the types of columns as `tiltframe.FrameStore.settled` does, by the schema of the states of a store."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         before = schema.field(at).type
         may_change = (of_numbers and is_number(before)) or (name in guessed and is_guess(before))
-        misfit = may_change and not _fits(schema, frame, kept, name)
+        misfit = may_change and not _fits(schema, frame, stored_schema, name)
         if not (misfit or pa.types.is_null(before)):
             continue
-        kinds = [key_type(kept.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
+        kinds = [key_type(stored_schema.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
         choices = [schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(before, kind))]
         if name in guessed and is_guess(before):
             texts = schema.set(at, pa.field(name, pa.string()))
             kinds = [kind for kind in dict.fromkeys([before, *_NUMBERS]) if not _narrows(before, kind)]
             choices += [with_numbers(texts, {name: kind}) for kind in kinds]
-        schema = next((choice for choice in choices if _fits(choice, frame, kept, name)), schema)
+        schema = next((choice for choice in choices if _fits(choice, frame, stored_schema, name)), schema)
     return schema
 
 
@@ -44,12 +49,12 @@ def _narrows(before: pa.DataType, kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(before) and pa.types.is_integer(kind))
 
 
-def _fits(schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, name: str) -> bool:
+def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
     """Say whether the states that are made of a column are those that are kept."""
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):
         return False
     read = [column.name for column in frame.states if name in column.read(schema.names)]
-    made = [key for key, text in frame.keyed_by.items() if name in key_columns({key: text}, schema.names)]
-    return all(states.field(column).type == kept.field(column).type for column in [*read, *made])
+    keys = [key for key, text in frame.keyed_by.items() if name in key_columns({key: text}, schema.names)]
+    return all(states.field(column).type == stored_schema.field(column).type for column in [*read, *keys])

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was found in a store.
+    """The outcome of a verification.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class VerifyReport:
 
     def to_json(self) -> str:
         """Say it as JSON, in one line."""
-        held = {"uri": self.uri, "ok": self.ok, "levels": self.levels, "parts": self.parts, "rows": self.rows}
-        return json.dumps({**held, "problems": self.problems})
+        counts = {"uri": self.uri, "ok": self.ok, "levels": self.levels, "parts": self.parts, "rows": self.rows}
+        return json.dumps({**counts, "problems": self.problems})
 
 
-def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, of: None) -> VerifyReport:
+def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None) -> VerifyReport:
     """Read all of a store, and change nothing; where a log is damaged, its problems are all that is reported."""
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
@@ -68,11 +68,11 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
         try:
             snapshot = snapshot_of(backend)
             parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
-            found = _problems(backend, manifest, snapshot, _Counter(2 * rows, progress))
-            problems = list(dict.fromkeys(found))
+            problem_texts = _problems(backend, manifest, snapshot, _Counter(2 * rows, progress))
+            problems = list(dict.fromkeys(problem_texts))
         except StoreError as error:
             problems = [str(error)]
-    return VerifyReport(backend.display_uri, names, parts, rows, tuple(problems))
+    return VerifyReport(backend.display_uri, names, parts=parts, rows=rows, problems=tuple(problems))
 
 
 class _Counter:
@@ -85,48 +85,48 @@ class _Counter:
 
 
 def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _Counter) -> Iterator[str]:
-    levels, whole = manifest.frame.levels, True
+    levels, is_intact = manifest.frame.levels, True
     for level in levels:
         for part in snapshot.of(level.name):
             for problem in _part_problems(backend, manifest, level, part):
-                whole = False
+                is_intact = False
                 yield problem
             counter.add(part.rows)
-    if whole:  # else they would be read, and reported, again
+    if is_intact:  # else they would be read, and reported, again
         for fine, coarse in pairwise(levels):
-            yield from _level_problems(backend, manifest, snapshot, fine, coarse, counter)
+            yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
 
 
 def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part: Part) -> Iterator[str]:
     """Read a part as it was written, and every state in it."""
-    told = f"{level.name}: {part.name}"
+    where = f"{level.name}: {part.name}"
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
     except Conflict:
         return  # merged, replaced or expired meanwhile
     except StoreError as error:
-        yield f"{told}: {error}"
+        yield f"{where}: {error}"
         return
     starts = instants_of(states)
     if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
-        yield f"{told}: it has other windows than its log says"
+        yield f"{where}: it has other windows than its log describes"
     elif (level.starts(starts) != starts).any():
-        yield f"{told}: it has windows that do not begin where those of {level.name} do"
+        yield f"{where}: it has windows that do not begin where those of {level.name} do"
     else:
         for problem in _state_problems(states, manifest):
-            yield f"{told}: {problem}"
+            yield f"{where}: {problem}"
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
     """Merge each state alone, which must give its own bits, and read its result."""
     for column in manifest.frame.states:
-        held = one_array(states.column(column.name).drop_null())  # a null is what was not known of a measure
+        states_known = one_array(states.column(column.name).drop_null())  # a null is an unknown state of a measure
         try:
-            merged = column.measure.function.merge(held, Groups.each(len(held)))
+            merged = column.measure.function.merge(states_known, Groups.each(len(states_known)))
         except (ValueError, TypeError, pa.ArrowException) as error:
             yield f"states of {column.name} cannot be read: {error}"
             continue
-        if digest(merged) != digest(held):
+        if digest(merged) != digest(states_known):
             yield f"states of {column.name} are not in the form that merging gives"
     try:
         check_readable(states, manifest.frame)
@@ -140,25 +140,28 @@ def _level_problems(
     """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
     levels = (fine, coarse)
     span = _held_by_both(snapshot, fine, coarse)
-    for some in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):
-        inside = align_outward((min(low for _, (low, _) in some), max(high for _, (_, high) in some)), coarse)
+    for pieces in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):
+        inside = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
 
         def attempt(inside: Range = inside) -> str | None:
             now = snapshot_of(backend)
             low = max(inside[0], _held_by_both(now, fine, coarse)[0])
             if low >= inside[1]:
                 return None
-            both = [_merged(backend, manifest, now.of(level.name), (low, inside[1]), coarse) for level in levels]
-            return _difference(both[0], both[1], fine, coarse, inside)
+            both = [
+                _merged(backend, manifest, parts=now.of(level.name), span=(low, inside[1]), coarse=coarse)
+                for level in levels
+            ]
+            return _difference(both[0], both[1], level=fine, above=coarse, span=inside)
 
         if problem := retry_on_conflict(attempt):
             yield problem
-        counter.add(sum(part.rows for part, _ in some))
+        counter.add(sum(part.rows for part, _ in pieces))
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
-    held = max(held_from(snapshot, level.name) for level in (fine, coarse))
-    return EVER if held == EVER[0] else (first_whole(held, coarse), EVER[1])
+    first_held = max(held_from(snapshot, level.name) for level in (fine, coarse))
+    return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:

@@ -101,7 +101,7 @@ class StoreView:
 
     @classmethod
     def of(cls, backend: Backend, manifest: Manifest, now: int) -> StoreView:
-        """Look at a store as it is now.
+        """Return a view of the current store.
 
         Parameters
         ----------
@@ -139,9 +139,9 @@ class StoreView:
     @property
     def known_from(self) -> Mapping[str, int]:
         """The time from which on a measure that was added later is known, microseconds UTC, by its name."""
-        known = known_from(self.snapshot)
+        starts = known_from(self.snapshot)
         columns = {name: self.frame.state_of(name) for name in self.frame.measures}
-        return {name: known[column] for name, column in columns.items() if column in known}
+        return {name: starts[column] for name, column in columns.items() if column in starts}
 
     def ask(self, query: Query) -> Answer:
         """Answer a query.
@@ -153,7 +153,7 @@ class StoreView:
         Returns
         -------
         Answer
-            The schema, an iterator of tables, the cost, and what has expired, of which nothing is warned.
+            The schema, an iterator of tables, the cost, and expired windows; it gives no warnings.
 
         Raises
         ------
@@ -235,7 +235,7 @@ class StoreView:
         as_states : bool
             Give the states of a level in place of results.
         stored_types : bool
-            Give results in types that backends store, in place of those that Delta Lake and Spark lack.
+            Give results in types that backends store, in place of types that Delta Lake and Spark lack.
 
         Returns
         -------
@@ -258,9 +258,11 @@ class StoreView:
         >>> [row for part in plan.partitions(rows=1) for row in plan.read(part)["n"].to_pylist()]
         [1, 1, 1]
         """
-        plan, *others = self._plans(query)
-        if others:
-            raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
+        plan, *other_plans = self._plans(query)
+        if other_plans:
+            raise ValueError(
+                f"a planned query has results per one kind of window; got {1 + len(other_plans)}: plan each"
+            )
         expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
             self.backend,
@@ -338,8 +340,8 @@ class StoreView:
         Returns
         -------
         Changes
-            ``windows``, a table of level, window_start, window_end and keys of what came, changed or is gone; and
-            ``seen`` for the next call, which ``to_json`` writes.
+            ``windows``, a table of level, window_start, window_end and keys of windows that came, changed or are gone;
+            and ``seen`` for the next call, which ``to_json`` writes.
 
         Raises
         ------
@@ -411,17 +413,17 @@ class StoreView:
         within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
         sizes = query.sizes
         if query.points is not None:
-            sizes = (finest_within(self.snapshot, self.frame, within, query.points, zone),)
+            sizes = (finest_within(self.snapshot, self.frame, within=within, points=query.points, timezone=zone),)
         return plan_queries(self.frame, query, within=within, sizes=sizes, now=now)
 
     def _plan(self, query: Query) -> QueryPlan:
-        plan, *others = self._plans(query)
-        if others:
-            raise ValueError(f"states are read per one kind of window; got {1 + len(others)}: ask for each")
+        plan, *other_plans = self._plans(query)
+        if other_plans:
+            raise ValueError(f"states are read per one kind of window; got {1 + len(other_plans)}: ask for each")
         return plan
 
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
         missing = [missing_in(reading, self.snapshot) for reading in readings]
         expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
-        return Answer(schema, slices, tuple(expired), tuple(unknown), readings)
+        return Answer(schema, slices, expired=tuple(expired), unknown=tuple(unknown), readings=readings)

@@ -1,6 +1,6 @@
 """A store with what a stream still holds: the windows of its saved state next to those that are committed.
 
-What is read is of one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
+Reads see one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
 that is on its way in the newest state, or nothing; a state that is older than the store is read again.
 """
 
@@ -41,26 +41,26 @@ class _OpenPart(Part):
     states: pa.Table
 
     @classmethod
-    def of(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
+    def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
-        object.__setattr__(part, "states", states)  # no field: what is noted of parts is where they are
+        object.__setattr__(part, "states", states)  # not a field: records of parts have only their places
         return part
 
 
 class _SavedStream:
     def __init__(self, data: bytes) -> None:
-        """Read whose it is; raises ``ValueError`` for what is no such state."""
-        said, self._outgoing = extension(data)
-        if "writer" not in said:
+        """Read whose it is; raises ``ValueError`` for anything but a saved state."""
+        description, self._outgoing = extension(data)
+        if "writer" not in description:
             raise ValueError("it is of a stream that goes to no store")
-        self.writer, self._number = str(said["writer"]), int(said["number"])
+        self.writer, self._number = str(description["writer"]), int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
     def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
-        """Say whether a store lacks what was on its way when the state was saved; None if it has more than that."""
+        """Return whether a store lacks the outgoing windows of the saved state; None if it has newer ones too."""
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
             raise OtherFrame(
@@ -73,17 +73,23 @@ class _SavedStream:
             return None
         finest = _climbed([self._outgoing], manifest)[0][1]
         digests = digests_of(finest, manifest, of_earlier=True)
-        known = [fingerprint(self._number, digest) for digest in digests]
-        return False if fingerprints.get(str(self._number)) in known else None
+        expected = [fingerprint(self._number, digest) for digest in digests]
+        return False if fingerprints.get(str(self._number)) in expected else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
         """Give what the store does not have yet, at every level; raises ``ValueError`` for states of another frame."""
-        asked = manifest.generation, outgoing
-        if self._parts is None or self._parts[0] != asked:
+        read_for = manifest.generation, outgoing
+        if self._parts is None or self._parts[0] != read_for:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
             tables = [windows.unemitted(), self._outgoing] if outgoing else [windows.unemitted()]
             levels = [(level, states) for level, states in _climbed(tables, manifest) if states.num_rows]
-            self._parts = asked, tuple(_OpenPart.of(*each, f"open {self.digest} {each[0]}") for each in levels)
+            self._parts = (
+                read_for,
+                tuple(
+                    _OpenPart.from_states(*level_states, f"open {self.digest} {level_states[0]}")
+                    for level_states in levels
+                ),
+            )
         return self._parts[1]
 
 
@@ -103,7 +109,7 @@ class WithOpen:
 
     store: Backend
     saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read again if changed
-    _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
+    _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.store, self.saved if isinstance(self.saved, bytes) else self.saved.absolute())
@@ -129,7 +135,7 @@ class WithOpen:
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Look at the store and the saved state as of one moment of the stream."""
-        if recorded is None:  # whoever asks for all writes it elsewhere
+        if recorded is None:  # a caller that reads all records writes them elsewhere
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
@@ -159,10 +165,10 @@ class WithOpen:
         with self._reading():
             look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
             file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
-            if self._known is None or self._known[0] != file:
+            if self._cached is None or self._cached[0] != file:
                 data = self.saved if isinstance(self.saved, bytes) else self.saved.read_bytes()
-                self._known = file, _SavedStream(data)
-            return self._known[1]
+                self._cached = file, _SavedStream(data)
+            return self._cached[1]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -176,7 +182,7 @@ class WithOpen:
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Read the rows of parts, of the store and of the stream."""
-        rows = self.store.read([each for each in parts if not isinstance(each[0], _OpenPart)], columns, where)
+        rows = self.store.read([piece for piece in parts if not isinstance(piece[0], _OpenPart)], columns, where)
         tables = [
             part.states.filter(pa.array(inside(instants_of(part.states), [span]))).select(rows.column_names)
             for part, span in parts

@@ -1,4 +1,4 @@
-"""Backends: what keeps a store's log; the protocol, and what those need who write one."""
+"""Backends: the storage of a store's log; the protocol, and helpers for new backends."""
 
 from tiltframe.instants import instants_of
 from tiltframe.ranges import Range, inside

@@ -53,7 +53,7 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     checks = (_check_empty, _check_commit, _check_parts, _check_written_twice, _check_removal, _check_conflicts)
     of_transactions = (_check_revisions, _check_ranges, _check_all_at_once, _check_together, _check_guarded_together)
     for check in (*checks, *of_transactions, _check_evolving, _check_vacuum):
-        check(_Tried.made(make_backend()))
+        check(_Tried.create(make_backend()))
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Tried:
     schema: pa.Schema
 
     @classmethod
-    def made(cls, backend: Backend) -> _Tried:
+    def create(cls, backend: Backend) -> _Tried:
         manifest = _manifest()
         backend = backend.store_named(manifest.name)
         backend.create(manifest.to_dict(), manifest.schema)
@@ -100,7 +100,7 @@ class _Tried:
 
 
 def _check_manifest(backend: Backend) -> None:
-    _expect(backend.snapshot() is None, "snapshot() is None if there is no store")
+    _expect(backend.snapshot() is None, "snapshot() is None without a store")
     manifest = _manifest()
     backend, described = backend.store_named(manifest.name), manifest.to_dict()
     backend.create(described, manifest.schema)
@@ -135,7 +135,7 @@ def _check_commit(tried: _Tried) -> None:
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store writes them
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
-    _expect(not before.parts, "what was written is not readable before it is committed")
+    _expect(not before.parts, "states are not readable before they are committed")
     transaction = _transaction(before, adds=[*fine, *coarse], records={"w": "1", "note": note})
     version = tried.backend.commit(transaction)
     seen = tried.snapshot("w", "note", "other")
@@ -146,16 +146,16 @@ def _check_commit(tried: _Tried) -> None:
     tried.expect_rows(states, "read() returns the same bits as were written")
     tried.backend.commit(_transaction(seen, records={"w": json.dumps("x" * 10_000)}))
     seen = tried.snapshot("w", "note")
-    _expect(len(seen.texts["w"]) == 10_002, "a commit without parts records, in place of what was recorded")
-    _expect(set(seen.records) == {"w", "note"}, "names that a commit does not record stay as they are")
+    _expect(len(seen.texts["w"]) == 10_002, "a commit without parts replaces a record")
+    _expect(set(seen.records) == {"w", "note"}, "names that a commit does not record are unchanged")
     many = {f"name {i}": str(i) for i in range(1000)}
     for i in range(40):
         tried.add(states.slice(0, 0), **{f"w{i}": str(i)}, **(many if i == 20 else {}))
     every = tried.snapshot(*many, *(f"w{i}" for i in range(40)))
     _expect(every.texts == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
-    whole = tried.backend.snapshot(None)
-    told = set() if whole is None else {*whole.records}
-    _expect(told == {*every.records, "w", "note"}, "snapshot(None) has all that is recorded")
+    complete = tried.backend.snapshot(None)
+    recorded_names = set() if complete is None else {*complete.records}
+    _expect(recorded_names == {*every.records, "w", "note"}, "snapshot(None) has all that is recorded")
     _expect(tried.backend.verify() == [], "verify() finds no damage in a whole store")
 
 
@@ -167,19 +167,19 @@ def _check_parts(tried: _Tried) -> None:
     _expect(len({part.name for part in parts}) == 3, "parts have names of their own")
     for part in parts:
         _expect(part.level == FINE.name, "a part has its level")
-        found = tried.backend.read([(part, EVER)], [])
-        _expect(found.column_names == [START], "read() returns window_start and the columns asked for")
-        starts = instants_of(found)
+        rows = tried.backend.read([(part, EVER)], [])
+        _expect(rows.column_names == [START], "read() returns window_start and the columns asked for")
+        starts = instants_of(rows)
         same = (int(starts.min()), int(starts.max()), len(starts)) == (part.first_start, part.last_start, part.rows)
         _expect(same, "a part has its first and last start, and rows")
         _expect(len({*bucket.starts(starts).tolist()}) == 1, "a part lies in one bucket")
     first = min(parts, key=lambda part: part.first_start)
-    some = tried.backend.read([(first, (first.first_start, first.first_start + 1))], ["n", "host"])
-    _expect(some.column_names == [START, "n", "host"], "read() returns the columns in the order asked for")
-    wanted = _between(states, first.first_start, first.first_start + 1).select(some.column_names)
-    _expect(_same(some, wanted), "read() keeps ranges")
-    found = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
-    _expect(_same(_of_host(found), _of_host(states)), "a condition leaves out no row for which it is true")
+    first_rows = tried.backend.read([(first, (first.first_start, first.first_start + 1))], ["n", "host"])
+    _expect(first_rows.column_names == [START, "n", "host"], "read() returns the columns in the order asked for")
+    expected = _between(states, first.first_start, first.first_start + 1).select(first_rows.column_names)
+    _expect(_same(first_rows, expected), "read() keeps ranges")
+    rows = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
+    _expect(_same(_of_host(rows), _of_host(states)), "a condition leaves out no row for which it is true")
 
 
 def _check_written_twice(tried: _Tried) -> None:
@@ -189,7 +189,7 @@ def _check_written_twice(tried: _Tried) -> None:
     tried.backend.write(FINE, states)
     tried.expect_rows(states, "states that were written several times are readable once")
     tried.backend.discard(tried.backend.write(FINE, states))
-    tried.expect_rows(states, "what is discarded takes nothing with it that was committed")
+    tried.expect_rows(states, "discarding parts leaves committed parts readable")
 
 
 def _check_removal(tried: _Tried) -> None:
@@ -198,9 +198,9 @@ def _check_removal(tried: _Tried) -> None:
     before = tried.snapshot()
     new = tried.backend.write(FINE, added)
     tried.backend.commit(_transaction(before, adds=new, removes=[first]))
-    kept = _between(states, second.first_start, EVER[1])
-    tried.expect_rows(pa.concat_tables([kept, added]), "a commit adds and removes parts")
-    _expect(second in tried.snapshot().parts, "a part that is not removed stays as it is")
+    remaining = _between(states, second.first_start, EVER[1])
+    tried.expect_rows(pa.concat_tables([remaining, added]), "a commit adds and removes parts")
+    _expect(second in tried.snapshot().parts, "a part that is not removed is unchanged")
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
     tried.expect_conflict("removing a part that was removed before", twice)
@@ -219,7 +219,7 @@ def _check_conflicts(tried: _Tried) -> None:
     new = tried.backend.write(FINE, _states([1]))
     tried.add(_states([2]), w="4")
     late = _transaction(seen, adds=new, records={"w": "5"})
-    tried.expect_conflict("recording what has been recorded since the snapshot", late)
+    tried.expect_conflict("recording a name that was recorded after the snapshot", late)
     tried.backend.commit(_transaction(seen, adds=new, records={"other": "1"}))
     tried.expect_rows(_states([0, 2, 1]), "commits that record other names do not conflict")
     _expect(tried.snapshot("other").texts == {"other": "1"}, "what a commit on an old snapshot records is there")
@@ -233,12 +233,14 @@ def _check_revisions(tried: _Tried) -> None:
     tried.add(_states([1]), w="1")
     _expect(tried.snapshot("w").texts == {"w": "1"}, "a record may be replaced by the same text")
     _expect(tried.snapshot("w").revision("w") != seen.revision("w"), "recording the same text changes the revision")
-    tried.expect_conflict("recording what has been recorded again unchanged", _transaction(seen, records={"w": "1"}))
+    tried.expect_conflict(
+        "recording a name whose equal text was recorded again", _transaction(seen, records={"w": "1"})
+    )
     tried.add(_states([2]), w="2")
     tried.add(_states([3]), w="1")
     tried.expect_conflict("reading a record whose text has changed and come back", _reading(seen, "w", other="x"))
     tried.backend.commit(_reading(tried.snapshot("w", "other"), "w", other="x"))
-    _expect(tried.snapshot("other").texts == {"other": "x"}, "reading a record that has not changed is no Conflict")
+    _expect(tried.snapshot("other").texts == {"other": "x"}, "reading a record that has not changed does not conflict")
     seen = tried.snapshot("none", "w")
     tried.add(_states([4]), none="1")
     tried.expect_conflict("reading that nothing is recorded, if something is by now", _reading(seen, "none", w="9"))
@@ -260,8 +262,8 @@ def _check_ranges(tried: _Tried) -> None:
     tried.backend.commit(beside)
     tried.expect_rows(_states([0, 4, 1, 3]), "parts that are added outside the ranges that were read do not conflict")
     seen = tried.snapshot()
-    gone = [part for part in seen.of(FINE.name) if part.within(hours[4])]
-    tried.backend.commit(_transaction(seen, removes=gone))
+    removed = [part for part in seen.of(FINE.name) if part.within(hours[4])]
+    tried.backend.commit(_transaction(seen, removes=removed))
     late = _transaction(seen, adds=new[5])
     late.reads(FINE.name, hours[4])
     tried.expect_conflict("a part that was removed from a range that was read", late)
@@ -326,7 +328,7 @@ def _check_vacuum(tried: _Tried) -> None:
     tried.backend.write(FINE, _states([1]))
     tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
     _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns how much it has removed")
-    tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves what is readable")
+    tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves the readable parts")
     for backend in (tried.backend, reader):
         for parts in (before.parts, (first,), (second, first)):
             _expect_whole_or_conflict(backend, parts, tried.schema, states)
@@ -472,9 +474,11 @@ def _of_host(states: pa.Table) -> pa.Table:
     return states.filter(pc.equal(states.column("host"), "a"))
 
 
-def _same(one: pa.Table, other: pa.Table) -> bool:
-    if one.column_names != other.column_names or one.schema.types != other.schema.types:
+def _same(table: pa.Table, other: pa.Table) -> bool:
+    if table.column_names != other.column_names or table.schema.types != other.schema.types:
         return False
-    by = [(name, "ascending") for name in (START, "host") if name in one.column_names]
-    one, other = one.sort_by(by), other.sort_by(by)
-    return one.num_rows == other.num_rows and all(digest(one[name]) == digest(other[name]) for name in one.column_names)
+    by = [(name, "ascending") for name in (START, "host") if name in table.column_names]
+    table, other = table.sort_by(by), other.sort_by(by)
+    return table.num_rows == other.num_rows and all(
+        digest(table[name]) == digest(other[name]) for name in table.column_names
+    )

@@ -1,6 +1,6 @@
 """Narrowing: what a condition on keys leaves to be read, in the types that a store keeps.
 
-Whoever reads filters by the whole condition afterwards, so only what is sure to mean the same is taken from it.
+Readers filter by the whole condition afterwards, so bounds may be wider than the condition, and never narrower.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
     """
     if where is None:
         return []
-    found = sql.bounds(where, schema)
-    if any(bound.empty for bound in found.values()):
+    bounds_by_key = sql.bounds(where, schema)
+    if any(bound.empty for bound in bounds_by_key.values()):
         return None
-    each = [_stored_bound(name, bound, schema.field(name).type) for name, bound in found.items()]
-    return [bound for bound in each if bound is not None]
+    stored_bounds = [_stored_bound(name, bound, schema.field(name).type) for name, bound in bounds_by_key.items()]
+    return [bound for bound in stored_bounds if bound is not None]
 
 
 def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
@@ -49,7 +49,7 @@ def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | 
         values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
     except (pa.ArrowException, OverflowError):
         return None  # a time that microseconds do not reach
-    return KeyBound(key, _stored([], dtype).type, low, high, values)
+    return KeyBound(key, _stored([], dtype).type, low=low, high=high, values=values)
 
 
 def _stored(values: list[Any], dtype: pa.DataType) -> pa.Array:

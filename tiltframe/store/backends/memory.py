@@ -117,7 +117,9 @@ class MemoryBackend:
     def _put(self, level: TimeWindow, rows: pa.Table) -> Part:
         starts, name = instants_of(rows), secrets.token_hex(8)
         self.tables.rows[name] = rows
-        return Part(level.name, int(starts.min()), int(starts.max()), len(starts), rows.nbytes, name)
+        return Part(
+            level.name, int(starts.min()), last_start=int(starts.max()), rows=len(starts), bytes=rows.nbytes, name=name
+        )
 
     def discard(self, parts: Sequence[Part]) -> None:
         """Forget the rows of parts."""
@@ -159,10 +161,10 @@ class MemoryBackend:
     def vacuum(self, older_than: float) -> Vacuumed:
         """Remove all rows that are not readable, whatever their age, and return how many parts they were in."""
         with self.tables.lock:
-            gone = self.tables.rows.keys() - self.tables.parts.keys()
-            for name in gone:
+            unreadable = self.tables.rows.keys() - self.tables.parts.keys()
+            for name in unreadable:
                 del self.tables.rows[name]
-        return Vacuumed(len(gone))
+        return Vacuumed(len(unreadable))
 
     def verify(self) -> list[str]:
         """Return a sentence for each part whose rows are not there."""

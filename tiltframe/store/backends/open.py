@@ -27,35 +27,37 @@ _FILES = ("file",)  # schemes of folders
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:
     """Check that something can say where a store is; raises ``ValueError``."""
-    given = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
-    if not isinstance(given, str) or not is_name(given):
+    text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
+    if not isinstance(text, str) or not is_name(text):
         raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {shown(uri)}")
-    scheme = scheme_of(given)
+    scheme = scheme_of(text)
     if scheme and scheme not in _OWN and _registered(scheme):
-        return given
-    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)|postgres(ql)?//", given):
-        raise ValueError(f"{shown(given)} is no URI of a store: // follows the colon, as in postgresql://host/database")
+        return text
+    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)|postgres(ql)?//", text):
+        raise ValueError(
+            f"{shown(text)} is not the URI of a store; write // after the colon, as in postgresql://host/database"
+        )
     if scheme in ("memory", "hdfs"):
         raise ValueError(
-            f"{shown(given)} is of a kind that cannot be opened; use a folder, s3://, gs://, az:// or abfss://"
+            f"{shown(text)} is of a kind that cannot be opened; use a folder, s3://, gs://, az:// or abfss://"
         )
-    if re.match(r"(?!file:|postgres(ql)?:)[a-z][a-z0-9+]*://(/|$)", given):
-        raise ValueError(f"{shown(given)} names no bucket; write it after //, as in s3://bucket/path")
-    if given.startswith("file:"):
-        parts = urlsplit(given)
+    if re.match(r"(?!file:|postgres(ql)?:)[a-z][a-z0-9+]*://(/|$)", text):
+        raise ValueError(f"{shown(text)} names no bucket; write it after //, as in s3://bucket/path")
+    if text.startswith("file:"):
+        parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-            raise ValueError(f"{shown(given)} is no folder of this machine; write file:///path, or the folder itself")
-    if "://" not in given and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(given)):
+            raise ValueError(f"{shown(text)} is not a folder of this machine; write file:///path, or the folder itself")
+    if "://" not in text and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(text)):
         raise ValueError(
-            f"{shown(given)} has % and two digits in it, which Delta Lake reads as another character; "
+            f"{shown(text)} has % and two digits in it, which Delta Lake reads as another character; "
             "choose another folder"
         )
-    if scheme in ("", *_FILES) and (wrong := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(given))):
+    if scheme in ("", *_FILES) and (wrong := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(text))):
         raise ValueError(
-            f"{shown(given)} has the character {wrong[0]!r} in it, which Delta Lake cannot have in a folder's name; "
+            f"{shown(text)} has the character {wrong[0]!r} in it, which Delta Lake cannot have in a folder's name; "
             "choose another folder"
         )
-    return given
+    return text
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -82,7 +84,7 @@ def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = 
 
 
 def absolute_uri(uri: str) -> str:
-    """Give a folder by its whole path: other processes may run in other folders. URIs stay as they are."""
+    """Return the absolute path of a folder, since other processes may run in other folders, or a URI unchanged."""
     return uri if scheme_of(uri) else os.path.abspath(uri)
 
 

@@ -1,13 +1,13 @@
 """The protocol of a store's backend: what a store needs of whatever keeps its states, Delta Lake or PostgreSQL.
 
 A store is one log. Rows of all levels come in *parts*; a commit makes some parts readable, others unreadable, and
-records names with texts, in one transaction. What is written and never committed is never read.
+records names with texts, in one transaction. Parts that are never committed are never read.
 
     snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
     write(level, states)     ──▶ parts, unreadable yet; by many tasks
     commit(transaction)      ──▶ all its changes at once, or Conflict
 
-`tiltframe.store.testing.check_backend` checks what is promised here, of any backend.
+`tiltframe.store.testing.check_backend` checks these promises for any backend.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Vacuumed(int):
     Attributes
     ----------
     kept : int
-        The number of those that are not readable any more and were not old enough.
+        The number of unreadable ones that were not old enough.
     kept_until : float or None
         The time from which on the same vacuum removes all of them, in seconds since 1970; None if there are none.
 
@@ -96,7 +96,7 @@ class Backend(Protocol):
         uri : str
             With the scheme that the class is registered for.
         name : str
-            Of the store, where a place may hold several; perhaps empty.
+            Of the store, if a place may hold several; may be empty.
         options : str -> str
             As `FrameStore` takes them, ``storage_options``.
         durable : bool
@@ -236,7 +236,7 @@ class Backend(Protocol):
         Raises
         ------
         Conflict
-            If ``transaction.conflict(now)`` names a reason, for the store as it is now. Nothing was changed.
+            If ``transaction.conflict(now)`` names a reason, for the current store. Nothing was changed.
         StoreError
             If the store cannot be written, or has types that cannot be stored. The same may have been committed.
         """
@@ -319,7 +319,7 @@ class ResultTables(Protocol):
         ranges : sequence of (start, end)
             Microseconds UTC, end exclusive.
         results : table
-            Of these windows, in plain columns.
+            For the windows that start in ``ranges``, in plain columns.
         sources : mapping, part's name -> starts of its windows
             What the whole table is made from then.
 

@@ -37,13 +37,13 @@ def append(
         As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
         pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
     writer : str
-        Who writes.
+        The name of the writer.
     commit : int
         Grows from commit to commit of one writer. One that is there already, with the same states, changes
         nothing, so a commit that is tried again counts once; with others it is an error.
     recorded : name -> plain data, optional
-        What the store records with it, such as the files it was made from, in place of what was recorded under
-        the names before; `recorded` returns it.
+        Records to store with the states, such as the files they were made from. They replace the records under
+        the same names; `recorded` returns them.
     replacing : name -> plain data, optional
         What `recorded` has returned of the names in ``recorded``: if others are recorded by now, nothing is
         written. Unless given, nothing may be recorded under them yet.
@@ -69,8 +69,8 @@ def append(
     states = checked(table_of(states, "states"), store.frame)
     check_readable(states, store.frame)
     store.backend.check_values(states)
-    made = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
-    return made.commit([made.write_checked(by_level(states, store.frame))])
+    pending = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
+    return pending.commit([pending.write_checked(by_level(states, store.frame))])
 
 
 def append_rows(
@@ -108,7 +108,7 @@ def append_rows(
     ValueError, TypeError, OverflowError
         If the data does not fit the frame, or a result could not be read. Nothing is written.
     StoreError
-        As `append` raises it. What was written is removed.
+        As `append` raises it. Written states are removed.
 
     Examples
     --------
@@ -123,13 +123,13 @@ def append_rows(
     check_writer(writer, commit)
     checked_records(recorded)
     bound = checked_whole(max_bytes, "max_bytes", 1)
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return held.enter_context(spilled(batches, store.frame, bound))
+            return stack.enter_context(spilled(batches, store.frame, bound))
 
         slices = from_rows(data, store.frame, reading, spill)
-        return append_spilled(store, slices, writer, commit, recorded) is not None
+        return append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded) is not None
 
 
 def append_spilled(
@@ -164,8 +164,8 @@ def append_spilled(
         check_readable(states, store.frame)
         n += states.num_rows
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
-    made = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
-    return n if made.commit([made.write_checked(slices.levels())]) else None
+    pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
+    return n if pending.commit([pending.write_checked(slices.levels())]) else None
 
 
 def begin(

@@ -1,4 +1,4 @@
-"""Backfills: the past, range by range of time, each a commit of its own, next to those who write what comes.
+"""Backfills: the past, range by range of time, each a commit of its own, next to writers of new rows.
 
 A range's number is its place in the plan, which the first commit records: a backfill that was killed goes on behind the
 last number of its writer, and one of another plan under the same name is refused.
@@ -159,7 +159,7 @@ class Backfill:
         return added
 
     def _check_same(self, recorded: Any) -> None:
-        """Raise ``ValueError`` unless what is recorded, if anything, is this plan."""
+        """Raise ``ValueError`` unless the recorded plan, if any, is this one."""
         if recorded is None or recorded == self.record:
             return
         other = [name for name in self.record if recorded[name] != self.record[name]]
@@ -180,14 +180,14 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 
 def _spilling(batches: Batches) -> Add:
-    """Add the batches of a range, which are None if there are none, in memory that does not grow with them."""
+    """Add the batches of a range, or nothing for None, in memory that does not grow with them."""
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
         if rows is None:
             return False
         with spilled(rows, store.frame) as slices:
-            return append_spilled(store, slices, writer, number, recorded) is not None
+            return append_spilled(store, slices, writer=writer, commit=number, recorded=recorded) is not None
 
     return add
 
@@ -228,14 +228,16 @@ def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.
 def _times(source: Source, file: Path) -> Range | None:
     """Read the first and the last time of a file; None if it has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
-    each = [event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows]
-    return (int(min(map(np.min, each))), int(max(map(np.max, each)))) if each else None
+    batch_times = [
+        event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows
+    ]
+    return (int(min(map(np.min, batch_times))), int(max(map(np.max, batch_times)))) if batch_times else None
 
 
 def _paths(data: Any) -> list[Path]:
-    given = list(data) if isinstance(data, list | tuple) else [data]
+    paths = list(data) if isinstance(data, list | tuple) else [data]
     try:
-        return [Path(path) for path in given]
+        return [Path(path) for path in paths]
     except TypeError:
         raise ValueError(f"a backfill is of files, or of a function of start and end; got {shown(data)}") from None
 
@@ -271,21 +273,23 @@ def plan_backfill(
     checked_truth(newest_first, "newest_first")
     options = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
     span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
-    asked = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
+    settings = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
     if callable(data):
         if writer is None or set(EVER) & set(span):
             raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
-        return Backfill(writer, _ranges(frame, span, chunk, newest_first), asked, _of_function(data, frame, options))
+        return Backfill(writer, _ranges(frame, span, chunk, newest_first), settings, _of_function(data, frame, options))
     paths = [path.resolve() for path in _paths(data)]
-    source = open_source(paths, frame.time, frame.column_uses(options.where), options, frame.timezone)
+    source = open_source(
+        paths, frame.time, uses=frame.column_uses(options.where), reading=options, timezone=frame.timezone
+    )
     source.check(frame.check)
     times = {file: _times(source, file) for file in source.files}
-    held = [each for each in times.values() if each is not None]
-    low, high = (min(first for first, _ in held), max(last for _, last in held) + 1) if held else (0, 0)
+    spans = [span for span in times.values() if span is not None]
+    low, high = (min(first for first, _ in spans), max(last for _, last in spans) + 1) if spans else (0, 0)
     ranges = _ranges(frame, (max(span[0], low), min(span[1], high)), chunk, newest_first)
-    files = {str(file.resolve()): [file.stat().st_size, each and list(each)] for file, each in times.items()}
+    files = {str(file.resolve()): [file.stat().st_size, span and list(span)] for file, span in times.items()}
     name = " ".join(map(str, paths)) if writer is None else writer
-    return Backfill(name, ranges, {**asked, "files": files}, _of_files(source, times, frame))
+    return Backfill(name, ranges, {**settings, "files": files}, _of_files(source, times, frame))
 
 
 def backfill(
@@ -297,15 +301,15 @@ def backfill(
     writer: str | None = None,
     newest_first: bool = False,
     reading: ReadOptions | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
 ) -> int:
-    """Add the past, range by range of time, each in a commit of its own, while others write what comes.
+    """Add the past, range by range of time, each in a commit of its own, next to writers of new rows.
 
     Parameters
     ----------
     data : path, list of paths, or function
-        Files and folders, of which a range reads those that have times in it; or what returns the rows of a range,
-        as `append_rows` takes them, given its start and end as datetimes, end exclusive.
+        Files and folders; a range reads the files that have times in it. Or a function that returns the rows of a
+        range, as `append_rows` takes them, given its start and end as datetimes, end exclusive.
     chunk : str
         How long a range is, ``1d``, by the clock of the frame.
     within : range, optional

@@ -44,7 +44,7 @@ class Commit:
     there : bool
         Whether the number was taken when it was begun: then states are compared with what it brought, and not written.
     recorded : name -> text
-        What is recorded with it.
+        Records to store with the commit.
     replacing : name -> text, optional
         What must still be recorded under these names.
     """
@@ -66,7 +66,7 @@ class Commit:
         """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
 
         There may be rows of finer levels only: coarser ones are derived. The states of a key and coarsest window come
-        in one call. Raises as `tiltframe.FrameStore.append` does; what was written is removed.
+        in one call. Raises as `tiltframe.FrameStore.append` does; written states are removed.
         """
         return self.write_rolled_up(checked(states, self.frame))
 
@@ -80,7 +80,7 @@ class Commit:
         """Write states that have been checked, level by level, small tables of a level together; return a receipt.
 
         They come from the finest level on, or of several slices of keys and time one after the other. Raises
-        `StoreError` if they cannot be written; what was written is removed.
+        `StoreError` if they cannot be written; written states are removed.
         """
         parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
         try:
@@ -102,10 +102,10 @@ class Commit:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Commit what has been written, by the receipts of all calls of `write`, each once; say whether it was new.
+        """Commit the written states, by the receipts of all calls of `write`, each once; return whether it was new.
 
         Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
-        meanwhile, `OtherFrame` if the frame of the store is another by now. What was written is removed then.
+        meanwhile, `OtherFrame` if the frame of the store is another by now. Written states are removed then.
         """
         parts, totals = read_receipts(receipts)
         try:
@@ -127,14 +127,14 @@ class Commit:
 
         def attempt(transaction: Attempt) -> bool:
             transaction.read(record)
-            last, known = last_commits(transaction.snapshot, self.writer)
+            last, fingerprints = last_commits(transaction.snapshot, self.writer)
             if last >= self.number:
-                _check_same(self, last, known, states)
+                _check_same(self, last, fingerprints, states)
                 return False
             check_frame(transaction.snapshot, self.manifest, self.backend)
             check_unchanged(transaction, self.replacing)
-            kept = dict([*known.items(), (str(self.number), states[0])][-KEPT:])
-            transaction.records(record, json.dumps({"last": self.number, "states": kept}))
+            newest = dict([*fingerprints.items(), (str(self.number), states[0])][-KEPT:])
+            transaction.records(record, json.dumps({"last": self.number, "states": newest}))
             for name, text in self.recorded.items():
                 transaction.records(name, text)
             derive(transaction)
@@ -185,10 +185,10 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
         raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
 
 
-def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless a writer's number was committed with these very states, as far as can be told."""
+def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
+    """Raise `CommitConflict` unless a writer's number was committed with these states, by their fingerprints."""
     writer, number = commit.writer, commit.number
-    if known.get(str(number), "") in states:
+    if fingerprints.get(str(number), "") in states:
         return
     if last == number:
         what = f"holds other states under {writer!r}, commit {number}"

@@ -22,7 +22,7 @@ from windows import TimeWindow
 
 
 def compact_parts(
-    backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, of: None
+    backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, total: None
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of windows that end before a moment, one bucket of time after the other.
 
@@ -66,7 +66,7 @@ def _merge_group(
 
 
 def compact(
-    store: OpenedStore, before: Any = None, progress: Progress = lambda done, of: None
+    store: OpenedStore, before: Any = None, progress: Progress = lambda done, total: None
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of closed windows.
 

@@ -1,9 +1,9 @@
-"""Copying: a store into another place, whatever keeps either; again, and what has changed since is brought there.
+"""Copying: a store into another place, from any backend to any; copying again brings it up to date.
 
 source ── parts of a bucket at a time ──▶ written to the target, unreadable; the target records which it has
                             at the end ──▶ one commit: adds them, removes those whose sources are gone, records all
 
-So whoever opens the target sees nothing or a whole store as of one moment, and a copy that was killed goes on.
+So the target is empty or a complete store as of one moment, and a copy that was killed goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-COPY = f"{OWN}copy"  # recorded by the target: of which store it is, and which parts it has for which
+# recorded by the target: the store that it copies, and the parts that it has for parts of that store
+COPY = f"{OWN}copy"
 
 _SECONDS = 1.0  # of writing, after which it is recorded how far a copy has come
 
@@ -45,7 +46,7 @@ class _Copied:
     added: bool = False
 
 
-def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, of: None) -> int:
+def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
     """Copy a store, or bring a copy up to date; return how many states were written now.
 
     Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
@@ -60,26 +61,26 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         manifest = Manifest.from_dict(now.manifest, source.display_uri)
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)
-        mine = _described(target, manifest)
-        copied, wanted = _copied(mine, origin, target), {part.name for part in now.parts}
-        fresh = [each for each in copied if wanted.issuperset(each.sources)]
-        gone = [each for each in copied if not wanted.issuperset(each.sources)]
-        readable = [each for each in gone if each.added]  # until the end
-        target.discard([part for each in gone if not each.added for part in each.parts])
-        there = {name for each in fresh for name in each.sources}
-        missing, noted = [part for part in now.parts if part.name not in there], time.monotonic()
+        progressing = _described(target, manifest)
+        copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
+        fresh = [group for group in copied if source_parts.issuperset(group.sources)]
+        outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
+        readable = [group for group in outdated if group.added]  # until the end
+        target.discard([part for group in outdated if not group.added for part in group.parts])
+        copied_parts = {name for group in fresh for name in group.sources}
+        missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
         states = sum(part.rows for part in missing)
         for level, parts in _groups(missing, manifest):
             rows = source.read(pieces_of(parts, [EVER]), manifest.schema.names[1:])
             fresh.append(_Copied([part.name for part in parts], target.write(level, rows)))
             written += rows.num_rows
             progress(written, states)
-            if time.monotonic() - noted > _SECONDS:
+            if time.monotonic() - noted_at > _SECONDS:
                 progressed = _text(origin, [*readable, *fresh])
-                commit_on(target, mine, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
-                mine, noted = snapshot_of(target, [COPY]), time.monotonic()
+                commit_on(target, progressing, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
+                progressing, noted_at = snapshot_of(target, [COPY]), time.monotonic()
         last = snapshot_of(target, [COPY, *now.records])
-        if last.revision(COPY) != mine.revision(COPY):
+        if last.revision(COPY) != progressing.revision(COPY):
             raise Conflict("another copy into the same place has made progress")
         _copied(last, origin, target)  # raises if the target was written to meanwhile
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
@@ -91,7 +92,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
 def _finish(
     transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
 ) -> None:
-    """Make the copied parts readable instead of those whose sources are gone, with all records of the source."""
+    """Make the copied parts readable in place of outdated ones, with all records of the source."""
     names = {part.name for copied in fresh for part in copied.parts}
     for level in manifest.frame.levels:
         parts = transaction.reads(level.name, EVER)
@@ -104,24 +105,24 @@ def _finish(
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
     described = json.loads(json.dumps(manifest.to_dict()))
-    there = target.snapshot([COPY])
-    if there is None:
+    snapshot = target.snapshot([COPY])
+    if snapshot is None:
         target.create(described, manifest.columns)
-    elif there.text(COPY) is not None and there.manifest != described:
-        commit_on(target, there, lambda transaction: transaction.describes(described, manifest.columns))
+    elif snapshot.text(COPY) is not None and snapshot.manifest != described:
+        commit_on(target, snapshot, lambda transaction: transaction.describes(described, manifest.columns))
     return snapshot_of(target, [COPY])
 
 
-def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:
+def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
     """Read what the target has of the source; raises `StoreError` where that is not all that it has."""
-    held = json.loads(mine.text(COPY) or "{}")
-    if held.get("origin", origin) != origin or (mine.parts and not held):
-        raise StoreError(f"the store {target.display_uri} is there, and is no copy of {origin}; give another place")
+    record = json.loads(snapshot.text(COPY) or "{}")
+    if record.get("origin", origin) != origin or (snapshot.parts and not record):
+        raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; give another place")
     copied = [
-        _Copied(each["sources"], [Part(**part) for part in each["parts"]], each["added"])
-        for each in held.get("copied", ())
+        _Copied(group["sources"], [Part(**part) for part in group["parts"]], group["added"])
+        for group in record.get("copied", ())
     ]
-    if {part.name for each in copied if each.added for part in each.parts} != {part.name for part in mine.parts}:
+    if {part.name for group in copied if group.added for part in group.parts} != {part.name for part in snapshot.parts}:
         raise StoreError(
             f"the store {target.display_uri} has been written to, or compacted, since it was copied from {origin}; it "
             "is a store of its own now: copy into another place"
@@ -132,19 +133,19 @@ def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:
 def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
     """Put parts of a level's bucket together, as many as are held at once."""
     for level in manifest.frame.levels:
-        mine = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
-        buckets = bucket_of(level).starts(np.array([part.first_start for part in mine], np.int64)).tolist()
+        level_parts = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
+        buckets = bucket_of(level).starts(np.array([part.first_start for part in level_parts], np.int64)).tolist()
         group: list[Part] = []
-        for i, part in enumerate(mine):
+        for i, part in enumerate(level_parts):
             group.append(part)
-            ends = i + 1 == len(mine) or buckets[i] != buckets[i + 1]
-            if ends or sum(each.rows for each in group) + mine[i + 1].rows > merging.ROWS_AT_ONCE:
+            is_last = i + 1 == len(level_parts) or buckets[i] != buckets[i + 1]
+            if is_last or sum(member.rows for member in group) + level_parts[i + 1].rows > merging.ROWS_AT_ONCE:
                 yield level, group
                 group = []
 
 
 def _text(origin: str, copied: Sequence[_Copied]) -> str:
-    return json.dumps({"origin": origin, "copied": [asdict(each) for each in copied]})
+    return json.dumps({"origin": origin, "copied": [asdict(group) for group in copied]})
 
 
 def copy_to(
@@ -154,7 +155,7 @@ def copy_to(
     name: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     durable: bool = False,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
 ) -> int:
     """Copy the store into another place, a folder, object store or database, or bring a copy up to date.
 

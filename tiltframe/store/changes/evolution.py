@@ -47,7 +47,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         count, expired = len(now.frame.levels), dict(expired_before(snapshot))
         coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
         for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
-            if below.name in expired:  # whole windows can be had only of what is still held
+            if below.name in expired:  # whole windows can be made only of windows that are still held
                 expired[level.name] = first_whole(expired[below.name], level)
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
@@ -109,25 +109,25 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Describe the store of a manifest as one of another frame; the schema of rows to come tells types of new states.
+    """Describe the store of a manifest as one of another frame; new states have types by the schema of rows to come.
 
     Raises ``ValueError`` and ``TypeError`` for a frame that it cannot become, naming the difference.
     """
     old = manifest.frame
     _check_same_windows(old, frame)
     states = evolved_states(manifest, frame)
-    kept = frame.keeping(states)
-    check_levels(kept)
+    following_frame = frame.keeping(states)
+    check_levels(following_frame)
     fields = {field.name: field for field in manifest.schema}
     fields |= {c.name: pa.field(c.name, _state_type(c, row_schema)) for c in states if c.name not in fields}
     names = [c.name for c in states]
-    gone = [column.name for column in old.states if column.name not in names]
+    dropped_names = [column.name for column in old.states if column.name not in names]
     following = replace(
         manifest,
-        frame=kept,
-        schema=pa.schema([fields[name] for name in (START, *kept.keys, *names)]),
+        frame=following_frame,
+        schema=pa.schema([fields[name] for name in (START, *following_frame.keys, *names)]),
         generation=manifest.generation + 1,
-        dropped=pa.schema([*manifest.dropped, *(fields[name] for name in gone)]),
+        dropped=pa.schema([*manifest.dropped, *(fields[name] for name in dropped_names)]),
         earlier=(*manifest.earlier, tuple(column.name for column in old.states)),
     )
     check_states_names(following.columns.names)
@@ -136,16 +136,18 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
     """Raise ``ValueError`` for other keys, zones and columns of time, and for levels that are not added above."""
-    mine, theirs = new.describe(), old.describe()
+    new_parts, old_parts = new.describe(), old.describe()
     for part in ("keys", "timezone", "time"):
-        if mine[part] != theirs[part]:
-            raise ValueError(f"{part} cannot change: {theirs[part]} in the store and {mine[part]} here; {_ANEW}")
-    there, wanted = (tuple(level.name for level in frame.levels) for frame in (old, new))
-    if missing := [name for name in there if name not in wanted]:
+        if new_parts[part] != old_parts[part]:
+            raise ValueError(
+                f"{part} cannot change: {old_parts[part]} in the store and {new_parts[part]} here; {_ANEW}"
+            )
+    old_levels, new_levels = (tuple(level.name for level in frame.levels) for frame in (old, new))
+    if missing := [name for name in old_levels if name not in new_levels]:
         raise ValueError(f"the level {missing[0]} cannot go; expire() lets go of windows by their age")
-    if wanted[: len(there)] != there:
-        other = next(name for name in wanted if name not in there)
-        raise ValueError(f"levels are added above {there[-1]}, the coarsest, and {other} is finer; {_ANEW}")
+    if new_levels[: len(old_levels)] != old_levels:
+        other = next(name for name in new_levels if name not in old_levels)
+        raise ValueError(f"levels are added above {old_levels[-1]}, the coarsest, and {other} is finer; {_ANEW}")
 
 
 _ANEW = "roll up rows again, into a new store"
@@ -174,8 +176,8 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
                 f"{column.name!r} is the name of states that the store has had, of another measure; give the new one "
                 "another name"
             )
-    kept = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
-    return (*kept, *new)
+    kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
+    return (*kept_columns, *new)
 
 
 def _check_same_states(name: str, old: Measure, new: Measure) -> None:
@@ -189,7 +191,7 @@ def _check_same_states(name: str, old: Measure, new: Measure) -> None:
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Find the type of new states; raises where the types of rows tell it, and are not given or do not fit."""
+    """Find the type of new states; raises if it depends on types of rows that are missing or do not fit."""
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(
@@ -199,5 +201,5 @@ def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
         )
     if rows is not None:
         check_rows(rows, {}, [column], INSTANT)
-    made = measure.function.state_type(measure.input_type(pa.schema([]) if rows is None else rows, INSTANT))
-    return measure.function.merge(pa.array([], made), Groups.of([], 0)).type
+    dtype = measure.function.state_type(measure.input_type(pa.schema([]) if rows is None else rows, INSTANT))
+    return measure.function.merge(pa.array([], dtype), Groups.of([], 0)).type

@@ -91,7 +91,9 @@ class Replacement:
         """
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)]
         try:
-            replace_range(self.backend, self.manifest, parts, self.span, self.recorded, self.replacing)
+            replace_range(
+                self.backend, self.manifest, new=parts, span=self.span, recorded=self.recorded, replacing=self.replacing
+            )
         except (ValueError, CommitConflict):
             self.backend.discard(parts)
             raise
@@ -161,18 +163,18 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Tell from when on added columns are known once rows of a range are rolled up again."""
+    """Return the time from which on each added column is known, once rows of a range are rolled up again."""
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
-    known = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
-    return {name: at for name, at in known.items() if at > first}
+    starts = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
+    return {name: at for name, at in starts.items() if at > first}
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
     """Return a range to replace; raise ``ValueError`` unless it is of whole windows of the finest level."""
-    whole = align_outward(span, frame.levels[0])
-    if whole != span:
-        raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(whole)}")
+    aligned = align_outward(span, frame.levels[0])
+    if aligned != span:
+        raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(aligned)}")
     return span
 
 
@@ -180,13 +182,14 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
     """Refuse a range whose coarser windows need finer ones, next to it, that have expired."""
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
-        held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
-        if wide[0] < held and (wide != span or not anew):
+        first_held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
+        if wide[0] < first_held and (wide != span or not anew):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {range_text(wide)}"
                 if anew
-                else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived again"
+                else f"{fine.name} is held from {as_text(first_held)} only: coarser windows before cannot be "
+                "derived again"
             )
 
 
@@ -218,7 +221,7 @@ def replace(
     # everything is checked before begin_replacement, which creates a store that does not exist yet
     finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
-    replacement = begin_replacement(store, within, table.schema, recorded, replacing)
+    replacement = begin_replacement(store, within, states=table.schema, recorded=recorded, replacing=replacing)
     replacement.commit([replacement.write_checked(finest)])
 
 
@@ -250,7 +253,7 @@ def begin_replacement(
     """
     span = replaced_range(store, within)
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-    return Replacement(store.backend, store.ensure_created(states), span, texts, unchanged)
+    return Replacement(store.backend, store.ensure_created(states), span=span, recorded=texts, replacing=unchanged)
 
 
 def rebuild(store: OpenedStore, within: Any = None) -> None:

@@ -38,8 +38,8 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
     """Bring a level's plain table up to date; return how many rows it wrote. Raises `StoreError` if none is kept."""
     if not isinstance(backend, ResultTables):
         raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
-    kept = backend
-    return retry_on_conflict(lambda: _export(backend, kept, manifest, level, now))
+    result_tables = backend
+    return retry_on_conflict(lambda: _export(backend, result_tables, manifest=manifest, level=level, now=now))
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
@@ -55,11 +55,11 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
     return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
 
 
-def _export(backend: Backend, kept: ResultTables, manifest: Manifest, level: str, now: int) -> int:
+def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
     """Note the parts first: results that are newer are read again the next time, and none is taken for newer."""
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
-    before = kept.result_sources(level)
+    before = result_tables.result_sources(level)
     if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
         before = {}  # its columns are those of an earlier frame
     parts = {part.name: part.range for part in snapshot.of(level)}
@@ -75,12 +75,12 @@ def _export(backend: Backend, kept: ResultTables, manifest: Manifest, level: str
         for states in read_states(backend, manifest, reading)
     )
     results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
-    starts, ends = instants_of(results), instants_of(results, END)
-    if (ends > now).any():
-        parts[_OPEN] = (int(starts[ends > now].min()), LAST)
+    starts, window_ends = instants_of(results), instants_of(results, END)
+    if (window_ends > now).any():
+        parts[_OPEN] = (int(starts[window_ends > now].min()), LAST)
     if manifest.generation:
         parts[_FRAME] = (manifest.generation, manifest.generation)
-    kept.write_results(level, ranges, results, parts)
+    result_tables.write_results(level, ranges, results, parts)
     return len(starts)
 
 
@@ -123,6 +123,6 @@ def export(
         raise ValueError("plain tables are flat; read records by query()")
     manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
     named = [per] if isinstance(per, str) else per
-    given = store.frame.levels if named is None else checked_names(named, "per", "levels")
-    levels = [store.frame.level(level).name for level in given]
+    requested = store.frame.levels if named is None else checked_names(named, "per", "levels")
+    levels = [store.frame.level(level).name for level in requested]
     return {level: export_level(store.backend, manifest, level, at) for level in levels}

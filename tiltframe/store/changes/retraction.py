@@ -1,7 +1,7 @@
 """Retraction: rows are taken out of the states of a store again, under a writer's number, as a commit brought them.
 
-The parts of their windows are rewritten at all levels at once. What is left is to the bit what a store has that never
-had the rows.
+The parts of their windows are rewritten at all levels at once. The remaining states are to the bit those of a store
+that never had the rows.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Retracted(NamedTuple):
 def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Take states of all levels, which have been checked, out of a store by a commit; return whether it was new.
 
-    Raises `CannotSubtract` if they are not in the store, or what is left is not known, and as `Commit.commit` does;
-    what was written is removed.
+    Raises `CannotSubtract` if they are not in the store, or the remaining states cannot be computed, and as
+    `Commit.commit` does; written states are removed.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     retracted = Retracted(
@@ -143,20 +143,20 @@ def _write_without(
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
     is_there = np.zeros(len(starts), np.bool_)
-    for some in by_windows(pieces_of(parts, [EVER]), level):
-        states = commit.backend.read(some, commit.manifest.schema.names[1:])
+    for pieces in by_windows(pieces_of(parts, [EVER]), level):
+        states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
         merged = merge_level(states, frame, level, unknown=True)
-        there = starts[np.isin(starts, instants_of(merged))]
-        is_there |= np.isin(starts, there)
-        span = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
+        starts_here = starts[np.isin(starts, instants_of(merged))]
+        is_there |= np.isin(starts, starts_here)
+        span = (int(starts_here[0]), int(starts_here[-1]) + 1) if len(starts_here) else (0, 0)
         rows = retracted.rows(level, span)
-        rows = rows.filter(pa.array(np.isin(instants_of(rows), there)))
+        rows = rows.filter(pa.array(np.isin(instants_of(rows), starts_here)))
         try:
-            rest = subtract_by(merged, rows, [START, *frame.keys], functions)
+            remaining = subtract_by(merged, rows, [START, *frame.keys], functions)
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
-        if rest.num_rows:
-            transaction.write(level, rest)
+        if remaining.num_rows:
+            transaction.write(level, remaining)
     if not is_there.all():
         row = int(np.argmin(is_there))
         raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")
@@ -189,17 +189,17 @@ def retract(
     Raises
     ------
     TypeError
-        For measures whose states do not tell what is left: min, max, first, last, sets and lists, all named.
+        For measures whose states cannot be subtracted: min, max, first, last, sets and lists, all named.
     CannotSubtract
-        If the rows are not in the store, as far as can be known, or what is left is not known, as for
+        If the rows are not in the store, as far as can be known, or the rest cannot be computed, as for
         `aggr.subtract`; it names level, measure, window and keys. Nothing has changed. A ``ValueError``.
     ValueError, StoreError
         As `append`.
 
     Guarantee
     ---------
-    What is left is to the bit what a store holds that never had the rows; a window and key of which nothing is left
-    is gone. Windows that have expired stay so. Files of before are there until `vacuum`.
+    The remaining states are to the bit those of a store that never had the rows; a window and key without rows
+    is removed. Windows that have expired stay so. Files of before are there until `vacuum`.
 
     Examples
     --------
@@ -249,4 +249,4 @@ def begin_retraction(
     check_writer(writer, commit)
     _ = store.manifest
     check_retractable(store.frame)
-    return Retraction(begin(store, writer, commit, states, recorded))
+    return Retraction(begin(store, writer, commit=commit, states=states, recorded=recorded))

@@ -1,4 +1,4 @@
-"""Errors of a store, by kind: a server can tell what is missing from what is damaged, refused or out of reach."""
+"""Errors of a store, by kind: missing, damaged, refused or unreachable stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ PUBLIC_MODULE = "tiltframe.store"  # from which users import the errors, and whi
 
 
 class StoreError(ValueError):
-    """A store cannot do what is asked of it; the subclasses say why, others mean that it can never be done there."""
+    """A store cannot do a requested operation; the subclasses say why, others mean that it can never be done there."""
 
     __module__ = PUBLIC_MODULE
 
@@ -18,7 +18,7 @@ class MissingStore(StoreError):
 
 
 class DamagedStore(StoreError):
-    """What is stored is not as it was written, or lost."""
+    """Stored data has changed since it was written, or is lost."""
 
     __module__ = PUBLIC_MODULE
 

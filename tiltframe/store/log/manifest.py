@@ -81,7 +81,7 @@ class Manifest:
         functions = {
             column.measure.function.name: column.measure.function.own_state.version for column in self.frame.states
         }
-        held = {
+        members = {
             "format": FORMAT,
             "tiltframe": version("tiltframe"),
             "name": self.name,
@@ -92,9 +92,9 @@ class Manifest:
             "schema": _as_text(self.schema),
         }
         if self.generation:
-            held |= {"generation": self.generation, "dropped": _as_text(self.dropped)}
-            held["earlier"] = [list(names) for names in self.earlier]
-        return {**held, "checksum": _checksum(held)}
+            members |= {"generation": self.generation, "dropped": _as_text(self.dropped)}
+            members["earlier"] = [list(names) for names in self.earlier]
+        return {**members, "checksum": _checksum(members)}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
@@ -135,25 +135,33 @@ class Manifest:
                         f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
                     )
             schema, dropped = schemas_in(described)
-            retention = {name: window(kept).name for name, kept in dict(described["retention"]).items()}
+            retention = {name: window(duration).name for name, duration in dict(described["retention"]).items()}
             if described["checksum"] != _checksum(described):
                 raise DamagedStore(f"the store {uri} is damaged: its description is not as it was written")
             earlier = tuple(map(tuple, described.get("earlier", ())))
             name = check_name(described["name"])
-            return cls(name, frame, schema, retention, generation_in(described), dropped, earlier)
+            return cls(
+                name,
+                frame,
+                schema=schema,
+                retention=retention,
+                generation=generation_in(described),
+                dropped=dropped,
+                earlier=earlier,
+            )
         except StoreError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-            said = f": {error}" if isinstance(error, ValueError | TypeError) else ""
+            reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
             if described.get("checksum") == _checksum(described):  # it is as it was written: this is another cause
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
                         f"the store {uri} keeps states of a function that is not installed here: "
                         f"{str(error).partition(';')[0]}; install the distribution that brings it"
                     ) from None
-                raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{said}") from None
-            told = said if type(error) is ValueError else ""  # others are of what reads it
-            raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{told}") from None
+                raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{reason}") from None
+            cause = reason if type(error) is ValueError else ""  # others are of what reads it
+            raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
@@ -162,7 +170,7 @@ def generation_in(described: Mapping[str, Any]) -> int:
 
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
-    """Read the schemas of the states that a manifest describes, and of those that were dropped."""
+    """Read the schemas of the states that a manifest describes, and of dropped states."""
     texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
     schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
     return schema, dropped
@@ -173,8 +181,8 @@ def _as_text(schema: pa.Schema) -> str:
 
 
 def _checksum(described: Mapping[str, Any]) -> str:
-    held = {name: value for name, value in described.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:32]
+    members = {name: value for name, value in described.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def check_levels(frame: TiltFrame) -> None:
@@ -184,8 +192,8 @@ def check_levels(frame: TiltFrame) -> None:
             panes = level.pane.name if level.pane.contiguous else "1h"
             ask = f", and ask per {level.name}" if level.pane.contiguous else ""
             raise ValueError(
-                f"a store keeps levels of windows that follow each other on the clock, and {level.name} is none; "
-                f"keep {panes} instead{ask}"
+                f"a store keeps levels of windows that follow each other on the clock, and those of {level.name} do "
+                f"not; keep {panes} instead{ask}"
             )
         text_of(level)
 
@@ -193,24 +201,25 @@ def check_levels(frame: TiltFrame) -> None:
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
     """Check how long levels are to be kept, each at least as long as the one before; a month counts 30 days.
 
-    Levels that are None, and those that are not named, are kept for ever. A level forgets a window only when the next
+    Levels without a duration are kept for ever. A level forgets a window only when the next
     one holds it, so that nothing that was counted is lost. Raises ``ValueError``.
     """
     durations: dict[str, str | None] = {}
-    for given, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
-        name = frame.level(given).name
+    for level_name, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
+        name = frame.level(level_name).name
         if name in durations:
             raise ValueError(f"the retention of {name} is given twice; give it once")
         durations[name] = duration
-    kept = {name: window(duration).name for name, duration in durations.items() if duration is not None}
-    lengths = {name: window(duration).length for name, duration in kept.items()}
+    limited = {name: window(duration).name for name, duration in durations.items() if duration is not None}
+    lengths = {name: window(duration).length for name, duration in limited.items()}
     for fine, coarse in pairwise(frame.levels):
-        if coarse.name in kept and (fine.name not in kept or lengths[fine.name] > lengths[coarse.name]):
+        if coarse.name in limited and (fine.name not in limited or lengths[fine.name] > lengths[coarse.name]):
             raise ValueError(
-                f"{fine.name} would be kept {'for ' + kept[fine.name] if fine.name in kept else 'for ever'}, and "
-                f"{coarse.name}, which is made of it, for {kept[coarse.name]} only; keep coarse levels at least as long"
+                f"{fine.name} would be kept {'for ' + limited[fine.name] if fine.name in limited else 'for ever'}, and "
+                f"{coarse.name}, which is made of it, for {limited[coarse.name]} only; keep coarse levels "
+                "at least as long"
             )
-    return kept
+    return limited
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
@@ -229,11 +238,11 @@ def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
 
 
 def check_states_names(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` for names of columns that a store cannot tell apart."""
+    """Raise ``ValueError`` for names of columns that differ by case only."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
-            raise ValueError(f"a store does not tell {name!r} from a name that differs by case only; rename one")
+            raise ValueError(f"a store cannot have {name!r} and a name that differs from it by case only; rename one")
 
 
 def check_name(name: str) -> str:
@@ -245,11 +254,11 @@ def check_name(name: str) -> str:
 
 def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
     """Raise `OtherFrame` unless states of this schema can be merged with those in the store."""
-    for name, kept in zip(manifest.schema.names, manifest.schema.types, strict=True):
+    for name, stored_type in zip(manifest.schema.names, manifest.schema.types, strict=True):
         dtype = states.field(name).type
-        if dtype != kept:
+        if dtype != stored_type:
             raise OtherFrame(
-                f"the store {uri} keeps {_kind(kept)} in {name!r}, and this is {_kind(dtype)}; "
+                f"the store {uri} keeps {_kind(stored_type)} in {name!r}, and this is {_kind(dtype)}; "
                 "convert the data to the store's type, or give another folder"
             )
 

@@ -3,7 +3,7 @@
 tiltframe:expired     {"10s": 1714500000000000}       before when levels hold no windows, microseconds UTC
 tiltframe:known       {"high": 1714500000000000}      from when on all rows have an added column of states
 tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
-any other name        what was given with a commit
+any other name        a record that a user's commit brought
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unch
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Look at a store that is there, and at what is recorded under names; raises `MissingStore` if there is none."""
+    """Return a snapshot of a store with the records of some names; raises `MissingStore` if there is none."""
     snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
@@ -44,12 +44,12 @@ def held_from(snapshot: Snapshot, level: str) -> int:
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
     """Read from when on all rows have the columns of states that were added; those that all rows have are not in it."""
-    known: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
-    return known
+    starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
+    return starts
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """Write what is to be recorded as JSON texts; raises ``ValueError`` for what cannot be."""
+    """Write records as JSON texts; raises ``ValueError`` for values that JSON lacks."""
     texts = {}
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
         if not is_name(name) or name.startswith(OWN):
@@ -68,5 +68,5 @@ def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, A
 
 
 def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
-    """Read what is recorded under some names."""
+    """Read the records of some names."""
     return {name: json.loads(texts[name]) for name in names if name in texts}

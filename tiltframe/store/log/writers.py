@@ -77,13 +77,13 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
     (0, 5)
     """
     first, second = 0, 0
-    for one, other in digests:
-        first, second = (first + one) % 2**64, (second + other) % 2**64
+    for low, high in digests:
+        first, second = (first + low) % 2**64, (second + high) % 2**64
     return first, second
 
 
 def negated(digest: Digest) -> Digest:
-    """Tell states that are taken out from those that are brought.
+    """Return the digest of retracted states, which differs from that of added ones.
 
     >>> total([negated((1, 2**63)), (1, 2**63)])
     (0, 0)
@@ -93,7 +93,7 @@ def negated(digest: Digest) -> Digest:
 
 
 def fingerprint(number: int, digest: Sequence[int]) -> str:
-    """Tell a commit by sixteen digits."""
+    """Return sixteen digits that identify a commit."""
     return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """Changes: the windows of a store that are not what they were, for caches, alerts and copies elsewhere.
 
-A store is a set of parts that never change. So what is read and compared, merged, is what came and what went; a
-compaction, which changes parts and no state, is no change.
+A store is a set of parts that never change. So only added and removed parts are read, merged and compared; a
+compaction, which changes parts and no state, does not count as a change.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Changes:
-    """Windows that changed, and what was seen when they were looked for.
+    """Windows that changed, and the parts that were compared.
 
     Parameters
     ----------
     seen : Seen
         For the next call.
     windows : table
-        level, window_start, window_end and keys of those that changed, came or are gone, each once.
+        level, window_start, window_end and keys of windows that changed, came or are gone, each once.
     """
 
     seen: Seen
@@ -102,7 +102,7 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
         snapshot = planned.pop() if planned else snapshot_of(backend)
         tables = [_nothing(manifest)]
         for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
-            tables += _changed(backend, manifest, level, since, snapshot)
+            tables += _changed(backend, manifest, level=level, since=since, snapshot=snapshot)
         return Changes(Seen(snapshot.version, snapshot.parts), pa.concat_tables(tables))
 
     return retry_on_conflict(attempt)
@@ -111,19 +111,19 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: Seen | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Compare what came to a level with what is gone, some windows at a time."""
+    """Compare the added parts of a level with the removed ones, some windows at a time."""
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
-    gone = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
+    removed = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
     came = [part for part in snapshot.of(level.name) if part.name not in before]
     tables = []
-    for some in by_windows(pieces_of([*gone, *came], [EVER]), level):
-        old = [(part, span) for part, span in some if part.name not in now]
-        new = [(part, span) for part, span in some if part.name in now]
+    for pieces in by_windows(pieces_of([*removed, *came], [EVER]), level):
+        old = [(part, span) for part, span in pieces if part.name not in now]
+        new = [(part, span) for part, span in pieces if part.name in now]
         compared = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
-        after = _merged(backend, manifest, level, new, compared)
+        after = _merged(backend, manifest, level=level, pieces=new, columns=compared)
         try:
-            rows = _different(_merged(backend, manifest, level, old, compared), after)
+            rows = _different(_merged(backend, manifest, level=level, pieces=old, columns=compared), after)
         except Conflict:  # a vacuum has removed the old ones: whatever came may have changed
             if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
                 raise
@@ -145,8 +145,8 @@ def _merged(
 
 
 def _different(before: pa.Table, after: pa.Table) -> pa.Table:
-    mine, theirs = (row_hashes(table.columns)[0] for table in (before, after))
-    sides = ((before, ~np.isin(mine, theirs)), (after, ~np.isin(theirs, mine)))
+    hashes_before, hashes_after = (row_hashes(table.columns)[0] for table in (before, after))
+    sides = ((before, ~np.isin(hashes_before, hashes_after)), (after, ~np.isin(hashes_after, hashes_before)))
     return pa.concat_tables([table.filter(pa.array(alone)) for table, alone in sides])
 
 

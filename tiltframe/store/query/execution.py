@@ -50,9 +50,9 @@ class Reading:
             return 0
         window, span = self.plan.window, self.plan.span()
         ranges = common((piece for _, piece in self.part_ranges), [span])  # of starts: the last window goes on
-        whole = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
-        held = next(iter(common(whole, [span])), (0, 0))
-        low, high = closed(span, held) if self.is_filled else held
+        aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
+        span_held = next(iter(common(aligned, [span])), (0, 0))
+        low, high = closed(span, span_held) if self.is_filled else span_held
         return max(high - low, 0) / window.length * window.max_overlap
 
 
@@ -81,7 +81,7 @@ class Answer:
     schema : pa.Schema
         Of the results.
     slices : iterator of tables
-        Of the results, once: at least one, perhaps without rows.
+        Of the results, once: at least one; it may have no rows.
     expired : tuple of str
         A sentence for each level that is read and no longer holds all of the range.
     unknown : tuple of str
@@ -100,7 +100,7 @@ class Answer:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
 
     def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
-        """Tell, once all results are read, for how many of them the table of a lookup has nothing.
+        """Report, once all results are read, for how many of them the table of a lookup lacks the key.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Answer:
         Returns
         -------
         Answer
-            The same, whose slices tell it at their end.
+            The same, whose slices report it at their end.
         """
         return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
 
@@ -130,9 +130,9 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     """Choose the parts that are read for a query plan: with edges, those of windows outside of its range too."""
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
-    held = held_from(snapshot, level)
+    first_held = held_from(snapshot, level)
     low, high = planned.span()
-    return Reading(plan, pieces_of(snapshot.of(level), [(max(low, held), high)]), held, is_filled)
+    return Reading(plan, pieces_of(snapshot.of(level), [(max(low, first_held), high)]), first_held, is_filled)
 
 
 def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
@@ -150,7 +150,7 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
         pieces = iter([part_ranges])
     else:
         pieces = by_windows(part_ranges, level if plan.whole else plan.window)
-    states = (regroup(_read(backend, manifest, plan, some), plan, span) for some in pieces)
+    states = (regroup(_read(backend, manifest, plan, pieces_read), plan, span) for pieces_read in pieces)
     yield from [united([nothing, *states], plan)] if plan.whole else states
 
 
@@ -167,7 +167,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     def attempt() -> pa.Table:
         if not planned:
             now = reading_of(plan, snapshot_of(backend)).part_ranges
-            planned.append([(part, piece) for part, whole in now for piece in common([whole], [span])])
+            planned.append([(part, piece) for part, part_range in now for piece in common([part_range], [span])])
         return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
 
     return retry_on_conflict(attempt)
@@ -196,15 +196,17 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Finish the states of windows that a query asks for: slice by slice, or together up to edges."""
-    plan, held = reading.plan, reading.held
+    plan, first_held = reading.plan, reading.held
     if plan.edges is not None:
-        return iter([finish_to_edges(pa.concat_tables(slices), plan, query, held, now)])
+        return iter([finish_to_edges(pa.concat_tables(slices), plan, query=query, known_from=first_held, now=now)])
     if query.latest:
-        slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
+        slices = iter([reduce(lambda newest, more: latest_of_keys(pa.concat_tables([newest, more]), plan), slices)])
     elif query.fill:
         states = pa.concat_tables(slices)
-        return iter([fill_values(finish(fill_gaps(states, plan, now), plan, held, now), states, plan, query.fill)])
-    return (finish(states, plan, held, now) for states in slices)
+        return iter(
+            [fill_values(finish(fill_gaps(states, plan, now), plan, first_held, now), states, plan, query.fill)]
+        )
+    return (finish(states, plan, first_held, now) for states in slices)
 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -212,18 +214,18 @@ def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], t
     return _expired(reading.plan, reading.held), _unknown(reading.plan, snapshot, reading.held)
 
 
-def _expired(plan: QueryPlan, held: int) -> tuple[str, ...]:
-    if plan.within[0] >= held:
+def _expired(plan: QueryPlan, first_held: int) -> tuple[str, ...]:
+    if plan.within[0] >= first_held:
         return ()
     level = plan.frame.levels[plan.level()].name
-    return (f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before",)
+    return (f"{level} is held from {as_text(first_held)} only; ask per a coarser level for what was before",)
 
 
-def _unknown(plan: QueryPlan, snapshot: Snapshot, held: int) -> tuple[str, ...]:
-    known = known_from(snapshot)
-    since = {name: known[column] for name, (column, _) in plan.measures.items() if column in known}
+def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str, ...]:
+    starts = known_from(snapshot)
+    since = {name: starts[column] for name, (column, _) in plan.measures.items() if column in starts}
     return tuple(
         f"{name} is known from {as_text(at)} only, and null in windows before"
         for name, at in since.items()
-        if max(plan.within[0], held) < at
+        if max(plan.within[0], first_held) < at
     )

@@ -35,25 +35,26 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     if plan.whole:
         return states
     starts = instants_of(states)
-    ends = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
-    low, high = closed(plan.within, ends)
+    bounds = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
+    low, high = closed(plan.within, bounds)
     high = min(high, now + 1)
-    wanted = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
+    window_starts = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
-    each = 1 if keys is None else keys.num_rows
-    if len(wanted) * each > MOST_ROWS:
+    key_count = 1 if keys is None else keys.num_rows
+    if len(window_starts) * key_count > MOST_ROWS:
         raise ValueError(
-            f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
+            f"filling would give {len(window_starts) * key_count:,} rows; ask for a shorter range, "
+            "fewer keys or coarser windows"
         )
-    begins_and_ends = ((START, wanted), (END, plan.window.ends(wanted)))
-    grid = {name: pa.array(np.repeat(at, each)).cast(INSTANT) for name, at in begins_and_ends}
+    begins_and_ends = ((START, window_starts), (END, plan.window.ends(window_starts)))
+    grid = {name: pa.array(np.repeat(at, key_count)).cast(INSTANT) for name, at in begins_and_ends}
     for name in plan.keys:
         assert keys is not None
-        grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
+        grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
-    for name in plan.states:  # of nothing, where null would be of what is not known
+    for name in plan.states:  # states of no rows; null would mean unknown states
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
-        grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
+        grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
     return united([states, pa.table(grid, schema=states.schema)], plan)
 
 
@@ -71,8 +72,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    known = plan.read_to_edges if plan.edges is not None else ()  # in windows without points as well
-    for name in [name for name in plan.results if name not in known] if filler else ():
+    unfilled = plan.read_to_edges if plan.edges is not None else ()  # in windows without points as well
+    for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
         values = filler(one_array(results.column(name)))
         results = results.set_column(results.column_names.index(name), name, values)
@@ -82,8 +83,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
     """Read results of the windows that are asked for, with the points of all others that were read."""
     begun = instants_of(states)
-    asked = (begun >= plan.within[0]) & (begun < plan.within[1])
-    inside, outside = (states.filter(pa.array(rows)) for rows in (asked, ~asked))
+    is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
+    inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
     windows = fill_gaps(inside, plan, now) if query.fill else inside
     results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
     if query.fill:

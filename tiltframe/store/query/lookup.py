@@ -2,7 +2,7 @@
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
-    d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, and told
+    d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
 Several keys become one, so states are merged, and results are those of rows that had the other key from the start:
 dimensions that change slowly, type 1 (``now``) and type 2 (``as_of``), as Kimball's data warehouses have them.
@@ -42,7 +42,7 @@ class Lookup:
     """A key of results that a table gives for a key of the frame; `lookup` makes it."""
 
     key: str  # of the frame
-    table: pa.Table  # with a column of the key, others of what it stands for, and perhaps ``valid_from``
+    table: pa.Table  # with a column of the key, columns of results, and optionally ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
@@ -74,15 +74,19 @@ class Lookup:
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
         """Look up a column of the table for rows of states, as of now or of each window; null for what it lacks."""
-        mine, theirs = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
-        wanted = pc.index_in(mine, value_set=theirs).fill_null(-1).to_numpy().astype(np.int64)
+        row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
+        key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
         ids, since, places = self._order
         moments = np.unique(np.concatenate([since, at]))
-        last = np.searchsorted(_ranks(ids, since, moments), _ranks(wanted, at, moments), side="right") - 1
-        known = (last >= 0) & (ids[np.maximum(last, 0)] == wanted) if len(ids) else np.zeros(len(wanted), np.bool_)
-        chosen = np.where(known, places[last] if len(ids) else 0, 0)
-        return key_column(self.table.column(name)).take(pa.array(chosen, mask=~known))
+        last = np.searchsorted(_ranks(ids, since, moments), _ranks(key_numbers, at, moments), side="right") - 1
+        is_mapped = (
+            (last >= 0) & (ids[np.maximum(last, 0)] == key_numbers)
+            if len(ids)
+            else np.zeros(len(key_numbers), np.bool_)
+        )
+        chosen = np.where(is_mapped, places[last] if len(ids) else 0, 0)
+        return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
     def _keys_as(self, dtype: pa.DataType) -> pa.Array:
         """Give each key of the table once, in the type of the store's key."""
@@ -150,7 +154,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     >>> store.query("1h", keys={"site": lookup("device", sites)}, flat=True).select(["site", "n"]).to_pylist()
     [{'site': 'berlin', 'n': 2}, {'site': 'paris', 'n': 1}]
     """
-    rows = rows_of(table, "the table of a lookup", None, SINCE, ColumnUses({key: key}))
+    rows = rows_of(table, "the table of a lookup", columns=None, time=SINCE, uses=ColumnUses({key: key}))
     return Lookup(key, consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), valid)
 
 
@@ -185,7 +189,7 @@ def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
 def noting_unmapped(
     slices: Iterator[pa.Table], names: Mapping[str, Lookup], tell: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Pass results on, and tell at their end for how many the table of a lookup has nothing."""
+    """Pass results on, and report at their end for how many the table of a lookup lacks the key."""
     missing, rows = dict.fromkeys(names, 0), 0
     for results in slices:
         rows += results.num_rows

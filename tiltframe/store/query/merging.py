@@ -24,8 +24,8 @@ ROWS_AT_ONCE = 100_000  # states held at once, of some kilobytes each: some hund
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
     """Cut parts to ranges."""
     spans = list(ranges)
-    found = ((part, part.within(span)) for part in parts for span in spans)
-    return [(part, piece) for part, piece in found if piece is not None]
+    pieces = ((part, part.within(span)) for part in parts for span in spans)
+    return [(part, piece) for part, piece in pieces if piece is not None]
 
 
 class Writer(Protocol):
@@ -40,8 +40,8 @@ def write_merged(
 ) -> list[Part]:
     """Merge pieces, of the level or finer ones, and write them as parts of the level; some windows at a time."""
     columns, parts = manifest.schema.names[1:], list[Part]()
-    for some in by_windows(part_ranges, level):
-        states = backend.read(some, columns)
+    for pieces in by_windows(part_ranges, level):
+        states = backend.read(pieces, columns)
         if states.num_rows:
             parts += writer.write(level, merge_level(states, manifest.frame, level, unknown=True))
     return parts
@@ -72,28 +72,28 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
             high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
             for piece in common([span], [(low, high)]):
                 shares.setdefault(at, []).append((part, piece))
-    some: PartRanges = []
+    pieces: PartRanges = []
     for at in sorted(shares):
-        if some and _rows(some + shares[at]) > ROWS_AT_ONCE:
-            yield some
-            some = []
-        some += shares[at]
-        if _rows(some) > 2 * ROWS_AT_ONCE:
-            yield from _by_fewer_windows(some, level)
-            some = []
-    if some:
-        yield some
+        if pieces and _rows(pieces + shares[at]) > ROWS_AT_ONCE:
+            yield pieces
+            pieces = []
+        pieces += shares[at]
+        if _rows(pieces) > 2 * ROWS_AT_ONCE:
+            yield from _by_fewer_windows(pieces, level)
+            pieces = []
+    if pieces:
+        yield pieces
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Share out the pieces of a bucket that is too large to be merged at once."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
-    each = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
-    edges = [EVER[0], *windows[each::each].tolist(), EVER[1]]
+    windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
+    edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]
     for span in pairwise(edges):
-        some = [(part, piece) for part, whole in part_ranges for piece in common([whole], [span])]
-        if some:
-            yield some
+        pieces = [(part, piece) for part, part_range in part_ranges for piece in common([part_range], [span])]
+        if pieces:
+            yield pieces
 
 
 def _rows(part_ranges: PartRanges) -> int:

@@ -53,11 +53,11 @@ def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None
     certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years
     if certain or not len(starts):
         return
-    known = np.unique(starts)
+    window_starts = np.unique(starts)
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
-        check_nested(pane, pane.assign(known), known, level.ends(known))
+        check_nested(pane, pane.assign(window_starts), window_starts, level.ends(window_starts))
         return
-    across = known[pane.starts(known) != pane.starts(level.ends(known) - 1)]
+    across = window_starts[pane.starts(window_starts) != pane.starts(level.ends(window_starts) - 1)]
     if len(across):
         raise ValueError(
             f"the window of {level.name} from {as_text(int(across[0]))} on lies in two of {target.name} in "

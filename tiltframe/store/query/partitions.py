@@ -1,7 +1,7 @@
 """Partitions: a query whose parts run in other processes, shared out by what the store says it would read.
 
 A query is planned once, however often it is read later. So the first and the last partition are open where the query
-is: who reads one finds out itself where the windows begin and end.
+is: reading one finds where its windows begin and end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PlannedQuery:
     as_states : bool
         Give the states of a level in place of results.
     stored_types : bool
-        Give results in types that backends store, in place of those that Delta Lake and Spark lack.
+        Give results in types that backends store, in place of types that Delta Lake and Spark lack.
     expired, unknown : tuple of str
         Sentences about windows that have expired, and measures that were added later, as `Answer` has them.
     """
@@ -76,7 +76,7 @@ class PlannedQuery:
 
     @property
     def is_indivisible(self) -> bool:
-        """Whether one task must see all: there is but one window, or what is given depends on the whole range."""
+        """Whether one task must see all: there is but one window, or its results depend on the whole range."""
         return bool(self.query.fill) or self.query.latest or self.plan.whole
 
     @property
@@ -120,7 +120,7 @@ class PlannedQuery:
         Returns
         -------
         table
-            Perhaps without rows.
+            It may have no rows.
         """
         within = partition if self.is_indivisible else self._closed(partition)
         if within is None:
@@ -164,8 +164,8 @@ def first_with(target: TimeWindow, at: int) -> int:
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
     """Choose places to cut at, so that some rows lie between each two."""
-    places, of = np.unique(places, return_inverse=True)
-    each = np.bincount(of, rows).astype(np.int64)
-    before = np.cumsum(each) - each
+    places, place_numbers = np.unique(places, return_inverse=True)
+    rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)
+    before = np.cumsum(rows_by_place) - rows_by_place
     cuts: list[int] = places[1:][np.diff(before // rows_per_task) > 0].tolist()
     return cuts

@@ -35,7 +35,7 @@ class QueryPlan:
     measures: Mapping[str, tuple[str, Measure]]  # asked for, or read by expressions, each with its column of states
     where: str | None
     timezone: str  # of the clock that conditions and orders read times on
-    results: Mapping[str, str | None]  # what is asked for, in its order: an expression, or None for the measure
+    results: Mapping[str, str | None]  # requested results, in their order: an expression, or None for the measure
     lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table gives
     now: int = 0  # microseconds UTC, at which they are looked up
     edges: int | None = None  # microseconds, how far apart points of different windows count up to edges between them
@@ -62,7 +62,7 @@ class QueryPlan:
         return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
-        """Plan what is read: windows outside of the range too if their points count up to its edges."""
+        """Plan the windows to read: also those outside of the range if their points count up to its edges."""
         if self.edges is None:
             return self
         low, high = self.within
@@ -95,8 +95,8 @@ class QueryPlan:
         """Choose the coarsest level that makes up the windows, or the whole range, counted from the finest."""
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
-        ends = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
-        return [i for i in able if bool((levels[i].starts(ends) == ends).all())][-1]
+        bounds = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
+        return [i for i in able if bool((levels[i].starts(bounds) == bounds).all())][-1]
 
 
 def plan_queries(
@@ -115,13 +115,13 @@ def plan_queries(
     for i, window in enumerate(windows):
         same = next((other for other in windows[:i] if _same(window, other)), None)
         if same is not None:
-            names = listed([each.name for each in windows])
+            names = listed([window.name for window in windows])
             raise ValueError(f"per names a level twice, {names}: {same.name} and {window.name} are one; name each once")
-    asked: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
+    requested: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
     for key_names in (frame.keys, tuple(query.lookups)):
-        check_names(key_names, [*asked, FILLED] if query.fill else asked)
-    measures, keys = _measures(frame, asked), _keys(frame, query)
-    results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
+        check_names(key_names, [*requested, FILLED] if query.fill else requested)
+    measures, keys = _measures(frame, requested), _keys(frame, query)
+    results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
     looked_up = query.lookups, now
     plans = [
@@ -146,10 +146,10 @@ def _check_edges(plan: QueryPlan) -> None:
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # refuses those that no level makes
 
 
-def _same(one: TimeWindow, other: TimeWindow) -> bool:
+def _same(window: TimeWindow, other: TimeWindow) -> bool:
     """Say whether windows are the same under two names, as ``60s`` and ``1m`` are."""
-    alike = one.sort_key == other.sort_key and one.timezone == other.timezone
-    return one == other or (alike and one.is_made_of(other) and other.is_made_of(one))
+    alike = window.sort_key == other.sort_key and window.timezone == other.timezone
+    return window == other or (alike and window.is_made_of(other) and other.is_made_of(window))
 
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
@@ -167,7 +167,7 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
         )
     raise ValueError(
         f"{window.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
-        f"{frame.levels[0].name}, hopping windows of these, or '{ALL}'"
+        f"{frame.levels[0].name}, hopping windows made of levels, or '{ALL}'"
     )
 
 
@@ -177,42 +177,47 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
     for name in query.keys:
         key = query.lookups[name].key if name in query.lookups else name
         if key not in frame.keys:
-            raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _there(frame.keys))}")
+            raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _names_there(frame.keys))}")
     return tuple(query.keys)
 
 
-def _measures(frame: TiltFrame, asked: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
-    """Find the states of the measures that are asked for, and of those that expressions read."""
-    known = {**frame.measures, **{name: each for name, each in asked.items() if isinstance(each, Measure)}}
-    texts = {name: each for name, each in asked.items() if isinstance(each, str)}
-    known |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
+def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
+    """Find the states of the measures that are asked for, and of measures that expressions read."""
+    measures = {
+        **frame.measures,
+        **{name: reading for name, reading in requested.items() if isinstance(reading, Measure)},
+    }
+    texts = {name: reading for name, reading in requested.items() if isinstance(reading, str)}
+    measures |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
     needed = {}
-    for name, each in asked.items():
-        if not _is_expression(each, frame):
-            needed[name] = known[name]
+    for name, reading in requested.items():
+        if not _is_expression(reading, frame):
+            needed[name] = measures[name]
             continue
-        if name == each:
-            raise ValueError(f"the frame has no measure {shown(name)}; {nearest(name, known, _there(frame.measures))}")
-        for read in sql.columns_of(str(each), "expression"):
-            bases = [base for base in known if read == base or read.startswith((f"{base}_", f"{base}."))]
+        if name == reading:
+            raise ValueError(
+                f"the frame has no measure {shown(name)}; {nearest(name, measures, _names_there(frame.measures))}"
+            )
+        for read in sql.columns_of(str(reading), "expression"):
+            bases = [base for base in measures if read == base or read.startswith((f"{base}_", f"{base}."))]
             if not bases and read not in (LEVEL, START, END, *frame.keys):
-                raise ValueError(f"{name} names {shown(read)}, which is no result; {nearest(read, known)}")
-            needed.update({base: known[base] for base in bases})
+                raise ValueError(f"{name} names {shown(read)}, which is no result; {nearest(read, measures)}")
+            needed.update({base: measures[base] for base in bases})
     columns = {}
     for name, measure in needed.items():
         column = holder(frame.states, measure)
         if column is None:
-            kept = _list(repr(c.measure) for c in frame.states)
-            raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {kept}")
+            stored_measures = _list(repr(c.measure) for c in frame.states)
+            raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {stored_measures}")
         columns[name] = (column.name, measure)
     return columns
 
 
-def _is_expression(asked: Measure | str, frame: TiltFrame) -> bool:
-    return isinstance(asked, str) and asked not in frame.measures
+def _is_expression(requested: Measure | str, frame: TiltFrame) -> bool:
+    return isinstance(requested, str) and requested not in frame.measures
 
 
-def _there(names: Iterable[str]) -> str:
+def _names_there(names: Iterable[str]) -> str:
     return f"it has {_list(names)}"
 
 

@@ -25,14 +25,14 @@ Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a store: everything that can be checked without one is checked when it is made.
+    """A question to a store; it is checked when it is made, as far as this is possible without a store.
 
     Parameters
     ----------
-    per : str or window, or a list of these, optional
+    per : str or window, or a list, optional
         A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or ``all`` for
         one result over the whole range. A list gives the results of each, one after the other, as the column
-        ``level`` tells.
+        ``level`` says.
     within : (start, end), str or date, optional
         Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; one end may be
         None, or left out in text, ``2026-03-28,``; a day, month or year, ``2026-03-28``, ``2026-03``; until now,
@@ -55,7 +55,7 @@ class Query:
         Results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors / requests
         desc``; by default window, then keys.
     limit : int, optional
-        At most so many rows.
+        The maximum number of rows.
     now : moment, optional
         For `partial` and for times ago; the clock's.
     flat : bool
@@ -63,7 +63,7 @@ class Query:
     having : str, optional
         A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
     points : int, optional
-        In place of ``per``, what a plot asks for: the finest level of which the range has at most so many windows, and
+        In place of ``per``, for plots: the finest level with at most this number of windows in the range, and
         which holds it from its start on; if the coarsest has more, hours, days, weeks, months, quarters or years.
     timezone : str, optional
         The zone that ``within``, ``now`` and times in conditions are read in, whose windows ``per`` and ``points``
@@ -183,7 +183,7 @@ class Query:
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
-        """Describe it as plain data, without what is left at its default; `from_dict` reads it back.
+        """Describe it as plain data, without members that have their defaults; `from_dict` reads it back.
 
         Raises ``ValueError`` for windows and times that have no text.
         """
@@ -203,11 +203,11 @@ class Query:
 
     def _described_per(self, per: Any) -> Any:
         if isinstance(per, tuple):
-            return [self._described_per(each) for each in per]
+            return [self._described_per(window) for window in per]
         if isinstance(per, str):
             return per
         if not _is_read_as(per, per.timezone):
-            raise ValueError(f"windows of {per.name} have no text that is read as they are; ask in Python")
+            raise ValueError(f"windows of {per.name} have no text that reads back as the same windows; ask in Python")
         return {"window": per.name, "timezone": per.timezone}
 
     @staticmethod
@@ -251,14 +251,14 @@ class Query:
             For members that there are not, or that cannot be read, naming them.
         """
         members = dict(checked_mapping(described, "a query", "what is asked, by name"))
-        known = [f.name for f in fields(cls)]
+        names = [f.name for f in fields(cls)]
         for name in members:
-            if name not in known:
-                raise ValueError(f"a query has no {shown(name)}; {nearest(str(name), known)}")
+            if name not in names:
+                raise ValueError(f"a query has no {shown(name)}; {nearest(str(name), names)}")
         per = members.get("per")
-        members["per"] = [_read_per(each) for each in per] if isinstance(per, list) else _read_per(per)
+        members["per"] = [_read_per(window) for window in per] if isinstance(per, list) else _read_per(per)
         if isinstance(members.get("measures"), Mapping):
-            members["measures"] = {name: _read_measure(name, each) for name, each in members["measures"].items()}
+            members["measures"] = {name: _read_measure(name, measure) for name, measure in members["measures"].items()}
         if isinstance(members.get("keys"), Mapping):
             members["keys"] = {name: described_lookup(key) for name, key in members["keys"].items()}
         defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
@@ -271,7 +271,7 @@ class Query:
         Parameters
         ----------
         text : str or bytes
-            As `to_json` writes it: an object, of which every member may be left out.
+            As `to_json` writes it: an object; every member may be left out.
 
         Returns
         -------
@@ -280,7 +280,7 @@ class Query:
         Raises
         ------
         ValueError
-            For what is no JSON, and as `from_dict` raises it.
+            For text that is not JSON, and as `from_dict` raises it.
 
         Examples
         --------
@@ -314,7 +314,7 @@ Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
 def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
     """Have a method that takes a query take its members, as `Query` does."""
 
-    def of(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
+    def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
         @wraps(method)
         def ask(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return method(self, make(*args, **kwargs))
@@ -326,7 +326,7 @@ def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Ca
         ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)  # type: ignore[attr-defined]
         return ask
 
-    return of
+    return take_query
 
 
 def _checked_keys(keys: Any) -> Any:

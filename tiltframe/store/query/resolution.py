@@ -1,4 +1,4 @@
-"""Resolution: the finest windows that give at most so many points, as a plot of a range asks for them."""
+"""Resolution: the finest windows that give at most a number of points, as a plot of a range asks for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # than any level, as a calenda
 
 
 def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
-    """Choose the finest windows of a zone of which a range of starts has at most so many, whatever the keys.
+    """Choose the finest windows of a zone so that a range of starts has at most ``points``, whatever the keys.
 
     They are of the size of a level, and made of one that still holds the range from its start on; if the coarsest level
     has too many, an hour, day, week, month, quarter or year that it makes. Where an end is open, the store's first or
@@ -24,10 +24,10 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
     """
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)
-    ends = [at for part in snapshot.parts for at in part.range] or list(within)
-    low, high = closed(within, (min(ends), max(ends)))
+    bounds = [at for part in snapshot.parts for at in part.range] or list(within)
+    low, high = closed(within, (min(bounds), max(bounds)))
     high = max(low, high)
-    held = [held_from(snapshot, level.name) <= low for level in frame.levels]
+    is_held = [held_from(snapshot, level.name) <= low for level in frame.levels]
     coarsest = frame.levels[-1].length
     names = [level.name for level in frame.levels] + [n for n in _COARSER if read_window(n).length > coarsest]
     windows = [read_window(name, timezone) for name in names]
@@ -35,7 +35,7 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
     sources = [max((i for i, makes in enumerate(row) if makes), default=None) for row in able]
     last = max((i for i in sources if i is not None), default=None)
     for window, source in zip(windows, sources, strict=True):
-        usable = source is not None and (held[source] or source == last)
+        usable = source is not None and (is_held[source] or source == last)
         if usable and _count(window, low, high, points) <= points:
             return window
     raise ValueError(f"even per year the range has more than {points:,} windows; ask for more, or for a shorter range")

@@ -36,11 +36,11 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
-    looked_up = {name: each.keys_of(rows, name, plan.now) for name, each in plan.lookups.items()}
+    looked_up = {name: key_lookup.keys_of(rows, name, plan.now) for name, key_lookup in plan.lookups.items()}
     rows = pa.table({name: rows.column(name) for name in rows.column_names} | looked_up)
     if plan.whole:
-        starts, ends = (np.full(rows.num_rows, at) for at in span)
-        return merge_windows(rows, starts, ends, plan)
+        starts, window_ends = (np.full(rows.num_rows, at) for at in span)
+        return merge_windows(rows, starts, window_ends, plan)
     check_parts(instants_of(rows), plan.frame.levels[plan.level()], plan.window)
     if plan.window.max_overlap > 1:
         panes = plan.window.pane.assign(instants_of(rows))
@@ -113,14 +113,14 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Order results by names or expressions, and keep the first; raises ``ValueError`` for what has no order.
+    """Order results by names or expressions, and keep the first; raises ``ValueError`` for results without an order.
 
     NaN is greater than all numbers, as in every comparison; null comes last.
     """
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
-        if pa.types.is_floating(columns[str(i)].type):  # of which Arrow's sort has NaN last in either direction
+        if pa.types.is_floating(columns[str(i)].type):  # Arrow's sort has NaN last in either direction
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
             sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):

@@ -3,15 +3,15 @@
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; the schema of the column level has the manifest
       level=1h/bucket=2024-05/….parquet    states
-      level=_recorded/bucket=_/….parquet   what is recorded next to them
+      level=_recorded/bucket=_/….parquet   records, names with texts
       _head                                how far the log goes
 
 Files are written by any number of tasks; a transaction of the driver makes them visible at once. A file that no
-transaction names is read by nobody, and removed by `vacuum`.
+transaction names is never read, and is removed by `vacuum`.
 
 Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried here: delta-rs's own retries
 keep appends, equal application transactions and equal removals apart (tried with 1.6.6, from two processes), but refuse
-two transactions that name different files to remove, and do not know what is recorded.
+two transactions that name different files to remove, and do not check records.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Opened:
     parsed: Manifest | None = None
     parts: tuple[Part, ...] = ()
     records: tuple[RecordFile, ...] = ()
-    read: dict[str, Records] = field(default_factory=dict)  # file of records -> what is in it
+    read: dict[str, Records] = field(default_factory=dict)  # file of records -> its records
     verified: dict[str, str] = field(default_factory=dict)  # file of the log -> digest that it was found to have
 
 
@@ -98,7 +98,7 @@ class DeltaBackend:
 
     uri: str  # a folder, or what deltalake takes: ``s3://bucket/path``
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the object store, as deltalake names them
-    durable: bool = False  # whether what is committed to a folder is on the disk before the commit is acknowledged
+    durable: bool = False  # whether commits to a folder are on the disk before they are acknowledged
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,7 +152,7 @@ class DeltaBackend:
         """Do nothing: whatever Arrow holds in the types of a store, Delta Lake keeps."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Look at the table as it is now."""
+        """Look at the current table."""
         names = None if recorded is None else tuple(recorded)
         try:
             with self._updated() as now:
@@ -162,10 +162,10 @@ class DeltaBackend:
             return None
 
     def _snapshot(self, now: _Opened, names: Iterable[str] | None) -> Snapshot:
-        wanted = None if names is None else set(names)
-        records = self._records(now, wanted)
-        asked = records if wanted is None else wanted & records.keys()
-        return Snapshot(now.version, now.manifest, now.parts, {name: Record(*records[name]) for name in asked})
+        requested = None if names is None else set(names)
+        records = self._records(now, requested)
+        names_read = records if requested is None else requested & records.keys()
+        return Snapshot(now.version, now.manifest, now.parts, {name: Record(*records[name]) for name in names_read})
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write one Parquet file for each bucket."""
@@ -178,9 +178,20 @@ class DeltaBackend:
                 for bucket in np.unique(names):
                     rows = states.filter(pa.array(names == bucket))
                     place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
-                    name, size = write_states(rows, level, manifest, folder, place, self.durable)
+                    name, size = write_states(
+                        rows, level, manifest=manifest, folder=folder, place=place, durable=self.durable
+                    )
                     starts = instants_of(rows)
-                    parts.append(Part(level.name, int(starts.min()), int(starts.max()), len(starts), size, name))
+                    parts.append(
+                        Part(
+                            level.name,
+                            int(starts.min()),
+                            last_start=int(starts.max()),
+                            rows=len(starts),
+                            bytes=size,
+                            name=name,
+                        )
+                    )
         except BaseException:
             self.discard(parts)
             raise
@@ -230,25 +241,27 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Say whether a version of the table exists and has files, of which only one commit knows."""
+        """Say whether a version of the table exists and has files that only one commit names."""
         assert now.table is not None
         with suppress(DeltaError, OSError):
             now.table.update_incremental()
             self._take_in(now, now.table)
-        there = {*(part.name for part in now.parts), *(file.name for file in now.records)}
-        return bool(names) and now.version >= version and names <= there
+        file_names = {*(part.name for part in now.parts), *(file.name for file in now.records)}
+        return bool(names) and now.version >= version and names <= file_names
 
-    def _overwritten(self, now: _Opened, gone: Sequence[Part]) -> tuple[list[tuple[str, str, Any]], list[Part]]:
+    def _overwritten(
+        self, now: _Opened, removed_parts: Sequence[Part]
+    ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return filters of partitions that have all parts to remove, and copies of the other parts in them.
 
         Without parts the filters match no partition. A part that stays gets a new name, since a commit of Delta Lake
         cannot remove and add the same file.
         """
-        if not gone:
+        if not removed_parts:
             return [(LEVEL, "=", "")], []
-        partitions = [partition_of(part) for part in gone]
+        partitions = [partition_of(part) for part in removed_parts]
         levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
-        names = {part.name for part in gone}
+        names = {part.name for part in removed_parts}
         folder, copies = data_files(self._path, self.options), list[Part]()
         for part in now.parts:
             partition = partition_of(part)
@@ -259,7 +272,7 @@ class DeltaBackend:
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write what is to be recorded to a file; return also those that it takes the place of."""
+        """Write records to a file; return it, and the files that it replaces."""
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
@@ -268,14 +281,16 @@ class DeltaBackend:
             outdated = list(now.records)
             records = latest([self._load(now, file) for file in outdated] + [records])
         rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
-        name, size = write_file(rows, [RECORD], data_files(self._path, self.options), place, self.durable)
+        name, size = write_file(
+            rows, [RECORD], folder=data_files(self._path, self.options), place=place, durable=self.durable
+        )
         now.read[name] = records
-        return [RecordFile(name, min(records), max(records), len(records), size)], outdated
+        return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
         """Read the files that may have names, None for all; a name that is in none is not in it, others may be."""
-        wanted = None if names is None else tuple(names)
-        return latest(self._load(now, file) for file in now.records if wanted is None or file.may_have(wanted))
+        requested = None if names is None else tuple(names)
+        return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
 
     def _load(self, now: _Opened, file: RecordFile) -> Records:
         if file.name not in now.read:
@@ -286,23 +301,23 @@ class DeltaBackend:
         """Read files, those that are wanted whole together; row groups that the condition excludes are left out."""
         schema = self._manifest().columns
         bounds = key_bounds(where, schema)
-        wanted = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
+        requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
         if bounds is None or not parts:
-            return wanted.empty_table()
+            return requested.empty_table()
         folder = data_files(self._path, self.options)
         try:
             with as_store_errors(self.uri):
-                return read_files(parts, folder, wanted, bounds)
+                return read_files(parts, folder, requested, bounds)
         except FileNotFoundError:
             with self._updated() as now:
                 readable = {part.name for part in now.parts}
             if any(part.name not in readable for part, _ in parts):
-                raise Conflict("what was to be read has been removed") from None
+                raise Conflict("a part to read has been removed") from None
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
             raise self._lost(lost.name) from None
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove files that were removed from the table, or written and never committed, so many seconds ago."""
+        """Remove files that were removed from the table, or written and never committed, ``older_than`` seconds ago."""
         manifest = self._manifest()
         with self._updated() as now:
             assert now.table is not None
@@ -349,7 +364,7 @@ class DeltaBackend:
 
     @contextmanager
     def _updated(self) -> Iterator[_Opened]:
-        """Open the table, or take in what was committed since; nobody else does until the end of the block."""
+        """Open the table, or read newer commits; other threads wait until the end of the block."""
         now = self._opened
         with now.lock:
             try:
@@ -395,7 +410,7 @@ class DeltaBackend:
     def _check_head(self, now: _Opened, table: DeltaTable) -> None:
         """Raise `DamagedStore` if the log ends before its head, or has other entries."""
         try:
-            head = Head.of(self._path)
+            head = Head.read(self._path)
         except ValueError as error:
             raise self._damaged(f"its head cannot be read: {error}") from None
         if head is None:
@@ -426,11 +441,11 @@ class DeltaBackend:
         if not self._in_folder:
             return
         folder = Path(self.uri)
-        if Head.of(self._path):
+        if Head.read(self._path):
             raise self._damaged("its log is lost; restore it from a backup")
         if folder.exists() and any(entry.name != TABLE for entry in folder.iterdir()):
             raise UnreachableStore(
-                f"the folder {folder} has other things in it and is no store; give a new or an empty folder"
+                f"the folder {folder} has other entries and is not a store; give a new or an empty folder"
             )
 
     def _lost(self, name: str) -> DamagedStore:
@@ -442,7 +457,13 @@ class DeltaBackend:
 
 def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
     """Write the schema of the table: columns whose statistics tools collect first, and the manifest with the level."""
-    kept = stored_schema(columns)
-    own = [kept.field(START), pa.field(END, INSTANT), *SCHEMA, *list(kept)[1:], pa.field(BUCKET, pa.string())]
+    stored_fields = stored_schema(columns)
+    own = [
+        stored_fields.field(START),
+        pa.field(END, INSTANT),
+        *SCHEMA,
+        *list(stored_fields)[1:],
+        pa.field(BUCKET, pa.string()),
+    ]
     level = Field(LEVEL, PrimitiveType("string"), nullable=True, metadata={_MANIFEST: manifest})
     return Schema([*Schema.from_arrow(pa.schema(own)).fields, level])

@@ -119,7 +119,8 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = laid_out(pa.table(columns), keys)
-    return write_file(rows, [START, *keys], folder, place, durable, sizes)  # statistics of states would be too large
+    with_statistics = [START, *keys]  # statistics of states would be too large
+    return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
 
 
 def write_file(
@@ -131,15 +132,15 @@ def write_file(
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
     """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size."""
-    held = pa.BufferOutputStream()
+    buffer = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
     options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
-    with pq.ParquetWriter(held, rows.schema, **options) as writer:
+    with pq.ParquetWriter(buffer, rows.schema, **options) as writer:
         at = 0
         for size in sizes or [rows.num_rows]:
             writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
             at += size
-    data = held.getvalue()
+    data = buffer.getvalue()
     name = f"{place}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
     folder.create_dir(place)
     try:
@@ -163,14 +164,14 @@ def _footer_checksum(file: pa.NativeFile) -> int:
 
 
 def _check_file(name: str, folder: fs.FileSystem) -> None:
-    """Raise `DamagedStore` for what is no file, and for a file that describes itself otherwise than it was written."""
+    """Raise `DamagedStore` unless this is a file with the footer that was written."""
     if not isinstance(folder, fs.SubTreeFileSystem):  # object stores look after this themselves
         return
     if problem := not_a_file(folder.base_path + name):
         raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a file")
-    noted = _OURS.search(name)  # other tools that merge files give them names of their own
+    own_name = _OURS.search(name)  # other tools that merge files give them names of their own
     with folder.open_input_file(name) as file:
-        if noted and f"{_footer_checksum(file):08x}" != noted.group(1):
+        if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
             raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
 
 
@@ -192,24 +193,26 @@ def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
     """Read the rows whose windows start in ranges; raises ``FileNotFoundError``, or `DamagedStore` for lost rows."""
-    whole: list[Part] = []
+    whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}
     for part, span in parts:
-        (whole if span[0] <= part.first_start and part.last_start < span[1] else cut.setdefault(span, [])).append(part)
-    found = [_read(whole, folder, schema, None, bounds)]
-    found += [_read(mine, folder, schema, span, bounds) for span, mine in cut.items()]
-    return pa.concat_tables(found)
+        (whole_parts if span[0] <= part.first_start and part.last_start < span[1] else cut.setdefault(span, [])).append(
+            part
+        )
+    tables = [_read(whole_parts, folder, schema=schema, span=None, bounds=bounds)]
+    tables += [_read(cut_parts, folder, schema=schema, span=span, bounds=bounds) for span, cut_parts in cut.items()]
+    return pa.concat_tables(tables)
 
 
 def _within(bound: KeyBound) -> pc.Expression:
-    key, ends = pc.field(bound.key), list[pc.Expression]()
+    key, limits = pc.field(bound.key), list[pc.Expression]()
     if bound.low is not None:
-        ends.append(key >= bound.low)
+        limits.append(key >= bound.low)
     if bound.high is not None:
-        ends.append(key <= bound.high)
+        limits.append(key <= bound.high)
     if bound.values is not None:
-        ends.append(reduce(or_, (key == value for value in bound.values)))
-    return reduce(and_, ends)
+        limits.append(reduce(or_, (key == value for value in bound.values)))
+    return reduce(and_, limits)
 
 
 def _between(span: Range) -> pc.Expression:
@@ -240,15 +243,15 @@ def _read(
 ) -> pa.Table:
     if not parts:
         return schema.empty_table()
-    kept = stored_schema(schema)
+    read_schema = stored_schema(schema)
     for bound in bounds:
-        if bound.key not in kept.names:
-            kept = kept.append(pa.field(bound.key, bound.dtype))
-    files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], kept, _FORMAT, folder)
+        if bound.key not in read_schema.names:
+            read_schema = read_schema.append(pa.field(bound.key, bound.dtype))
+    files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    there = files.count_rows() if conditions else rows.num_rows  # counted by what describes the files
-    if there != sum(part.rows for part in parts):
+    row_count = files.count_rows() if conditions else rows.num_rows  # counted by the footers of the files
+    if row_count != sum(part.rows for part in parts):
         raise DamagedStore("the store is damaged: files have lost rows")
     columns = [
         pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)

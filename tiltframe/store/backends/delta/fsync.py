@@ -1,4 +1,4 @@
-"""Durability: what has been written to a folder is on the disk, and stays there when the power fails.
+"""Durability: files written to a folder are on the disk, and survive a loss of power.
 
 Files are synced by ``fsync``, and so are the folders that name them. Object stores keep what they have acknowledged.
 """

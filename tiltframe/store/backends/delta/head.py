@@ -34,8 +34,8 @@ class Head:
     digests: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: str) -> Head | None:
-        """Read the head of a table, None if it has none; raises ``ValueError`` for what is none."""
+    def read(cls, table: str) -> Head | None:
+        """Read the head of a table, None if it has none; raises ``ValueError`` for a damaged one."""
         path = Path(table, _NAME)
         if problem := not_a_file(str(path)):
             raise ValueError(f"it is {problem}, not a file")
@@ -48,28 +48,28 @@ class Head:
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Name the files of a log that have other bytes than were noted, among those that were not verified before."""
-        for name, noted in self.digests.items():
-            if verified.get(name) == noted:
+        for name, checksum in self.digests.items():
+            if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
             if path.exists():  # a checkpoint stands for those that are gone
-                if _digest(path) != noted:
+                if _digest(path) != checksum:
                     yield name
-                verified[name] = noted
+                verified[name] = checksum
 
 
 def note_head(table: str, version: int) -> None:
     """Note that the log of a table goes to a version, unless a later one is noted."""
-    before = Head.of(table) or Head(version - 1)
+    before = Head.read(table) or Head(version - 1)
     if before.version >= version:
         return
     names = [f"{at:020d}.json" for at in range(before.version + 1, version + 1)]
     checkpoint = f"{version:020d}.checkpoint.parquet"
-    known = before.digests
+    digests = before.digests
     if Path(table, LOG, checkpoint).exists():
-        known, names = {}, [checkpoint, names[-1]]
+        digests, names = {}, [checkpoint, names[-1]]
     paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
-    digests = {**known, **{path.name: _digest(path) for path in paths}}
+    digests = {**digests, **{path.name: _digest(path) for path in paths}}
     fresh = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
     try:
         fresh.write_text(json.dumps(asdict(Head(version, digests))))
@@ -80,7 +80,7 @@ def note_head(table: str, version: int) -> None:
 
 
 def remove_unfinished_heads(table: str, older_than: float) -> None:
-    """Remove heads that a killed writer has not put in their place, if they are so many seconds old."""
+    """Remove heads that a killed writer has not put in their place, if they are ``older_than`` seconds old."""
     for path in Path(table).glob(f"{_NAME}.*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime <= time.time() - older_than:
@@ -88,19 +88,22 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Say what of a log is no file, or folder: Delta would wait for it for ever. Of an open one, only what is next."""
+    """Name an entry of a log that is of another kind, for which Delta would wait for ever.
+
+    Of an open log, only the next entry is looked at.
+    """
     if version is not None:
-        entry = _entry(table, version + 1)
-        problem = not_a_file(entry) if os.path.lexists(entry) else None
-        return problem and f"{entry} is {problem}, not a file"
+        path = _entry(table, version + 1)
+        problem = not_a_file(path) if os.path.lexists(path) else None
+        return problem and f"{path} is {problem}, not a file"
     for folder in (table, f"{table}/{LOG}"):
         if problem := not_a_folder(folder):
             return f"{folder} is {problem}, not a folder"
     if os.path.isdir(f"{table}/{LOG}"):
         with os.scandir(f"{table}/{LOG}") as entries:
-            for each in entries:
-                if each.name.endswith(_READ) and (problem := not_a_file(each.path)):
-                    return f"{each.path} is {problem}, not a file"
+            for entry in entries:
+                if entry.name.endswith(_READ) and (problem := not_a_file(entry.path)):
+                    return f"{entry.path} is {problem}, not a file"
     return None
 
 

@@ -27,7 +27,7 @@ _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
-    """Read what a table says of its files: those of states, and those of what is recorded."""
+    """Read the entries of a table's files: those of states, and those of records."""
     names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
     names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
     actions = actions.select([name for name in names.values() if name in actions.column_names])
@@ -42,17 +42,17 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
         if None in (level, rows, size, *edges):
             raise DamagedStore(f"the store {uri} is damaged: its log does not say what the file {path} holds")
         if level == RECORDS:
-            records.append(RecordFile(unquote(path), low, high, rows, size))
+            records.append(RecordFile(unquote(path), low, last=high, rows=rows, bytes=size))
         else:
-            parts.append(Part(level, first, last, rows, size, unquote(path)))
+            parts.append(Part(level, first, last_start=last, rows=rows, bytes=size, name=unquote(path)))
     return tuple(parts), tuple(records)
 
 
 def added(file: Part | RecordFile) -> AddAction:
-    """Describe a file to Delta; what is least and greatest in it are what readers choose files by."""
+    """Describe a file to Delta; readers choose files by its minimum and maximum."""
     if isinstance(file, Part):
-        ends = np.array([file.first_start, file.last_start], "datetime64[us]")
-        edges = [{START: f"{at}Z"} for at in np.datetime_as_string(ends)]
+        first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")
+        edges = [{START: f"{at}Z"} for at in np.datetime_as_string(first_and_last)]
     else:
         edges = [{RECORD: name} for name in (file.first, file.last)]
     stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}
@@ -110,5 +110,5 @@ def one_line(error: BaseException) -> str:
     lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
-    said = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
-    return ": ".join(dict.fromkeys(said)) or type(error).__name__
+    parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
+    return ": ".join(dict.fromkeys(parts)) or type(error).__name__

@@ -57,11 +57,11 @@ def records_in(rows: pa.Table) -> Records:
     return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 
 
-def latest(each: Iterable[Records]) -> Records:
-    """Keep of each name what was recorded last."""
-    kept: Records = {}
-    for records in each:
+def latest(files: Iterable[Records]) -> Records:
+    """Keep the last record of each name."""
+    newest: Records = {}
+    for records in files:
         for name, record in records.items():
-            if name not in kept or kept[name][0] < record[0]:
-                kept[name] = record
-    return kept
+            if name not in newest or newest[name][0] < record[0]:
+                newest[name] = record
+    return newest

@@ -31,8 +31,8 @@ def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | 
     table = _open(path, options)
     if table is None:
         return None
-    told = json.loads(table.history(1)[0].get(_MADE_FROM, "{}"))
-    return {name: (low, high) for name, (low, high) in told.items()}
+    sources = json.loads(table.history(1)[0].get(_MADE_FROM, "{}"))
+    return {name: (low, high) for name, (low, high) in sources.items()}
 
 
 def write_results(
@@ -42,12 +42,12 @@ def write_results(
     columns = [stored(one_array(column)) for column in results.columns]
     fresh = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
-    there = None if table is None else table.to_pyarrow_table()
-    same = there is None or there.column_names == fresh.column_names
-    if there is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
-        kept = there.filter(pa.array(~inside(instants_of(there), ranges)))
-        fresh = pa.concat_tables([kept.cast(fresh.schema), fresh])
-    told = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
+    before = None if table is None else table.to_pyarrow_table()
+    same = before is None or before.column_names == fresh.column_names
+    if before is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
+        unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
+        fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])
+    properties = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
     try:
         write_deltalake(
             path if table is None else table,
@@ -55,14 +55,14 @@ def write_results(
             mode="error" if table is None else "overwrite",
             schema_mode=None if same else "overwrite",
             storage_options=dict(options),
-            commit_properties=told,
+            commit_properties=properties,
         )
     except CommitFailedError as error:
         raise Conflict(f"{path} has been written meanwhile: {error}") from None
 
 
 def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:
-    """Remove files that were removed from a plain table so many seconds ago."""
+    """Remove files that were removed from a plain table ``older_than`` seconds ago."""
     table = _open(path, options)
     return Vacuumed(0) if table is None else vacuum_table(table, data_files(path, tuple(options.items())), older_than)
 

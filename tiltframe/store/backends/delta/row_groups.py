@@ -21,14 +21,14 @@ from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
 _GROUP_BYTES = 1 << 19  # of states in a row group, about; a few hundredths of what describes it in the footer
-_FEWEST, _MOST = 512, 1 << 16  # rows in a row group, about: below, what describes the group outweighs it
+_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16  # rows in a row group, about: below, what describes the group outweighs it
 _SHARES = 8  # row groups in a slab, where there are as many keys: one key is read from an eighth
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
     """Order the rows of a file by window_start and keys, and choose the sizes of its row groups, at least one."""
     count = rows.num_rows
-    groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST), count // _MOST, 1)
+    groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
     if groups == 1:
         return rows, [count]
     key, _ = group_by([one_array(rows.column(name)) for name in keys], count)
@@ -45,17 +45,17 @@ def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
 def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
     """Share rows out to slabs of time of about as many rows; those of one window are in one."""
     edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
-    found: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
-    return found
+    slab_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
+    return slab_numbers
 
 
 def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:
-    """Cut ordered keys into shares of about as many rows, and between two keys wherever a key is no share by itself."""
-    wanted = np.arange(1, shares) * len(ids) // shares
-    begins = np.searchsorted(ids, ids[wanted], side="left")
-    ends = np.searchsorted(ids, ids[wanted], side="right")
-    near = np.where(wanted - begins <= ends - wanted, begins, ends)
-    large = ends - begins > len(ids) // shares
-    cuts = np.unique(np.concatenate([[0], np.where(large, wanted, near), [len(ids)]]))
+    """Cut ordered keys into shares of about as many rows, and between two keys if a key is smaller than a share."""
+    targets = np.arange(1, shares) * len(ids) // shares
+    begins = np.searchsorted(ids, ids[targets], side="left")
+    next_begins = np.searchsorted(ids, ids[targets], side="right")
+    near = np.where(targets - begins <= next_begins - targets, begins, next_begins)
+    large = next_begins - begins > len(ids) // shares
+    cuts = np.unique(np.concatenate([[0], np.where(large, targets, near), [len(ids)]]))
     sizes: NDArray[np.int64] = np.diff(cuts)
     return sizes

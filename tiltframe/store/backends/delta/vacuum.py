@@ -19,7 +19,7 @@ _LOG = "_delta_log"
 
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
-    """Delete the files of a table that were removed, or written and never committed, so many seconds ago."""
+    """Delete the files of a table that were removed, or written and never committed, ``older_than`` seconds ago."""
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)
     deleted, kept_since = 0, list[float]()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-_SECRETS = re.compile("password|secret|^scram_")  # the names of options that libpq shows nobody
+_SECRETS = re.compile("password|secret|^scram_")  # the names of options that libpq never shows
 
 
 def checked_address(uri: str) -> SplitResult:
-    """Split a URI; raises ``ValueError``, without a word of what was given, where libpq would read it otherwise.
+    """Split a URI; raises ``ValueError``, without any part of the URI, if libpq would read it otherwise.
 
     Of ``postgresql://user:password@host:port/database?option=value`` all but the scheme may be left out, and there may
     be several hosts with commas between them.
@@ -38,7 +38,7 @@ def checked_address(uri: str) -> SplitResult:
 
 
 def shown(uri: str) -> str:
-    """Show where a database is, and nothing of who asks.
+    """Show where a database is, without the user and the password.
 
     >>> shown("postgresql://bob:pw@db:5433/x?sslmode=require")
     'db:5433/x'
@@ -67,14 +67,14 @@ def without_password(uri: str) -> str:
 
 
 def secrets(uri: str) -> set[str]:
-    """Find the passwords that a URI holds, as they are written and as they are meant.
+    """Find the passwords in a URI, encoded and decoded.
 
     >>> sorted(secrets("postgresql://bob:pw@db/x?sslpassword=q"))
     ['pw', 'q']
     """
     parts = checked_address(uri)
-    found = {parts.password or "", *(value for name, value in _options(parts) if _SECRETS.search(name))}
-    return {text for secret in found for text in (secret, unquote(secret), quote(secret)) if text}
+    texts = {parts.password or "", *(value for name, value in _options(parts) if _SECRETS.search(name))}
+    return {text for secret in texts for text in (secret, unquote(secret), quote(secret)) if text}
 
 
 def _options(parts: SplitResult) -> list[tuple[str, str]]:

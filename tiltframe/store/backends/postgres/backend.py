@@ -27,7 +27,7 @@ from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
 from tiltframe.store.backends.postgres.address import secrets as passwords
 from tiltframe.store.backends.postgres.limits import PART, check_values
-from tiltframe.store.backends.postgres.schema import Found, Layout, find, make_registry, register
+from tiltframe.store.backends.postgres.schema import Layout, StoredLayout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.sql.conditions import bound_conditions
@@ -71,9 +71,9 @@ class PostgresBackend:
         return replace(self, name=name)
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Make the tables; whoever comes second changes nothing, and finds the first one's description."""
+        """Make the tables; a second call changes nothing, and finds the first description."""
         name = check_name(self.name)
-        layout = Layout.of(name, manifest, schema)
+        layout = Layout.from_manifest(name, manifest, schema)
         with session(self.uri) as db:
             db.lock("create")
             make_registry(db)
@@ -105,9 +105,16 @@ class PostgresBackend:
             ids = np.array([secrets.randbits(63) for _ in names], np.int64)
             sizes = pa.table({"bucket": bucket, "at": starts}).group_by("bucket")
             sizes = sizes.aggregate([("at", "min"), ("at", "max"), ("at", "count")]).sort_by("bucket")
-            each = columns.nbytes // columns.num_rows
+            row_bytes = columns.nbytes // columns.num_rows
             parts = [
-                Part(level.name, row["at_min"], row["at_max"], row["at_count"], each * row["at_count"], str(identity))
+                Part(
+                    level.name,
+                    row["at_min"],
+                    last_start=row["at_max"],
+                    rows=row["at_count"],
+                    bytes=row_bytes * row["at_count"],
+                    name=str(identity),
+                )
                 for row, identity in zip(sizes.to_pylist(), ids.tolist(), strict=True)
             ]
             columns = columns.append_column(LEVEL, pa.repeat(pa.scalar(level.name), columns.num_rows))
@@ -162,38 +169,40 @@ class PostgresBackend:
         The database leaves out rows by what the condition says of single keys; rows that are lost go unnoticed then.
         """
         with self._store(snapshot=True) as (db, store):
-            kept = store.layout.schema
+            stored_fields = store.layout.schema
             names = list(dict.fromkeys([START, *columns]))
-            if missing := [name for name in names if name not in kept.names]:
+            if missing := [name for name in names if name not in stored_fields.names]:
                 raise StoreError(f"the store {store.name} has no column {missing[0]!r}")
-            schema = pa.schema([kept.field(name) for name in names]).remove_metadata()
-            bounds = key_bounds(where, kept)
+            schema = pa.schema([stored_fields.field(name) for name in names]).remove_metadata()
+            bounds = key_bounds(where, stored_fields)
             levels = [] if bounds is None else list(dict.fromkeys(part.level for part, _ in parts))
             tables = [schema.empty_table()]
             for level in levels:
                 pieces = [piece for piece in parts if piece[0].level == level]
-                tables.append(_read_level(db, store.layout, level, pieces, schema, bounds or ()))
+                tables.append(
+                    _read_level(db, store.layout, level=level, parts=pieces, schema=schema, bounds=bounds or ())
+                )
         return pa.concat_tables(tables)
 
     def vacuum(self, older_than: float) -> Vacuumed:
         """Remove the rows of parts that have been unread for so long."""
         with self._store() as (db, store):
-            gone = db.rows(
+            deleted = db.rows(
                 f"DELETE FROM {store.layout.table('parts')} WHERE unread_since < now() - $1 * interval '1 second' "
                 "RETURNING part",
                 float(older_than),
             )
             rows = db.rows(
                 f"WITH gone AS (DELETE FROM {store.layout.table('states')} "
-                f"WHERE {PART} = ANY({numbers([row['part'] for row in gone])}) RETURNING 1) "
+                f"WHERE {PART} = ANY({numbers([row['part'] for row in deleted])}) RETURNING 1) "
                 "SELECT count(*) AS rows FROM gone"
             )
-            kept = db.rows(
+            waiting = db.rows(
                 "SELECT count(*) AS parts, extract(epoch FROM max(unread_since))::float8 AS since "
                 f"FROM {store.layout.table('parts')} WHERE unread_since IS NOT NULL"
             )[0]
-            kept_until = kept["since"] + older_than if kept["parts"] else None
-            return Vacuumed(rows[0]["rows"], kept=kept["parts"], kept_until=kept_until)
+            kept_until = waiting["since"] + older_than if waiting["parts"] else None
+            return Vacuumed(rows[0]["rows"], kept=waiting["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
         """Read what a level's plain table was made from."""
@@ -212,7 +221,15 @@ class PostgresBackend:
                 if not layout.has_results(db):
                     layout.make_results(db)
             db.lock(layout.name, level, "flat", 0)
-            result_tables.replace(db, layout.flat(level), layout.table("flat"), level, ranges, results, sources)
+            result_tables.replace(
+                db,
+                layout.flat(level),
+                parts=layout.table("flat"),
+                level=level,
+                ranges=ranges,
+                results=results,
+                sources=sources,
+            )
 
     def verify(self) -> list[str]:
         """Return nothing: the database looks after its tables, and parts that have lost rows are noticed when read."""
@@ -220,7 +237,7 @@ class PostgresBackend:
         return []
 
     @contextmanager
-    def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, Found]]:
+    def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
         """Open a transaction, and look up how the store is laid out."""
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)
@@ -233,7 +250,7 @@ class PostgresBackend:
         return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
 
 
-def _readable_parts(db: Session, store: Found) -> tuple[Part, ...]:
+def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
     rows = db.rows(
         "SELECT level, first_start, last_start, rows, bytes, part::text AS name "
         f"FROM {store.layout.table('parts')} WHERE unread_since IS NULL ORDER BY first_start, part"
@@ -246,18 +263,18 @@ def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[s
 
     The revision is the transaction that wrote the row, which the server notes for each row.
     """
-    wanted = None if names is None else list(names)
-    if wanted == []:
+    requested = None if names is None else list(names)
+    if requested == []:
         return {}
     every = f"SELECT name, text, xmin::text::bigint AS revision FROM {layout.table('recorded')}"
     digests = "SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n"
     chosen = f"{every} WHERE digest IN ({digests})"
-    rows = db.rows(every) if wanted is None else db.rows(chosen, json.dumps(wanted))
+    rows = db.rows(every) if requested is None else db.rows(chosen, json.dumps(requested))
     return {row["name"]: Record(row["revision"], row["text"]) for row in rows}
 
 
-def _describe(db: Session, store: Found, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-    before, after = store.layout, Layout.of(store.name, manifest, schema)
+def _describe(db: Session, store: StoredLayout, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+    before, after = store.layout, Layout.from_manifest(store.name, manifest, schema)
     if (before.schema, before.frame) != (after.schema, after.frame):
         after.alter(db, before)
     db.run("UPDATE tiltframe SET description = $1 WHERE name = $2", json.dumps(manifest), store.name)
@@ -267,13 +284,19 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
     """Give the flat columns of states; raises `StoreError` unless they are of the store's types."""
     check_values(states)
     arrays = []
-    for kept in layout.schema:
-        given = kept.name in states.column_names
-        if not given and kept.name in (START, *layout.frame.keys):
-            raise OtherFrame(f"these are no states of the store {layout.name}: they have no column {kept.name!r}")
-        values = one_array(states.column(kept.name)) if given else pa.nulls(states.num_rows, kept.type)
-        if values.type != kept.type:
-            raise OtherFrame(f"the store {layout.name} keeps {kept.type} in {kept.name!r}, and this is {values.type}")
+    for stored_field in layout.schema:
+        is_present = stored_field.name in states.column_names
+        if not is_present and stored_field.name in (START, *layout.frame.keys):
+            raise OtherFrame(
+                f"these are not states of the store {layout.name}, since they lack its column {stored_field.name!r}"
+            )
+        values = (
+            one_array(states.column(stored_field.name)) if is_present else pa.nulls(states.num_rows, stored_field.type)
+        )
+        if values.type != stored_field.type:
+            raise OtherFrame(
+                f"the store {layout.name} keeps {stored_field.type} in {stored_field.name!r}, and this is {values.type}"
+            )
         arrays.append(stored(values))
     return flatten(pa.table(arrays, schema=stored_schema(layout.schema)))
 
@@ -281,43 +304,43 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read parts of a level, in a range each, in types of the frame; bounds leave rows out where the database can tell.
+    """Read parts of a level, in a range each, in types of the frame; the database leaves out rows by bounds.
 
     Raises `Conflict` if the rows of a part have been removed, `DamagedStore` if a part that is read whole has lost
     some.
     """
-    wanted = [(part, both) for part, span in parts if (both := part.within(span))]
-    if not wanted:
+    part_ranges = [(part, both) for part, span in parts if (both := part.within(span))]
+    if not part_ranges:
         return schema.empty_table()
-    ids = sorted({int(part.name) for part, _ in wanted})
-    there = db.rows(f"SELECT count(*) AS parts FROM {layout.table('parts')} WHERE part = ANY({numbers(ids)})")
-    if there[0]["parts"] < len(ids):
+    ids = sorted({int(part.name) for part, _ in part_ranges})
+    readable = db.rows(f"SELECT count(*) AS parts FROM {layout.table('parts')} WHERE part = ANY({numbers(ids)})")
+    if readable[0]["parts"] < len(ids):
         raise Conflict(f"parts of {level} of {layout.name} have been removed")
     conditions = [text for bound in bounds for text in bound_conditions(f"t.{quoted(column_name(bound.key))}", bound)]
-    kept = stored_schema(schema)
-    flat = flat_schema(kept)
-    rows = db.ask(_query(layout.table("states"), flat, wanted, conditions), level)
+    stored_fields = stored_schema(schema)
+    flat = flat_schema(stored_fields)
+    rows = db.ask(_query(layout.table("states"), flat, part_ranges, conditions), level)
     if not conditions:
-        _check_rows(rows, wanted, f"the store {layout.name} is damaged: the level {level}")
-    nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), kept)
+        _check_rows(rows, part_ranges, f"the store {layout.name} is damaged: the level {level}")
+    nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), stored_fields)
     arrays = [cast(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 
-def _query(table: str, flat: pa.Schema, wanted: PartRanges, conditions: Sequence[str]) -> str:
-    ids, lows, highs = zip(*((int(part.name), *span) for part, span in wanted), strict=True)
+def _query(table: str, flat: pa.Schema, part_ranges: PartRanges, conditions: Sequence[str]) -> str:
+    ids, lows, highs = zip(*((int(part.name), *span) for part, span in part_ranges), strict=True)
     names = [f"t.{quoted(f.name)}" + "::text" * pa.types.is_decimal(f.type) for f in flat]
-    ends = [f"t.{START} >= {moment(str(min(lows)))}", f"t.{START} < {moment(str(max(highs)))}"]
+    limits = [f"t.{START} >= {moment(str(min(lows)))}", f"t.{START} < {moment(str(max(highs)))}"]
     return (
         f"SELECT t.{PART} AS {quoted(PART)}, {', '.join(names)} FROM {table} AS t "
         f"JOIN unnest({numbers(ids)}, {numbers(lows)}, {numbers(highs)}) AS w (part, low, high) "
         f"ON t.{PART} = w.part AND t.{START} >= {moment('w.low')} AND t.{START} < {moment('w.high')} "
-        f"WHERE t.{LEVEL} = $1 AND {' AND '.join([*ends, *conditions])}"
+        f"WHERE t.{LEVEL} = $1 AND {' AND '.join([*limits, *conditions])}"
     )
 
 
-def _check_rows(rows: pa.Table, wanted: PartRanges, where: str) -> None:
+def _check_rows(rows: pa.Table, part_ranges: PartRanges, where: str) -> None:
     counts = dict(zip(*(c.tolist() for c in np.unique(rows.column(PART).to_numpy(), return_counts=True)), strict=True))
-    for part, span in wanted:
+    for part, span in part_ranges:
         if span == part.range and counts.get(int(part.name), 0) != part.rows:
             raise DamagedStore(f"{where} has lost rows")

@@ -12,10 +12,10 @@ from tiltframe.names import END, LEVEL
 from tiltframe.store.log.errors import StoreError
 
 PART = "_part"
-_TAKEN = (LEVEL, END, PART)
+_OWN_COLUMNS = (LEVEL, END, PART)
 _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
 _MOST_COLUMNS = 1600  # of a table in PostgreSQL
-_ROW_BYTES = 8100  # of a page of 8 KiB; what is longer is kept elsewhere, and 18 bytes say where
+_ROW_BYTES = 8100  # of a page of 8 KiB; longer values are kept elsewhere, and 18 bytes point to them
 _ELSEWHERE = 18
 _FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
@@ -25,13 +25,13 @@ _LAST_DAY = 2_145_031_948  # 5874897-12-31
 def check_columns(columns: pa.Schema) -> None:
     """Raise `StoreError` for flat columns of keys and states that a table cannot have."""
     for name in columns.names:
-        if name in _TAKEN:
+        if name in _OWN_COLUMNS:
             raise StoreError(f"in PostgreSQL no key can be called {name!r}: every table has such a column; rename it")
         if name in _SYSTEM:
             raise StoreError(f"PostgreSQL keeps the name {name!r} for itself; rename the key")
         if not name or "\0" in name:
             raise StoreError(f"PostgreSQL cannot have a column called {name!r}; rename the key or the measure")
-    count = len(columns) + len(_TAKEN)
+    count = len(columns) + len(_OWN_COLUMNS)
     if count > _MOST_COLUMNS:
         raise StoreError(
             f"the frame's states take {count:,} columns, and a table in PostgreSQL has at most {_MOST_COLUMNS:,}; "
@@ -57,8 +57,8 @@ def check_values(columns: pa.Table) -> None:
                     "remove it, or use a Delta store (a folder)"
                 )
             if pa.types.is_timestamp(dtype) and dtype.unit != "ns":
-                each = _PER_SECOND[dtype.unit]
-                _check_range(field.name, values.cast(pa.int64()), _FIRST_DAY * 86_400 * each, 2**63 // 10**6 * each)
+                units = _PER_SECOND[dtype.unit]
+                _check_range(field.name, values.cast(pa.int64()), _FIRST_DAY * 86_400 * units, 2**63 // 10**6 * units)
             if pa.types.is_date32(dtype):
                 _check_range(field.name, values.cast(pa.int32()).cast(pa.int64()), _FIRST_DAY, _LAST_DAY)
 
@@ -80,8 +80,8 @@ def _leaves(values: pa.Array) -> Iterator[pa.Array]:
         yield values
 
 
-def _any(found: pa.Array) -> bool:
-    return bool(pc.any(found).as_py())
+def _any(matches: pa.Array) -> bool:
+    return bool(pc.any(matches).as_py())
 
 
 def _row_width(columns: pa.Schema) -> int:

@@ -39,12 +39,12 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
     """Name the columns of a plain table, and their types; where flat names clash, it has none of measures."""
     moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
     keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
-    each = [results_of(frame, schema, measure) for measure in frame.measures]
-    found = {name: dtype for named in each for name, dtype in named.items()}
-    taken = {*moments, *keys, PARTIAL}
-    if len(found) < sum(map(len, each)) or taken & found.keys():
-        found = {}
-    return {**moments, **keys, **found, PARTIAL: pa.bool_()}
+    columns_by_measure = [results_of(frame, schema, measure) for measure in frame.measures]
+    columns = {name: dtype for named in columns_by_measure for name, dtype in named.items()}
+    own_names = {*moments, *keys, PARTIAL}
+    if len(columns) < sum(map(len, columns_by_measure)) or own_names & columns.keys():
+        columns = {}
+    return {**moments, **keys, **columns, PARTIAL: pa.bool_()}
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
@@ -74,26 +74,26 @@ def replace(
     level: str,
     ranges: Sequence[Range],
     results: pa.Table,
-    made: Mapping[str, Range],
+    sources: Mapping[str, Range],
 ) -> None:
     """Replace the rows of ranges, and what the table was made from; the transaction is the caller's."""
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:
-        wanted = [row["name"] for row in db.rows(_NAMES, table)]
-        there = {column_name(name): name for name in results.column_names}
-        if not there.keys() >= set(wanted):
+        names = [row["name"] for row in db.rows(_NAMES, table)]
+        result_names = {column_name(name): name for name in results.column_names}
+        if not result_names.keys() >= set(names):
             raise Conflict(f"the table {table} is of another frame by now")
-        rows = pa.table({name: stored(one_array(results.column(there[name]))) for name in wanted})
-        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(wanted)} FROM {table} WITH NO DATA")
+        rows = pa.table({name: stored(one_array(results.column(result_names[name]))) for name in names})
+        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(names)} FROM {table} WITH NO DATA")
         db.fill(_INCOMING, rows, temporary=True)
-        db.run(f"INSERT INTO {table} ({listed(wanted)}) SELECT {listed(wanted)} FROM {_INCOMING}")
+        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {listed(names)} FROM {_INCOMING}")
     db.run(f"DELETE FROM {parts} WHERE level = $1", level)
     db.run(
         f"INSERT INTO {parts} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
         "FROM json_each($2::json) AS p",
         level,
-        json.dumps(made),
+        json.dumps(sources),
     )
 
 

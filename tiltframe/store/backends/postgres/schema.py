@@ -2,7 +2,7 @@
 
 tiltframe               name, format, description, version   one row a store
 <name>_states           level, window, keys, states as flat columns, the row's part
-<name>_parts            the parts that there are, and since when those that nobody reads any more, or yet, are unread
+<name>_parts            the parts, and since when unread ones are unread: those replaced, or not yet committed
 <name>_recorded         names and texts
 <name>_<level>_flat     results as plain columns, as old as the last compaction or export
 <name>_flat             the parts that these were made from
@@ -49,13 +49,15 @@ class Layout:
     evolved: bool = False
 
     @classmethod
-    def of(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
+    def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
         """Read a description; raises `StoreError` for a damaged one."""
         try:
             if schema is None:
-                schema = pa.schema([field for each in schemas_in(manifest) for field in each])
+                schema = pa.schema([field for schema_part in schemas_in(manifest) for field in schema_part])
             frame = TiltFrame.from_dict(manifest["frame"])
-            return cls(name, tuple(manifest["levels"]), frame, schema, bool(manifest.get("generation")))
+            return cls(
+                name, tuple(manifest["levels"]), frame=frame, schema=schema, evolved=bool(manifest.get("generation"))
+            )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
 
@@ -99,8 +101,8 @@ class Layout:
     def alter(self, session: Session, before: Layout) -> None:
         """Add the columns that there were not before; results are of this frame then."""
         check_columns(pa.schema(list(self.columns)[1:]))
-        there = before.columns.names
-        new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in there}]
+        old_names = before.columns.names
+        new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in old_names}]
         if new:
             session.run(f"ALTER TABLE {self.table('states')} {', '.join(new)}")
         self.make_results(session)
@@ -108,7 +110,7 @@ class Layout:
     def make_results(self, session: Session) -> None:
         """Make the views of results, and the plain tables, empty, that they take the rest from.
 
-        Plain tables that are there go; who may read them, and the views, may still.
+        Existing plain tables are dropped; grants on them, and on the views, are kept.
         """
         names = [name for level in self.levels for name in (self.flat(level), self.table(f"{level}_current"))]
         grants = [statement for name in names for statement in _grants(session, name)]
@@ -119,7 +121,7 @@ class Layout:
         session.run(result_tables.create_parts(self.table("flat")))
         for level in self.levels:
             session.run(result_tables.create(self.frame, self.schema, self.flat(level)))
-            for statement in sql_view(self.frame, self.schema, self.table, level, self.evolved):
+            for statement in sql_view(self.frame, self.schema, table=self.table, level=level, evolved=self.evolved):
                 session.run(statement)
         for statement in grants:
             session.run(statement)
@@ -133,17 +135,17 @@ class Layout:
 
 
 _GRANTED = (
-    "SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who, "
+    "SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS role, "
     "a.privilege_type AS what FROM pg_class AS c, aclexplode(c.relacl) AS a "
     "WHERE c.oid = to_regclass($1::text) AND a.grantee <> c.relowner"
 )
 
 
 def _grants(session: Session, table: str) -> list[str]:
-    return [f"GRANT {row['what']} ON {table} TO {row['who']}" for row in session.rows(_GRANTED, table)]
+    return [f"GRANT {row['what']} ON {table} TO {row['role']}" for row in session.rows(_GRANTED, table)]
 
 
-class Found(NamedTuple):
+class StoredLayout(NamedTuple):
     """A store of the database."""
 
     name: str
@@ -152,23 +154,23 @@ class Found(NamedTuple):
     layout: Layout
 
 
-def find(session: Session, name: str, lock: bool = False) -> Found | None:
+def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
     """Find a store, or without a name the only one; None if there is none. Others wait for one that is locked.
 
     Raises `StoreError` naming the stores where there are several and no name.
     """
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         return None
-    held = session.rows("SELECT name, format FROM tiltframe WHERE $1 IN (name, '') ORDER BY name", name)
-    if len(held) > 1:
-        raise StoreError(f"the database holds several stores, say which: {', '.join(row['name'] for row in held)}")
-    if not held:
+    stores = session.rows("SELECT name, format FROM tiltframe WHERE $1 IN (name, '') ORDER BY name", name)
+    if len(stores) > 1:
+        raise StoreError(f"the database holds several stores, say which: {', '.join(row['name'] for row in stores)}")
+    if not stores:
         return None
-    name = held[0]["name"]
-    if held[0]["format"] != FORMAT:
+    name = stores[0]["name"]
+    if stores[0]["format"] != FORMAT:
         raise StoreError(
-            f"the store {name} has format {held[0]['format']}, and this release reads {FORMAT}: upgrade tiltframe, or "
-            "roll up its rows again into a new store"
+            f"the store {name} has format {stores[0]['format']}, and this release reads {FORMAT}: upgrade tiltframe, "
+            "or roll up its rows again into a new store"
         )
     for_update = " FOR UPDATE" if lock else ""
     row = session.rows(f"SELECT description, version FROM tiltframe WHERE name = $1{for_update}", name)[0]
@@ -178,13 +180,13 @@ def find(session: Session, name: str, lock: bool = False) -> Found | None:
             raise ValueError("it is no object")
     except ValueError as error:
         raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
-    return Found(name, manifest, row["version"], layout_of(name, row["description"]))
+    return StoredLayout(name, manifest, row["version"], layout_of(name, row["description"]))
 
 
 @lru_cache(maxsize=16)
 def layout_of(name: str, description: str) -> Layout:
     """Read how a store is laid out, as its description says; raises `DamagedStore` for a damaged one."""
-    return Layout.of(name, json.loads(description))
+    return Layout.from_manifest(name, json.loads(description))
 
 
 def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Session:
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *about: Any) -> None:
-        """Wait until nobody else holds the lock about something, and hold it until the transaction ends."""
+        """Take the lock about something, once no other session holds it, until the transaction ends."""
         self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
 
 
@@ -64,19 +64,19 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
     except ImportError as error:
         raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
     try:
-        kept = _taken(uri, postgresql)
-        with closing(kept), kept.connection.cursor() as cursor:
+        connection = _take_connection(uri, postgresql)
+        with closing(connection), connection.connection.cursor() as cursor:
             if snapshot:
                 cursor.execute(_SNAPSHOT)
             yield Session(cursor)
-            kept.connection.commit()
+            connection.connection.commit()
             cursor.close()
-            kept.give_back()
+            connection.give_back()
     except postgresql.Error as error:
         raise translated(uri, str(error), getattr(error, "sqlstate", None)) from None
 
 
-class _Kept:
+class _KeptConnection:
     """A connection that a thread keeps, for one address and one process."""
 
     def __init__(self, uri: str, connection: Any) -> None:
@@ -107,21 +107,21 @@ class _Kept:
 
 
 _threads = threading.local()
-_inherited: list[_Kept] = []  # of the process that this one was forked from: to close one would end it there
+_inherited: list[_KeptConnection] = []  # of the process that this one was forked from: to close one would end it there
 
 
-def _taken(uri: str, postgresql: Any) -> _Kept:
+def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
     """Take the connection that the thread keeps, if it is to this address, or open one."""
-    kept: _Kept | None = _threads.__dict__.pop("kept", None)
-    if kept is not None and kept.process != os.getpid():
-        _inherited.append(kept)
-        kept = None
-    if kept is not None:
-        kept.given_back = False
-        if kept.uri == uri and kept.works():
-            return kept
-        kept.close()
-    return _Kept(uri, postgresql.connect(uri))
+    kept_connection: _KeptConnection | None = _threads.__dict__.pop("kept", None)
+    if kept_connection is not None and kept_connection.process != os.getpid():
+        _inherited.append(kept_connection)
+        kept_connection = None
+    if kept_connection is not None:
+        kept_connection.given_back = False
+        if kept_connection.uri == uri and kept_connection.works():
+            return kept_connection
+        kept_connection.close()
+    return _KeptConnection(uri, postgresql.connect(uri))
 
 
 def translated(uri: str, message: str, code: str | None) -> Exception:
@@ -130,10 +130,10 @@ def translated(uri: str, message: str, code: str | None) -> Exception:
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host'
     """
-    found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
-    reason = (found.group(1) if found else message.splitlines()[0]).strip()
+    match = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
+    reason = (match.group(1) if match else message.splitlines()[0]).strip()
     for secret in sorted(secrets(uri), key=len, reverse=True):
         reason = reason.replace(secret, "***")
-    error = Conflict if code in _RETRY else StoreError if found and code else UnreachableStore
-    what = "did not do what was asked" if found and code else "cannot be reached"
-    return error(f"PostgreSQL at {shown(uri)} {what}: {reason}")
+    error = Conflict if code in _RETRY else StoreError if match and code else UnreachableStore
+    problem = "refused the statement" if match and code else "cannot be reached"
+    return error(f"PostgreSQL at {shown(uri)} {problem}: {reason}")

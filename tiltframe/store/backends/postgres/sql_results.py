@@ -12,13 +12,21 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 import aggr
-from tiltframe.store.backends.postgres.sql_terms import Merged, in_order, nearest, of, quotient, rounded, with_special
+from tiltframe.store.backends.postgres.sql_terms import (
+    Merged,
+    column_of,
+    in_order,
+    nearest,
+    quotient,
+    rounded,
+    with_special,
+)
 from tiltframe.store.backends.sql.literals import moment
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# function, the aggregates of the view, the column of its state, the state's type -> the columns of the view: what is
+# function, the aggregates of the view, the column of its state, the state's type -> the columns of the view: the suffix
 # added to the measure's name, nothing for one number -> an expression over the aggregates of `Merged`
 Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
 
@@ -26,7 +34,7 @@ _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register how results of functions are read in SQL: of these very classes, not of classes derived from them."""
+    """Register how results of functions are read in SQL: exactly these classes, without derived ones."""
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -55,13 +63,13 @@ def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
 def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     (field,) = function.own_state.fields
-    return {"": _chosen(function, merged, state, field, dtype, "value")}
+    return {"": _chosen(function, merged, state=state, field=field, dtype=dtype, part="value")}
 
 
 @register_sql(aggr.M4)
 def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"first": "earliest", "min": "lowest", "max": "highest", "last": "latest"}
-    return _points(function, merged, state, dtype, points)
+    return _points(function, merged, state=state, dtype=dtype, points=points)
 
 
 @register_sql(aggr.Candlestick)
@@ -70,7 +78,7 @@ def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) 
     volume = rounded(f"{merged.add_exactly(state, 'weights')} * {_size(dtype.field('weight_unit').type)}")
     volume = with_special(volume, _flags(merged, state, "weight_special"))
     return {
-        **_points(function, merged, state, dtype, points),
+        **_points(function, merged, state=state, dtype=dtype, points=points),
         "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
         "_vwap": _weighted_avg(function, merged, state, dtype)[""],
     }
@@ -78,7 +86,7 @@ def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) 
 
 def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
     return {
-        f"_{name}{suffix}": _chosen(function, merged, state, field, dtype, part)
+        f"_{name}{suffix}": _chosen(function, merged, state=state, field=field, dtype=dtype, part=part)
         for name, field in points.items()
         for suffix, part in (("", "value"), ("_time", "time"))
     }
@@ -88,10 +96,10 @@ def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.Dat
     """Choose a part of the event in a field that is a `ValueBy`."""
     chosen = function.own_state.fields[field]
     order = ", ".join(
-        in_order(of(state, field, name), dtype.field(field).type.field(name).type, down)
+        in_order(column_of(state, field, name), dtype.field(field).type.field(name).type, down)
         for name, down in ((chosen.by, chosen.greatest), (chosen.other, chosen.greatest_of_ties))
     )
-    return merged.pick(of(state, field, part), order, of(state, field, chosen.by))
+    return merged.pick(column_of(state, field, part), order, column_of(state, field, chosen.by))
 
 
 @register_sql(aggr.Sum)
@@ -142,7 +150,7 @@ def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
         return {}  # bits of unsigned numbers of 64 bits
-    return {"": merged(f"{function.name}({of(state, 'bits')})")}
+    return {"": merged(f"{function.name}({column_of(state, 'bits')})")}
 
 
 @register_sql(aggr.WeightedAvg)
@@ -183,17 +191,17 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
     return {
         "_count": f"nullif({merged.add(state, 'buckets', 'total')}, 0)::bigint",
-        **{f"_{end}": merged(f"{end}({of(state, end)})") + scaled for end in ("min", "max")},
+        **{f"_{end}": merged(f"{end}({column_of(state, end)})") + scaled for end in ("min", "max")},
     }
 
 
 def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
-    return merged.pick(of(*path), in_order(of(*path), dtype, greatest), of(*path))
+    return merged.pick(column_of(*path), in_order(column_of(*path), dtype, greatest), column_of(*path))
 
 
 def _flags(merged: Merged, state: str, field: str = "special") -> str:
     """Combine the flags of NaN (1) and the infinities (2 and 4)."""
-    return merged(f"bit_or({of(state, field)})")
+    return merged(f"bit_or({column_of(state, field)})")
 
 
 def _size(unit: pa.DataType) -> str:

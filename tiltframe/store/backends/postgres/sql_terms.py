@@ -1,4 +1,4 @@
-"""SQL terms: how fields of states are merged in PostgreSQL, and exact arithmetic on what comes of it.
+"""SQL terms: how fields of states are merged in PostgreSQL, and exact arithmetic on the merged fields.
 
 Sums are exact, added up as numeric and rounded once; quotients are taken to many more places than a double has, and
 then rounded.
@@ -15,7 +15,7 @@ from tiltframe.store.backends.sql.literals import quoted
 from tiltframe.store.backends.sql.state_columns import column_name
 
 _LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # what rounds to it, is infinite
-_LEAST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the least double
+_SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the least double
 _PLACES = 1000  # of a quotient, as many as PostgreSQL computes
 
 
@@ -34,14 +34,14 @@ class Merged:
 
     def add(self, *path: str) -> str:
         """Add up the whole numbers of a field."""
-        return self(f"sum({of(*path)})")
+        return self(f"sum({column_of(*path)})")
 
     def add_exactly(self, *path: str, scaled: bool = False) -> str:
-        """Add up exact sums: digits times powers of 2^32, of which negative ones are 5^n / 10^n.
+        """Add up exact sums: digits times powers of 2^32, where a negative power is 5^n / 10^n.
 
         ``scaled`` ones have decimal places in their exponents, as `aggr.exact.scaled_sums` writes them.
         """
-        level, size = of(*path, "exponent"), ""
+        level, size = column_of(*path, "exponent"), ""
         if scaled:
             places = f"(({level} + {SPAN // 2}) / {SPAN})"  # SQL cuts towards 0, and no level is below -SPAN / 2
             level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
@@ -49,7 +49,7 @@ class Merged:
         return self(
             f"sum((SELECT coalesce(sum(l.digit{size} * CASE WHEN {power} >= 0 THEN 2::numeric ^ ({power})::numeric "
             f"ELSE 5::numeric ^ (-{power})::numeric * ('1e' || {power})::numeric END), 0) "
-            f"FROM unnest({of(*path, 'limbs')}) WITH ORDINALITY AS l (digit, place)))"
+            f"FROM unnest({column_of(*path, 'limbs')}) WITH ORDINALITY AS l (digit, place)))"
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
@@ -57,7 +57,7 @@ class Merged:
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
 
-def of(*path: str) -> str:
+def column_of(*path: str) -> str:
     """Name the column of a field of a state."""
     return f"s.{quoted(column_name('.'.join(path)))}"
 
@@ -88,7 +88,7 @@ def rounded(value: str) -> str:
     """Round a numeric to a double; PostgreSQL refuses what becomes 0, which keeps its sign, or infinite."""
     return (
         f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
-        f"WHEN abs({value}) <= {_LEAST} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
+        f"WHEN abs({value}) <= {_SMALLEST} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
         f"ELSE ({value})::float8 END"
     )
 
@@ -104,7 +104,7 @@ def with_special(value: str, flags: str) -> str:
 
 def nearest(total: str, count: str) -> str:
     """Divide whole numbers, rounding half to even; the rest of the division is made to be from 0."""
-    rest = f"mod(mod({total}, {count}) + {count}, {count})"
-    whole = f"div({total} - {rest}, {count})"
-    up = f"2 * {rest} > {count} OR (2 * {rest} = {count} AND mod({whole}, 2) <> 0)"
-    return f"({whole} + CASE WHEN {up} THEN 1 ELSE 0 END)"
+    remainder = f"mod(mod({total}, {count}) + {count}, {count})"
+    floor = f"div({total} - {remainder}, {count})"
+    up = f"2 * {remainder} > {count} OR (2 * {remainder} = {count} AND mod({floor}, 2) <> 0)"
+    return f"({floor} + CASE WHEN {up} THEN 1 ELSE 0 END)"

@@ -2,7 +2,7 @@
 
 Its columns are those of ``query(…, flat=True)``. What `sql_results` reads, function by function, is always new. The
 rest, such as quantiles, is of the level's plain table, and null for windows that have been written to since; the view's
-comment names these. Values of types that PostgreSQL does not know appear as they are stored; whole sums are numeric.
+comment names these. Values of types that PostgreSQL does not know have their stored form; whole sums are numeric.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import END, PARTIAL, START
 from tiltframe.store.backends.postgres.result_tables import columns_of, results_of
 from tiltframe.store.backends.postgres.sql_results import sql_result
-from tiltframe.store.backends.postgres.sql_terms import Merged, of
+from tiltframe.store.backends.postgres.sql_terms import Merged, column_of
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.backends.sql.literals import moment, quoted
 from tiltframe.store.backends.sql.state_columns import column_name, flat_schema
@@ -32,7 +32,7 @@ def sql_view(
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
-    columns, said = _columns(frame, schema, merged, {START, END, PARTIAL, *keys}, evolved)
+    columns, comment = _columns(frame, schema, merged=merged, own_columns={START, END, PARTIAL, *keys}, evolved=evolved)
     own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
     by = ", ".join(f"s.{quoted(column)}" for column in own.values())
     named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
@@ -54,42 +54,42 @@ def sql_view(
         f"LEFT JOIN {table('flat')} AS e ON e.level = {_text(level)} AND e.part = p.part::text "
         f"WHERE s.level = {_text(level)} GROUP BY {by}) AS m "
         f"LEFT JOIN {table(f'{level}_flat')} AS f ON m.fresh AND f.{START} = m.k0{same}",
-        f"COMMENT ON VIEW {view} IS {_text(said)}",
+        f"COMMENT ON VIEW {view} IS {_text(comment)}",
     ]
 
 
 def _columns(
-    frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool
+    frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
     """Choose the columns of measures, always new or kept, and say which are kept, and which parts have none."""
     columns: dict[str, str] = {}
-    kept: list[str] = []
+    from_table: list[str] = []
     left_out: list[str] = []
-    there = columns_of(frame, schema)
+    table_columns = columns_of(frame, schema)
     for measure_name, measure in frame.measures.items():
         state = frame.state_of(measure_name)
         result = sql_result(measure.function, merged, state, schema.field(state).type)
         live = {column_name(measure_name + suffix): sql for suffix, sql in result.items()}
         if evolved:
-            lacking = merged(f"bool_or({of(state, FUNCTION)} IS NULL)")
+            lacking = merged(f"bool_or({column_of(state, FUNCTION)} IS NULL)")
             live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
         flat = results_of(frame, schema, measure_name)
-        others = {*taken, *frame.measures} - {measure_name}
+        reserved = {*own_columns, *frame.measures} - {measure_name}
         for name in dict.fromkeys([*flat, *live]):
-            if name in live and name not in others and name not in columns:
+            if name in live and name not in reserved and name not in columns:
                 columns[name] = live[name]
-            elif name in there and name not in live:
+            elif name in table_columns and name not in live:
                 columns[name] = f"f.{quoted(name)}"
-                kept.append(name)
+                from_table.append(name)
             else:
                 left_out.append(f"{measure_name} ({measure.function.name}): {name}")
         if not flat and not live:
             left_out.append(f"{measure_name} ({measure.function.name}): all of it")
-    said = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
-    if kept:
-        names = ", ".join(kept)
-        said.append(f"As of the last compact or export, and null if a window was written to since: {names}")
-    return columns, ". ".join(said)
+    sentences = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
+    if from_table:
+        names = ", ".join(from_table)
+        sentences.append(f"As of the last compact or export, and null if a window was written to since: {names}")
+    return columns, ". ".join(sentences)
 
 
 def _text(text: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.sql.literals import moment
 
-_REACH = 6_000 * 365  # days around 1970 that dates and times of PostgreSQL reach surely; they begin in 4714 BC
+_SAFE_DAYS = 6_000 * 365  # days around 1970 that dates and times of PostgreSQL reach surely; they begin in 4714 BC
 _DAY = 86_400_000_000  # microseconds
 
 
@@ -26,16 +26,16 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
     >>> bound_conditions("t.host", KeyBound("host", pa.string(), None, None, pa.array(["a", "it's"])))
     ["convert_to(t.host, 'UTF8') IN (decode('61', 'hex'), decode('69742773', 'hex'))"]
     """
-    found = _writer(bound.dtype)
-    if found is None:
+    writer = _writer(bound.dtype)
+    if writer is None:
         return []
-    of, write = found
-    column = of.format(column)
+    template, write = writer
+    column = template.format(column)
     if bound.values is not None:
         values = [write(value) for value in bound.values]
         return [f"{column} IN ({', '.join(v for v in values if v)})"] if all(values) else []
-    ends = ((sign, end) for sign, end in ((">=", bound.low), ("<=", bound.high)) if end is not None)
-    written = ((sign, write(end)) for sign, end in ends)
+    limits = ((sign, end) for sign, end in ((">=", bound.low), ("<=", bound.high)) if end is not None)
+    written = ((sign, write(end)) for sign, end in limits)
     return [f"{column} {sign} {text}" for sign, text in written if text is not None]
 
 
@@ -56,9 +56,9 @@ def _text(value: pa.Scalar) -> str:
 
 def _time(value: pa.Scalar) -> str | None:
     micros = value.cast(pa.int64()).as_py()
-    return moment(str(micros)) if abs(micros) < _REACH * _DAY else None
+    return moment(str(micros)) if abs(micros) < _SAFE_DAYS * _DAY else None
 
 
 def _date(value: pa.Scalar) -> str | None:
     days = value.cast(pa.int32()).as_py()
-    return f"date '1970-01-01' + ({days})" if abs(days) < _REACH else None
+    return f"date '1970-01-01' + ({days})" if abs(days) < _SAFE_DAYS else None

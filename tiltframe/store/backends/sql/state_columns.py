@@ -2,7 +2,7 @@
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct is null if all of its leaves are, and only there; what cannot be told apart so is refused.
+A struct is null if all of its leaves are, and only then; columns that this does not distinguish are refused.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]
         leaves.extend(_leaves(f"{name}.{field.name}", child))
     if (_valid(values) & ~_any_valid(leaves)).any():
         raise StoreError(
-            f"PostgreSQL cannot keep {name!r}: it holds a struct of nothing but nulls, which could not be told from "
-            "null; use a Delta store (a folder)"
+            f"PostgreSQL cannot keep {name!r}: it holds a struct of nothing but nulls, which could not be "
+            "distinguished from null; use a Delta store (a folder)"
         )
     yield from leaves
 
