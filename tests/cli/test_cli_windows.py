@@ -27,7 +27,7 @@ def rollup(capfd, rows, levels: str) -> tuple[int, str, str]:
     [
         ("session(30m)", "those of session(30m) do not; keep 1h instead"),
         ("hopping(1h, 10m),1d", "keep 10m instead, and ask per hopping(1h, 10m)"),
-        ("1h,all", "all is none"),
+        ("1h,all", "those of all do not"),
         ("session(0s)", "at least one microsecond"),
         ("1h,session(30m)", "session(30m) is a level alone, found from rows"),
         ("tumbling(1d, offset=1d)", "shorter than they are"),

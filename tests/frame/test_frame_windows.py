@@ -331,7 +331,7 @@ def test_rows_may_lie_in_no_window(tmp_path):
     for levels in (["1h", Half()], ["20m", Half()], ["10m", Half(), "tumbling(1h, offset=20m)"]):
         with pytest.raises(ValueError, match=r"have an edge at .* UTC, inside the one of|1h is longer"):
             TiltFrame(levels, "ts", MEASURES)
-    with pytest.raises(ValueError, match="half is none"):
+    with pytest.raises(ValueError, match="those of half do not"):
         FrameStore(tmp_path / "s", frame)
 
 

@@ -335,7 +335,7 @@ def test_what_has_expired_is_said_in_the_answer_and_warned_of_once_at_the_door(t
     store = FrameStore(tmp_path / "store", FRAME, retention={"1m": "1h"})
     store.append(rollup(rows(), FRAME), "w", 1)
     store.expire(now="2024-05-02T12:00Z")
-    sentence = "1m is held from 2024-05-02T03:00:00Z only; ask per a coarser level for what was before"
+    sentence = "1m is held from 2024-05-02T03:00:00Z only; ask per a coarser level for earlier windows"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         answer = store.ask(Query("1m"))

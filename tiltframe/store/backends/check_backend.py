@@ -100,7 +100,7 @@ class _Tried:
 
 
 def _check_manifest(backend: Backend) -> None:
-    _expect(backend.snapshot() is None, "snapshot() is None without a store")
+    _expect(backend.snapshot() is None, "snapshot() returns None without a store")
     manifest = _manifest()
     backend, described = backend.store_named(manifest.name), manifest.to_dict()
     backend.create(described, manifest.schema)

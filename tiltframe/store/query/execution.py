@@ -218,7 +218,7 @@ def _expired(plan: QueryPlan, first_held: int) -> tuple[str, ...]:
     if plan.within[0] >= first_held:
         return ()
     level = plan.frame.levels[plan.level()].name
-    return (f"{level} is held from {as_text(first_held)} only; ask per a coarser level for what was before",)
+    return (f"{level} is held from {as_text(first_held)} only; ask per a coarser level for earlier windows",)
 
 
 def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str, ...]:
