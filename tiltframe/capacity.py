@@ -217,7 +217,7 @@ def explain(
     repeated = count / sampled_keys  # as if there were this number of samples, with different keys
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
-    level_capacities = _level_capacities(levels, frame, repeated, rate, retained)
+    level_capacities = _level_capacities(levels, frame, repeated, rate=rate, retained=retained)
     shuffled = level_capacities[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
     work = (
         seconds / len(times) * rate

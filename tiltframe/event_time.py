@@ -64,7 +64,9 @@ def event_times(
             return _int64(pc.multiply_checked(times.cast(pa.int64()), 1000))
         elif pa.types.is_timestamp(dtype):
             micros = _floor(times, dtype.unit)
-            return micros if dtype.tz or not len(times) else of_clock(micros, times, name, timezone, clock)
+            return (
+                micros if dtype.tz or not len(times) else of_clock(micros, times, name, timezone=timezone, clock=clock)
+            )
         elif pa.types.is_date(dtype):
             days = _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
             return instants_of_clock(days, timezone)
@@ -146,7 +148,7 @@ def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) ->
 
 
 def _read_text(texts: pa.Array) -> pa.Array:
-    """Read ISO 8601, each text with an offset or without; raises ``ValueError`` naming the first that is none."""
+    """Read ISO 8601, each text with an offset or without; raises ``ValueError`` naming the first other text."""
     for dtype in (INSTANT, pa.timestamp("us")):  # the fast ways, if all texts are alike
         with suppress(pa.ArrowInvalid):
             texts[:1].cast(dtype)  # Arrow notices at the end only

@@ -31,8 +31,8 @@ def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: f
     """
     table = arrow_of(states)
     keys = frame_keys(table, frame)
-    starts, ends = unite_intervals(frame.panes, instants_of(table, START), instants_of(table, END), keys)
-    return merge_states(states, keys, frame, starts, ends, max_ratio)
+    starts, end_times = unite_intervals(frame.panes, instants_of(table, START), instants_of(table, END), keys)
+    return merge_states(states, keys, frame, starts=starts, ends=end_times, max_ratio=max_ratio)
 
 
 def merge_level(
@@ -57,7 +57,8 @@ def merge_level(
         check_nested(level, assigned, starts, instants_of(table, END))
     table = take_rows(table, assigned.rows)
     keys = frame_keys(table, frame)
-    return merge_states(checked_like(states, table), keys, frame, assigned.starts, assigned.ends, unknown=unknown)
+    checked = checked_like(states, table)
+    return merge_states(checked, keys, frame, starts=assigned.starts, ends=assigned.ends, unknown=unknown)
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
@@ -100,7 +101,7 @@ def merge_states(
     """Merge states by keys and the starts of their windows; merged ones have the end of one of each group."""
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio, carried, unknown=unknown)
+    merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)
     return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 

@@ -29,7 +29,7 @@ def near_in_time(
     """Give batches as they come until two have the same times, and from these on the rows of each part of the time.
 
     ``few_rows`` says of the second of these if its groups have so few rows each that this is worth it. Rows of
-    ``held_bytes`` are held before they are given out. Batches that are dear to part stay as they are.
+    ``held_bytes`` are held before they are given out. Batches that are expensive to split are not split.
     """
     batches = iter(batches)
     waiting: list[pa.RecordBatch] = []  # the batch before, until it is known if the next one has its times

@@ -84,7 +84,7 @@ def reduce_rows(
         times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     elif places is not None:
         times, placed = times[places], None if placed is None else placed[places]
-    return reduce_keyed(rows, keys, frame, times, placed)
+    return reduce_keyed(rows, keys, frame, times=times, placed=placed)
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:

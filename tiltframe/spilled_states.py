@@ -62,10 +62,10 @@ class Slices:
             parts = [self.schema.empty_table(), *(_read(block, low, high) for block in overlapping)]
             yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
-            pa.default_memory_pool().release_unused()  # what is freed would stay with the process
+            pa.default_memory_pool().release_unused()  # freed memory would stay with the process
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Climb with slice after slice: states of levels, each window once, a coarse one as soon as it is whole."""
+        """Yield the states of all levels, slice by slice: each window once, a coarse one once it is complete."""
         finest, *coarser = self.frame.levels
         waiting = [self.schema.empty_table()] * len(coarser)
         for states, until in self.finest():
@@ -93,7 +93,7 @@ class Slices:
 
 @contextmanager
 def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int = HELD_BYTES) -> Iterator[Slices]:
-    """Reduce a stream of batches, at least one, and hold at most about so many bytes of states at once.
+    """Reduce a stream of at least one batch, with about ``max_bytes`` of states in memory at once.
 
     All rows have been read when it yields; runs are kept in the folder for temporary files, and go at the end.
     """
@@ -113,7 +113,7 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
             blocks += _write(states, folder / str(number))
             del states
             pa.default_memory_pool().release_unused()
-        yield Slices(frame, schema, states_in_memory, tuple(blocks), max_bytes)
+        yield Slices(frame, schema, held=states_in_memory, blocks=tuple(blocks), bytes=max_bytes)
 
 
 def _write(states: pa.Table, run: Path) -> list[_Block]:
@@ -124,7 +124,7 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
             file.write_batch(batch)
     starts = [instants_of(pa.Table.from_batches([batch])) for batch in batches]
     return [
-        _Block(run, number, int(at[0]), int(at[-1]), batch.nbytes)
+        _Block(run, number, least=int(at[0]), greatest=int(at[-1]), bytes=batch.nbytes)
         for number, (at, batch) in enumerate(zip(starts, batches, strict=True))
     ]
 

@@ -1,4 +1,4 @@
-"""Store folders: what tells the folder of a store from others, without opening it."""
+"""Store folders: how to recognize the folder of a store without opening it."""
 
 from __future__ import annotations
 

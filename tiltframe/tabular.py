@@ -143,9 +143,9 @@ def _with_options(
     if at >= 0:
         full = full.set(at, full.field(at).with_type(INSTANT))
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
-    read = rows_before(names, full, schema, time, reading).names
+    read = rows_before(names, full, schema, time=time, reading=reading).names
     rows = (
-        prepared(_timed(batch.select(read), time, reading, timezone), names, time, reading, timezone)
+        prepared(_timed(batch.select(read), time, reading, timezone), names, time, reading=reading, timezone=timezone)
         for batch in batches
     )
     return Batches(pa.schema([full.field(name) for name in names]), rows)

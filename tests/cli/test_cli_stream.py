@@ -273,7 +273,7 @@ def test_a_folder_is_watched(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("nowhere", "nowhere is no folder"),
+        ("nowhere", "nowhere is not a folder"),
         ("--once", "--once is of a folder or a Spark source"),
         ("--name a", "--name, --durable and --stream are of a store; give --store too"),
         ("--format rate", "--format, --option and --shards are of a Spark source"),

@@ -127,9 +127,9 @@ def test_what_was_written_is_said(moment, sentence, rows, tmp_path, monkeypatch,
     capsys.readouterr()
     write = FrameStore.append_spilled
 
-    def interrupted(*args):
+    def interrupted(*args, **options):
         if moment == "after":
-            write(*args)
+            write(*args, **options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FrameStore, "append_spilled", interrupted)

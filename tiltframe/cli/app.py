@@ -53,7 +53,7 @@ class _Commands(click.Group):
         return own
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke a command; that nobody reads on, as in ``| head -1``, is no mistake."""
+        """Invoke a command; a closed standard output, as in ``| head -1``, does not count as an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -63,14 +63,14 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an option that is given twice and takes one value: click would take the last in silence."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
             of_command = click.Context(command, parent=ctx, **command.context_settings)
-            _, _, given = command.make_parser(of_command).parse_args(list(rest))
-            for option, count in Counter(given).items():
+            _, _, options = command.make_parser(of_command).parse_args(list(arguments))
+            for option, count in Counter(options).items():
                 if isinstance(option, click.Option) and count > 1 and not (option.multiple or option.is_flag):
                     raise click.UsageError(f"{option.opts[0]} takes one value and is given {count} times; give it once")
-        return name, command, rest
+        return name, command, arguments
 
 
 def _loaded(point: EntryPoint) -> click.Command:
@@ -84,8 +84,8 @@ def _loaded(point: EntryPoint) -> click.Command:
     def refuse(**_: object) -> None:
         raise click.ClickException(str(missing))
 
-    taken = {"ignore_unknown_options": True, "allow_extra_args": True}
-    return click.Command(point.name, callback=refuse, help=f"Not installed: {missing}.", context_settings=taken)
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(point.name, callback=refuse, help=f"Not installed: {missing}.", context_settings=settings)
 
 
 def _added() -> Iterable[EntryPoint]:

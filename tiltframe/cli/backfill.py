@@ -28,8 +28,8 @@ from tiltframe.store import FrameStore
 @with_store(required=True)
 @click.option("--chunk", default="1d", show_default=True, metavar="SIZE", help="A commit has rows of so long a time.")
 @click.option("--newest-first", is_flag=True, help="Begin with the last range.")
-@click.option("--within", metavar="START,END", help="Only rows of these times.")
-@click.option("--plan", "only_plan", is_flag=True, help="Say what is left, and read no more than times.")
+@click.option("--within", metavar="START,END", help="Roll up only rows with times in this range.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print the ranges that are left; read times only.")
 def backfill(
     inputs: tuple[Path, ...],
     frame: TiltFrame,
@@ -42,7 +42,7 @@ def backfill(
     within: str | None,
     only_plan: bool,
 ) -> None:
-    """Roll up files of the past into a store, a range of time after the other, next to those who write what comes.
+    """Roll up files of the past into a store, one range of time after another, while others write new rows.
 
     Each range is one commit. A backfill that was interrupted goes on when it is called again.
     """
@@ -54,7 +54,9 @@ def backfill(
             click.echo(f"{as_text(low)},{as_text(high)}")
         return
     filed = look_up(open_source(inputs, frame.time).files, store)
-    if len(left) == len(plan.ranges) and (ingested := [known_file.file for known_file in filed if known_file.held]):
+    if len(left) == len(plan.ranges) and (
+        ingested := [known_file.file for known_file in filed if known_file.is_stored]
+    ):
         raise ValueError(
             f"the store {store.display_uri} has the rows of {ingested[0]} already, and they would count twice"
         )
@@ -64,7 +66,7 @@ def backfill(
         for known_file in filed
         if (span := times.get(str(known_file.file.resolve())))
     }
-    recorded, _ = to_record(filed, [known_file for known_file in filed if not known_file.held], ranges)
+    recorded, _ = to_record(filed, [known_file for known_file in filed if not known_file.is_stored], ranges)
     from_now(STEPS)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)

@@ -15,11 +15,11 @@ from aggr.warming import warm as warm_functions
 @click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def doctor(form: str) -> None:
-    """Look whether this machine has what is needed: Java, Spark, packages, workers, memory, the compiled loops' cache.
+    """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
 
     Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
     """
-    from tiltframe.doctor import examine  # reads what is installed, which no other command needs
+    from tiltframe.doctor import examine  # reads the installed packages, which no other command needs
 
     findings = examine()
     for finding in findings:

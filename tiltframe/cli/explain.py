@@ -44,5 +44,13 @@ def explain(
     """
     retained = read_retention(retention)
     keys = None if key_count is None else int(key_count)
-    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, retained, reading, commits_per_day)
+    capacity = explained(
+        [str(path) for path in inputs],
+        frame,
+        rows_per_day=rows_per_day,
+        keys=keys,
+        retention=retained,
+        reading=reading,
+        commits_per_day=commits_per_day,
+    )
     click.echo(capacity.to_json() if form == "json" else repr(capacity))

@@ -1,6 +1,6 @@
 """The record of files: which files a store holds, so that a file counts once, whatever it is called.
 
-A file is told by its bytes. With each commit the store records, next to the states:
+A file is identified by its bytes. With each commit the store records, next to the states:
 
     content 4123…     {"held": true, "range": [from, to]}     whether the rows of these bytes are in the store, or
                                                               others in their place; their windows, null without rows
@@ -25,25 +25,25 @@ class KnownFile:
 
     file: Path
     content: str  # the digest of its bytes
-    record: Mapping[str, Any] | None  # what is recorded of these bytes
+    record: Mapping[str, Any] | None  # the record of ``content``
     before: str | None  # the other bytes that the path held when it was noted last
-    before_record: Mapping[str, Any] | None  # what is recorded of those
-    noted: str | None  # what is recorded of its path
+    before_record: Mapping[str, Any] | None  # the record of ``before``
+    recorded_content: str | None  # the digest that is recorded for its path
     piped: bool  # whether it stands for standard input, whose path is not recorded
     stamp: tuple[int, int]  # size and time of change when the bytes were read
 
     @property
-    def known(self) -> bool:
+    def is_path_recorded(self) -> bool:
         """Whether the path need not be recorded."""
-        return self.piped or self.noted == self.content
+        return self.piped or self.recorded_content == self.content
 
     @property
-    def held(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether the store holds its rows."""
         return self.record is not None and bool(self.record["held"])
 
     @property
-    def before_held(self) -> bool:
+    def before_stored(self) -> bool:
         """Whether the store holds the rows that the path had before."""
         return self.before_record is not None and bool(self.before_record["held"])
 
@@ -56,7 +56,7 @@ class KnownFile:
     @property
     def changed(self) -> bool:
         """Whether the store holds other rows of the same path."""
-        return not self.held and self.before_held and self.before_range is not None
+        return not self.is_stored and self.before_stored and self.before_range is not None
 
 
 def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
@@ -95,15 +95,20 @@ def to_record(
             replacing[name] = before
 
     for known_file in filed:
-        if not known_file.known:
-            record(_path(known_file.file), known_file.content, known_file.noted)
+        if not known_file.is_path_recorded:
+            record(_path(known_file.file), known_file.content, known_file.recorded_content)
     for known_file in came:
-        if not known_file.held:
+        if not known_file.is_stored:
             span = ranges.get(known_file.file) if known_file.record is None else known_file.record["range"]
             record(_content(known_file.content), {"held": True, "range": span and list(span)}, known_file.record)
     staying = None if sources is None else {known_file.content for known_file in sources}
     for known_file in came:
-        if staying is not None and not known_file.held and known_file.before_held and known_file.before not in staying:
+        if (
+            staying is not None
+            and not known_file.is_stored
+            and known_file.before_stored
+            and known_file.before not in staying
+        ):
             record(
                 f"content {known_file.before}",
                 {**(known_file.before_record or {}), "held": False},
@@ -113,7 +118,7 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Have a store record something next to its states; whoever was faster has recorded it too."""
+    """Record values in a store next to its states; after a conflict, a faster writer has recorded them."""
     if recorded:
         try:
             store.record(recorded, replacing)
@@ -128,7 +133,7 @@ def unchanged(known_file: KnownFile) -> None:
 
 
 def file_digest(file: Path) -> str:
-    """Tell the bytes of a file."""
+    """Return the digest of the bytes of a file."""
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 

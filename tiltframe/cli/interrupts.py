@@ -33,7 +33,7 @@ def from_now(sentence: str) -> None:
 
 @cache
 def too_late_at_exit() -> None:
-    """Ignore Ctrl-C while the process ends: all is done and said, and a signal would kill what is left of it."""
+    """Ignore Ctrl-C while the process ends: the work is done, and a signal would only kill its last steps."""
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
@@ -60,7 +60,7 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Write to a store within; after an interrupt ``written`` says whether it holds what was to be written."""
+    """Write to a store within; after an interrupt, ``written`` returns whether the store has the new data."""
     from_now(UNSURE)
     try:
         yield

@@ -50,7 +50,7 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 @click.option("--before", metavar="TIME", help="Windows that end later are still open; now unless given.")
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
-    """Merge the commits of closed windows, and remove files that nobody reads any more."""
+    """Merge the commits of closed windows, and remove files that no reader needs any more."""
     read_age(clean)
     store = FrameStore(uri, name=name)
     until = store.at(before).now
@@ -116,7 +116,9 @@ def check(uri: str, name: str | None, form: str) -> None:
         with progress_bar("checking", 0) as progress:
             report = store.verify(progress)
     except DamagedStore as error:  # so that it cannot even be opened
-        report = VerifyReport(backend_at(uri, name or "", {}).display_uri, (), 0, 0, (str(error),))
+        report = VerifyReport(
+            backend_at(uri, name or "", {}).display_uri, levels=(), parts=0, rows=0, problems=(str(error),)
+        )
     if form == "json":
         click.echo(report.to_json())
     elif report.ok:
@@ -140,7 +142,7 @@ def check(uri: str, name: str | None, form: str) -> None:
 def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool) -> None:
     """Copy a store into a folder, object store or PostgreSQL, or bring a copy up to date.
 
-    Nobody sees a part of it: it is there at once. If it is interrupted, it goes on when it is called again.
+    The copy becomes visible at once, never in part. An interrupted copy goes on when it is called again.
     """
     store = FrameStore(uri, name=name)
     from_now(STEPS)
@@ -173,7 +175,7 @@ def evolve(
 ) -> None:
     """Add measures and coarser levels to a store, and drop measures.
 
-    What is stored stays. An added measure that the states do not answer is null in every window with rows from before,
+    Stored states stay. An added measure that the states do not answer is null in every window with rows from before,
     until these are rolled up again: tiltframe rollup --replace-within. A new level has all that the coarsest one holds.
     """
     store = FrameStore(uri, name=name)
@@ -188,7 +190,11 @@ def evolve(
     kept_measures = {name: measure for name, measure in frame.measures.items() if name not in drops}
     more = () if levels is None else read_windows(levels, frame.timezone)
     new_frame = TiltFrame(
-        [*frame.levels, *more], frame.time, {**kept_measures, **added}, frame.keyed_by, frame.timezone
+        [*frame.levels, *more],
+        frame.time,
+        {**kept_measures, **added},
+        keys=frame.keyed_by,
+        timezone=frame.timezone,
     )
     typed = Typed(read_types(types))
     typed.check(new_frame.time, new_frame.may_read())

@@ -33,7 +33,7 @@ _FILES = {  # file of the template -> file of the package
     help="Where the package is written; by default aggr-NAME, with hyphens.",
 )
 def new_function(name: str, folder: Path | None) -> None:
-    """Write a package with the function NAME, its laws, a benchmark and a Spark test, all of which pass.
+    """Write a package with the function NAME, its laws, a benchmark and a Spark test; they all pass.
 
     The function computes a mean until you replace its code. Existing files are never overwritten.
     """

@@ -1,4 +1,4 @@
-"""Options that commands share: what is rolled up, by which keys, to which levels, and what columns are."""
+"""Options that commands share: measures, keys, levels, and the types of columns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _READING = (
     ),
     click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat."),
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files."),
-    click.option("--delimiter", metavar="SIGN", help="What parts the fields of CSV, told by the file's ending."),
+    click.option("--delimiter", metavar="SIGN", help="The separator of CSV fields; by the file's ending unless given."),
     click.option(
         "--skip-rows",
         type=int,
@@ -108,7 +108,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """Read options that were typed on the command line: messages name them as they are typed."""
+    """Read options that were typed on the command line: messages use the same spelling."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
@@ -151,9 +151,17 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
         if (levels is None) == (in_order is None):
             raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
         if levels is not None:
-            frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
+            frame = TiltFrame(
+                read_windows(levels, timezone),
+                name,
+                measures_from(measures),
+                keys=keys_from(keys),
+                timezone=timezone,
+            )
         else:
-            frame = _ordered(str(in_order), name, measures_from(measures), keys_from(keys), timezone)
+            frame = _ordered(
+                str(in_order), name, measures=measures_from(measures), keys=keys_from(keys), timezone=timezone
+            )
         types = read_types(arguments.pop("types"), arguments.pop("texts"))
         reads = {option: arguments.pop(option) for option in _AS_GIVEN}
         reads["delimiter"] = "\t" if reads["delimiter"] == "\\t" else reads["delimiter"]
@@ -189,7 +197,7 @@ def memory_bytes(context: click.Context, option: click.Parameter, text: str | No
         return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
     read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", text, re.IGNORECASE)
     if not read:
-        raise click.BadParameter(f"{shown(text)} is no amount of memory; write 500MB, 2GB or 4GiB")
+        raise click.BadParameter(f"{shown(text)} is not an amount of memory; write 500MB, 2GB or 4GiB")
     return int(float(read[1]) * (1024 if read[3] else 1000) ** (" KMGT".index(read[2].upper())))
 
 
@@ -201,7 +209,7 @@ def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., A
         ),
         click.option("--name", metavar="NAME", help="Of the store: what the names of its tables begin with."),
         click.option(
-            "--durable", is_flag=True, help="Have what is committed on the disk (fsync) before this command ends."
+            "--durable", is_flag=True, help="Write commits through to the disk (fsync) before this command ends."
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet; and progress, where somebody looks."""
+"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet; and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMATS = ("table", "csv", "json", "parquet")
 
 
 class Form(click.Choice[str]):
-    """One of the forms; who asks for a spreadsheet is told how to get one."""
+    """One of the forms; the message for a spreadsheet states how to get one."""
 
     def __init__(self) -> None:
         """Offer all of them."""
@@ -83,7 +83,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
-        console.width = 10_000  # nobody's screen to fit in
+        console.width = 10_000  # there is no screen to fit in
     console.print(table)
 
 
@@ -172,7 +172,7 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Say whether standard output is the terminal that standard error is.
 
-    Only then may what is printed go through what shows progress there: above its line.
+    Only then may output be printed through the progress display, above its line.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
@@ -185,8 +185,7 @@ def on_same_terminal() -> bool:
 def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show a count and a bar on standard error, if that is a terminal.
 
-    Yields what is called with how much more has been done, and how much further the bar goes; without a total, with
-    how much has been done and of how much.
+    Yields a function of the newly done count and the step of the bar; without a total, of the done and the total count.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -28,7 +28,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise click.BadParameter(f"{shown(text)} is no whole number from 0")
+        raise click.BadParameter(f"{shown(text)} is not a whole number from 0")
     return int(text)
 
 
@@ -77,7 +77,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     is_flag=False,
     flag_value="null",
     type=click.Choice(FILLS),
-    help="Windows without events too, with nulls and counts of 0, or what is said.",
+    help="Windows without events too, with nulls and counts of 0, or the chosen fill.",
 )
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
 @click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
@@ -106,22 +106,26 @@ def query(
     out: Path | None,
     fill: str | None,
     saved: tuple[str, ...],
-    **asked: Any,
+    **conditions: Any,
 ) -> None:
     """Ask a store for results: per any window, within any range."""
     if form == "parquet" and out is None:
         raise ValueError("Parquet is not for the screen; name a file with --out FILE")
     if keys and no_keys:
         raise ValueError("--key and --no-keys contradict each other; give one")
-    if not per and asked["points"] is None:
+    if not per and conditions["points"] is None:
         raise ValueError("say what results are per: --per with a level, or with all for one result; or --points N")
     if out is not None:
         _check_out(out)
     store = FrameStore(uri, name=name)
     for state in saved:
         store = store.with_open(state)
-    asked |= {"keys": [] if no_keys else asked_keys(keys), "measures": asked_measures(measures), "fill": fill or False}
-    query = Query(list(per) or None, **asked)
+    conditions |= {
+        "keys": [] if no_keys else asked_keys(keys),
+        "measures": asked_measures(measures),
+        "fill": fill or False,
+    }
+    query = Query(list(per) or None, **conditions)
     sentences: list[str] = []
     answer = store.ask(query).noting_unmapped(sentences.append)
     if form != "table":
@@ -171,7 +175,7 @@ def _opened(out: Path | None) -> Iterator[BinaryIO]:
 def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool) -> None:
     """Print the windows that change, as JSON lines: version, level, window_start, window_end and keys.
 
-    Levels and windows come as they are told; after a kill some may be printed again, and none is lost.
+    Windows are printed in the order of their commits; after a kill some may be printed again, and none are lost.
     """
     seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
     seen = Seen.from_json(since.read_text()) if since is not None and since.exists() else None

@@ -1,4 +1,4 @@
-"""tiltframe rollup: what is new in files is added to a store, or a range is derived again, and the files are noted."""
+"""tiltframe rollup: add new files to a store, or derive a range again, and record the files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot 
     metavar="SIZE",
     help="What it may take, about: 1GB unless given; states beyond it wait on the disk.",
 )
-@click.option("--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; told by how it begins.")
+@click.option(
+    "--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; by its first bytes unless given."
+)
 def rollup(
     inputs: tuple[Path, ...],
     frame: TiltFrame,
@@ -77,7 +79,7 @@ def rollup(
 ) -> None:
     """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
 
-    What is rolled up into a store that is already there is added to it; files it has already seen are left out.
+    Rows are added to a store that exists; files that it has already seen are left out.
 
     \b
     KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
@@ -88,12 +90,12 @@ def rollup(
     retained = read_retention(retention)
 
     def writable() -> FrameStore:
-        """Open the store again once everything has been checked: what is agreed on retention is written then."""
+        """Open the store again once everything has been checked: the retention is written then."""
         return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
 
     with with_standard_input(inputs, input_format) as (paths, piped):
         uses = frame.column_uses(reading.where)
-        opened = partial(open_source, paths, frame.time, uses, reading, frame.timezone)
+        opened = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
         store = FrameStore(uri, frame, name=name, durable=durable)
@@ -105,15 +107,22 @@ def rollup(
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
-            append_new(source, filed, store, writable, bad, max(memory // _A_STATE_TAKES, 1))
+            append_new(
+                source,
+                filed,
+                store,
+                writable=writable,
+                bad=bad,
+                max_bytes=max(memory // _A_STATE_TAKES, 1),
+            )
         else:
-            replace_in(source, filed, replace_within, store, writable, bad)
+            replace_in(source, filed, replace_within, store=store, writable=writable, bad=bad)
         if bad is not None and (summary := bad.summary()):
             click.echo(summary, err=True)
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
-    """Read ``10s=1d,1m=7d,1h=none``; raises ``ValueError`` for what is none."""
+    """Read ``10s=1d,1m=7d,1h=none``; raises ``ValueError`` for other texts."""
     if text is None:
         return None
     durations: dict[str, str | None] = {}
@@ -131,7 +140,7 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _Seen:
-    """What was seen of files while they were read: the windows of each, and how many rows lie in a range."""
+    """Observations while files were read: the windows of each file, and its number of rows in a range."""
 
     spans: dict[Path, Range] = field(default_factory=dict)
     inside: dict[Path, int] = field(default_factory=dict)
@@ -148,11 +157,11 @@ def append_new(
     """Add the rows of files that the store does not hold yet; note the others' names."""
     for known_file in filed:
         _check_addable(known_file, store)
-    came = list({known_file.content: known_file for known_file in reversed(filed) if not known_file.held}.values())[
-        ::-1
-    ]
+    came = list(
+        {known_file.content: known_file for known_file in reversed(filed) if not known_file.is_stored}.values()
+    )[::-1]
     for known_file in filed:
-        if known_file not in came and not known_file.known:
+        if known_file not in came and not known_file.is_path_recorded:
             click.echo(
                 f"{known_file.file}: its bytes are in {store.display_uri} under another name, and count once", err=True
             )
@@ -171,18 +180,18 @@ def append_new(
             unchanged(known_file)
         if not seen.spans and store.schema is None:
             click.echo(
-                f"the inputs have no rows: {store.display_uri} is not made, for its types are told by rows", err=True
+                f"the inputs have no rows: {store.display_uri} is not made, as rows determine its types", err=True
             )
             return
         recorded, replacing = to_record(filed, came, seen.spans)
         store = writable() if store.schema is None else store
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
         with writing(lambda: store.has_commit(writer, 0)):
-            added = store.append_spilled(slices, writer, 0, recorded, replacing)
+            added = store.append_spilled(slices, writer, 0, recorded=recorded, replacing=replacing)
     if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
         return
-    writable()  # what is agreed on retention changes last
+    writable()  # the retention changes last
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
@@ -199,7 +208,7 @@ def replace_in(
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
     files = replace(source, files=tuple(known_file.file for known_file in once))
-    states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span)
+    states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
@@ -210,8 +219,8 @@ def replace_in(
             "empty it, FrameStore.replace in Python"
         )
     came = [known_file for known_file in once if seen.inside.get(known_file.file)]
-    fresh = [known_file for known_file in came if not known_file.held]
-    _check_outside(fresh, finest, span, seen.spans, store)
+    fresh = [known_file for known_file in came if not known_file.is_stored]
+    _check_outside(fresh, finest, span, spans=seen.spans, store=store)
     contents = {known_file.content for known_file in came}
     recorded, replacing = to_record(
         [known_file for known_file in filed if known_file.content in contents], came, seen.spans, filed
@@ -247,7 +256,7 @@ def _read(
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
         for file in coded.files:
-            for batch in file_batches(coded, file, columns, bad, check):
+            for batch in file_batches(coded, file, columns, bad=bad, check=check):
                 if batch.num_rows:
                     times = event_times(batch.column(frame.time), frame.time, frame.timezone)
                     low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
@@ -286,7 +295,7 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
             f"{range_text(known_file.before_range)}, would count twice; put new rows into a file of their own, or "
             f"derive the range of its old and new rows again: --replace-within START,END {_WHOLE_FILES}"
         )
-    if known_file.record is not None and not known_file.held:
+    if known_file.record is not None and not known_file.is_stored:
         raise ValueError(
             f"{known_file.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive "
             f"their range again: --replace-within START,END {_WHOLE_FILES}"

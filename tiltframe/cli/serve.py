@@ -27,7 +27,7 @@ from aggr.extras import MissingExtra
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
 @click.option(
     "--writable/--read-only",
-    help="Take events, and have what is acknowledged on the disk; or change nothing.  [default: read-only]",
+    help="Take events, and acknowledge them once they are on the disk; or change nothing.  [default: read-only]",
 )
 @click.option(
     "--with-open",

@@ -1,4 +1,4 @@
-"""Standard input as a file: what comes through a pipe, in a temporary file while it is rolled up."""
+"""Standard input as a file: the bytes of a pipe, in a temporary file while they are rolled up."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _HEAD = 1 << 16
 def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
     """Put a file in the place of ``-`` among inputs: everything that standard input gives, until its end.
 
-    The format is told, or seen from the first bytes: Parquet and JSON by what they begin with, tab-separated values by
-    a tab in the first line, where there is no comma; anything else is CSV. Errors name standard input. Yields the
-    inputs, and the file; None where ``-`` is none of them.
+    The format is ``form``, or is detected from the first bytes: Parquet and JSON by their beginning, tab-separated
+    values by a tab and no comma in the first line; anything else is CSV. Errors name standard input. Yields the
+    inputs, and the file, or None without ``-``.
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:
-            raise ValueError("--input-format is of standard input, and - is no input here; files have endings")
+            raise ValueError("--input-format is of standard input, and - is not among the inputs; files have endings")
         yield list(inputs), None
         return
     if sys.stdin is None or sys.stdin.isatty():
@@ -65,7 +65,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
 
 
 def _format_of(head: bytes) -> str:
-    """Tell a format by how it begins.
+    """Detect a format by its first bytes.
 
     >>> [_format_of(head) for head in (b"PAR1", b' {"a": 1}', b"a\\tb\\n1\\t2,5", b"a,b\\n1,2")]
     ['parquet', 'json', 'tsv', 'csv']

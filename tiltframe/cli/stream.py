@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="How far an event may be ahead of the clock, or none for any time; beyond it is a bad row.",
 )
-@click.option("--arrival", is_flag=True, help="The event time of a row is when it comes: --time names what is made.")
+@click.option("--arrival", is_flag=True, help="The event time of a row is its arrival: --time names the new column.")
 @click.option(
     "--dropped", type=click.Path(path_type=Path), metavar="FILE", help="Append events that are dropped, as JSON lines."
 )
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
 @with_store(required=False)
 @click.option("--stream", "stream_name", metavar="NAME", help="Of this stream, among all that go into the store.")
-@click.option("--once", is_flag=True, help="Of a folder or a Spark source: take what is there, and end.")
+@click.option("--once", is_flag=True, help="Of a folder or a Spark source: take the present rows, and end.")
 @click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
 @click.option("--format", "source", metavar="NAME", help="Of the Spark source: kafka, json, rate, …")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the Spark source; may repeat.")
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     "--shards", type=int, metavar="N", help="Of keys, with --spark: each a task's work. The cores by default."
 )
 def stream(
-    folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **given: Any
+    folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **settings: Any
 ) -> None:
     """Aggregate rows while they come: JSON lines from standard input, or the files that arrive in a folder.
 
@@ -87,11 +87,11 @@ def stream(
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
     if spark:
-        _on_spark(folder, source, options, shards=shards, **given)
+        _on_spark(folder, source, options, shards=shards, **settings)
         return
     if source is not None or options or shards is not None:
         raise ValueError("--format, --option and --shards are of a Spark source; give --spark too")
-    _run(folder, **given)
+    _run(folder, **settings)
 
 
 def _run(
@@ -115,7 +115,7 @@ def _run(
 ) -> None:
     behind, allowed_ahead = micros(disorder), Ahead(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
-        raise ValueError(f"{folder} is no folder; name one that files arrive in, or give rows by standard input")
+        raise ValueError(f"{folder} is not a folder; name one that files arrive in, or give rows by standard input")
     if folder is None and once:
         raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
     if folder is not None and arrival:
@@ -127,8 +127,8 @@ def _run(
     for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
         if file is None:
             continue
-        if there := not_a_file(file):
-            raise ValueError(f"{option} {file}: there is {there}; name a file, or one that is not there yet")
+        if kind := not_a_file(file):
+            raise ValueError(f"{option} {file}: there is {kind}; name a file, or one that is not there yet")
         if (other := written.setdefault(file.absolute(), option)) != option:
             raise ValueError(f"{other} and {option} would both write to {file}; give each a file of its own")
     if isinstance(frame, OrderedAggregator):
@@ -147,15 +147,15 @@ def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str |
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
     if (emit, late, max_keys) != ("after_close", None, None):
         raise ValueError(
-            "--ordered gives each result once, when the watermark has passed it, and drops what comes later; leave out "
+            "--ordered gives each result once, when the watermark has passed it, and drops later rows; leave out "
             "--emit, --late and --max-keys"
         )
 
 
-def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **given: Any) -> None:
+def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **settings: Any) -> None:
     from importlib.metadata import entry_points
 
-    found: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))
-    if not found:
+    points: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))
+    if not points:
         raise ValueError("--spark needs PySpark: pip install 'tiltframe[spark]'")
-    found[0].load()(folder, source, options, **given)
+    points[0].load()(folder, source, options, **settings)

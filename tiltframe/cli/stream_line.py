@@ -31,11 +31,11 @@ def live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[],
             if clock.monotonic() - shown[0] < _SHOWN_EVERY:
                 return
             shown[0] = clock.monotonic()
-            said = sink.windows.progress
-            rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            at = as_moment(said.watermark_us)
-            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()) or "·"
-            rows = f"{said.rows:,} rows, {rate:,.0f}/s"
-            live.update(Text(f"{rows} · watermark {at} · open {held} · late {losses.late:,}"))
+            progress = sink.windows.progress
+            rate = (progress.rows - first) / max(clock.monotonic() - begun, 1e-9)
+            at = as_moment(progress.watermark_us)
+            open_counts = ", ".join(f"{level} {count:,}" for level, count in progress.open_windows.items()) or "·"
+            rows = f"{progress.rows:,} rows, {rate:,.0f}/s"
+            live.update(Text(f"{rows} · watermark {at} · open {open_counts} · late {losses.late:,}"))
 
         yield show

@@ -74,7 +74,7 @@ def _run_until_stopped(
                     times = event_times(arrived.rows.column(read.time), read.time, read.timezone)
                     watermark = int(times.max()) - settings.behind
                 sink.tell(watermark)
-                if arrived.whole:
+                if arrived.completes:
                     sink.settle(state, rows.notes)
                     safe = sink.copy()
                 losses.report()
@@ -101,7 +101,7 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
         return
     with suppress(Exception):  # the error that counts is the first
         safe.settle(state, notes, ended=True)
-        click.echo(f"tiltframe: what came before the error that follows is kept in {state}", err=True)
+        click.echo(f"tiltframe: the rows before the error that follows are kept in {state}", err=True)
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Lines | Arrivals) -> NoReturn:
@@ -118,9 +118,9 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Line
 
 def _end(sink: Output | IntoStore, state: Path | None, stopped: list[int], losses: Losses) -> None:
     losses.end()
-    known = sink.windows.progress.committed_rows
-    if known:
-        click.echo(f"tiltframe: {known:,} rows of windows that are committed were not taken again", err=True)
+    committed = sink.windows.progress.committed_rows
+    if committed:
+        click.echo(f"tiltframe: {committed:,} rows of windows that are committed were not taken again", err=True)
     if stopped and state is None:
         left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
         click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them", err=True)

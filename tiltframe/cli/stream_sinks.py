@@ -1,4 +1,4 @@
-"""Where `tiltframe stream` puts windows: on standard output as they are emitted, or into a store as they close."""
+"""Destinations of `tiltframe stream`: standard output for emitted windows, or a store for closed ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sink:
 
     @property
     def read(self) -> TiltFrame | OrderedQuery:
-        """The frame, with what the emit policy reads: it tells the columns that are read."""
+        """The frame with the measures of the emit policy; it determines the columns to read."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
 
@@ -49,11 +49,11 @@ class Output(Sink):
     """Windows go to standard output as JSON lines, once the rows that they are emitted for have come whole."""
 
     windows: Any  # OpenWindows, or an OrderedStream
-    _held: list[str] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
 
     def copy(self) -> Self:
-        """Give it as it is, before more comes."""
-        return type(self)(self.windows.copy(), list(self._held))
+        """Return a copy, to keep the state before later rows."""
+        return type(self)(self.windows.copy(), list(self._lines))
 
     def add(self, rows: pa.Table) -> pa.Table:
         """Take rows; return those that are dropped as late."""
@@ -61,7 +61,7 @@ class Output(Sink):
         return late
 
     def tell(self, watermark: int | None) -> None:
-        """Tell the time, and write what is emitted."""
+        """Advance the watermark, and write the emitted windows."""
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
@@ -69,18 +69,18 @@ class Output(Sink):
         self._write(self.windows.close())
 
     def discard_output(self) -> None:
-        self._held.clear()
+        self._lines.clear()
 
     def _write(self, emitted: pa.Table) -> None:
         if emitted.num_rows:
-            self._held.append(json_lines(self.windows.results(emitted)))
+            self._lines.append(json_lines(self.windows.results(emitted)))
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Write what was emitted; save the state at the end: what was written in between is not written again."""
-        if self._held:
-            sys.stdout.write("".join(self._held))
+        """Write emitted windows; at the end, save the state, so that the next run does not write them again."""
+        if self._lines:
+            sys.stdout.write("".join(self._lines))
             sys.stdout.flush()
-            self._held.clear()
+            self._lines.clear()
         if state is not None and ended:
             save(state, extended(self.windows.to_ipc(), {"notes": dict(notes)}))
 
@@ -110,7 +110,7 @@ class IntoStore(Sink):
     _unsaved: bool = False
 
     def copy(self) -> IntoStore:
-        """Give it as it is, before more comes."""
+        """Return a copy, to keep the state before later rows."""
         return replace(self, closed=self.closed.copy())
 
     @property
@@ -124,7 +124,7 @@ class IntoStore(Sink):
         return self.closed.add_rows(rows)
 
     def tell(self, watermark: int | None) -> None:
-        """Tell the time."""
+        """Advance the watermark."""
         self.closed.advance(None if self.windows.late.closes_by_events else watermark, _now())
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state, then commit what is on its way: once in a while if rows have come, and at the end."""
+        """Save the state, then commit closed windows: at intervals if rows have come, and at the end."""
         came = self.closed.outgoing is not None or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
             return

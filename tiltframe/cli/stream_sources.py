@@ -54,11 +54,11 @@ _QUIET = 1.0  # seconds: a file that was written to since may not be whole
 class Arrived:
     """A batch of rows; nothing now and then while none come.
 
-    ``whole`` says that what is noted of the input is so with these rows: of a file the last ones have come.
+    ``completes`` states whether the notes of the input hold with these rows: the last rows of a file have come.
     """
 
     rows: pa.Table | None
-    whole: bool = True
+    completes: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Lines:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is to be remembered of the input: nothing, for it cannot be read again."""
+        """Notes of the input for the next run: none, as standard input cannot be read again."""
         return {}
 
     @property
@@ -162,13 +162,13 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
-        """Give the types of columns that are known before the first lines; of what may be a field they tell."""
+        """Return the types of columns that are declared; the first lines determine those of names with a dot."""
         fraction = self.reading.fraction(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
         return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
     def _read(self, data: bytes) -> pa.Table:
-        """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
+        """Read complete lines; raises ``ValueError`` for other text, or for other types."""
         known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
@@ -192,7 +192,7 @@ class Lines:
         read = list(self.frame.columns_in(full_schema.names))
         if self.schema is None:
             self.frame.check(full_schema)
-            self.schema = rows_before(read, full_schema, rows.schema, time, reading)
+            self.schema = rows_before(read, full_schema, rows.schema, time=time, reading=reading)
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
         batch = without_nothing(batch, reading.null)
         at = batch.schema.get_field_index(time)
@@ -205,7 +205,7 @@ class Lines:
             batch = batch.set_column(at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, full_schema, reading):
             batch = batch.append_column(name, numbers)
-        table = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
+        table = pa.Table.from_batches([prepared(batch, read, time, reading=reading, timezone=self.frame.timezone)])
         times = event_times(table.column(time), time, self.frame.timezone)
         if not self.arrival:
             self.ahead.check(times, time)
@@ -278,7 +278,7 @@ class Arrivals:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is to be remembered of the input: the files that were read."""
+        """Notes of the input for the next run: the files that were read."""
         return {"files": self.known}
 
     @property
@@ -332,7 +332,7 @@ class Arrivals:
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)
-        for batch in file_batches(self._source, path, columns, self.bad, self._check):
+        for batch in file_batches(self._source, path, columns, bad=self.bad, check=self._check):
             if not batch.num_rows:
                 continue
             rows = pa.Table.from_batches([batch])
@@ -340,7 +340,7 @@ class Arrivals:
                 self._check_times(rows)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
-            yield Arrived(rows, whole=False)
+            yield Arrived(rows, completes=False)
         self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
         yield Arrived(None)
 
@@ -356,7 +356,7 @@ class Arrivals:
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""
         uses = self.frame.column_uses(self.reading.where)
-        opened = partial(open_source, [path], self.frame.time, uses, self.reading, self.frame.timezone)
+        opened = partial(open_source, [path], self.frame.time, uses, reading=self.reading, timezone=self.frame.timezone)
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:

@@ -1,4 +1,4 @@
-"""Moments that a stream is told: datetimes, or whole microseconds; others are refused if they cannot be meant."""
+"""Moments that a stream receives: datetimes, or whole microseconds; implausible ones are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If it is no moment, a datetime without a zone, or a whole number of a year beyond 9999.
+        If it is not a moment, a datetime without a zone, or a whole number of a year beyond 9999.
 
     Examples
     --------

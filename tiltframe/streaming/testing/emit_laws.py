@@ -60,7 +60,7 @@ class EmitCase:
 
 
 def is_a_value(case: EmitCase) -> None:
-    """A copy is equal to the policy, and so is what is read from its text, if its name is registered."""
+    """A copy is equal to the policy, and to the policy read from its text, if its name is registered."""
     check_value(case.policy, read_emit)
 
 

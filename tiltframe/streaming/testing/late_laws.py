@@ -49,7 +49,7 @@ class LateCase:
 
 
 def is_a_value(case: LateCase) -> None:
-    """A copy is equal to the policy, and so is what is read from its text, if its name is registered."""
+    """A copy is equal to the policy, and to the policy read from its text, if its name is registered."""
     check_value(case.policy, read_late)
     lateness = case.policy.lateness_micros
     holds(lateness is None or (isinstance(lateness, int) and lateness >= 0), f"the lateness is {lateness!r}")
