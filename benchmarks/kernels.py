@@ -109,7 +109,7 @@ def merging(rounds: int) -> list[dict[str, object]]:
     rows = 20_000 * 400
     origins = Groups(np.repeat(np.arange(20_000), 400), 20_000)
     states = function.reduce(pa.array(rng.lognormal(3, 1.2, rows)), origins)
-    buckets = len(Histograms.of(states.field("positive")).keys) / len(states)
+    buckets = len(Histograms.from_arrow(states.field("positive")).keys) / len(states)
     many = pa.concat_arrays([states] * (STATES // len(states)))
     groups = Groups(rng.integers(0, MERGED, STATES), MERGED)
     halves = [slice(0, STATES // 2), slice(STATES // 2, None)]

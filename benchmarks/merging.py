@@ -67,7 +67,7 @@ def _described(name: str, column: pa.StructArray) -> str:
     field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
     if field is None:
         return name
-    buckets = len(Histograms.of(field).keys) / len(column)
+    buckets = len(Histograms.from_arrow(field).keys) / len(column)
     return f"{name}, {buckets:.0f} buckets, {column.nbytes / len(column):.0f} bytes"
 
 

@@ -1,7 +1,7 @@
 """Item hashes: 63 bits for each value, the very ones that Apache DataSketches gives a value in its Theta sketches.
 
 Integers go by their value in 64 bits; floats by their bits as doubles, with one zero and one NaN; text by its bytes in
-UTF-8; bytes as they are. DataSketches has no rule for other types, and leaves out empty text and bytes, which here are
+UTF-8; bytes unchanged. DataSketches has no rule for other types, and leaves out empty text and bytes, which here are
 a value like any other.
 """
 
@@ -36,7 +36,7 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Give values of a type that `HASHABLE` allows as words for `item_hash`, by group, and the kind of these.
+    """Return values of a type that `HASHABLE` allows as words for `item_hash`, by group, and the kind of the words.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
@@ -50,8 +50,8 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
         return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
         return values.numbers.sorted_by_group, INTEGERS + hashed
-    whole = values.array.to_numpy().astype(np.int64)  # the greatest uint64 is -1, as in DataSketches
-    return Numbers(whole, values.groups).sorted_by_group, INTEGERS + hashed
+    integers = values.array.to_numpy().astype(np.int64)  # the greatest uint64 is -1, as in DataSketches
+    return Numbers(integers, values.groups).sorted_by_group, INTEGERS + hashed
 
 
 @compiled

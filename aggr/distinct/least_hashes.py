@@ -3,7 +3,7 @@
     hashes of a group     3  9  5  3  14  7        k = 3
     state                 hashes = 3 5 7           theta = 9, the least hash that has no room; 2^63 - 1 if all have
 
-So of a set of values there is one state, however they were split: what is among the k smallest of the whole is among
+So a set of values has one state, however it was split: a hash among the k smallest of all is among
 those of every part that has it, and so is the one after them, or it is that part's theta. Hashes are even over all
 numbers from 0 to 2^63; ``retained / (theta / 2^63)`` estimates how many there are.
 
@@ -47,7 +47,7 @@ class Sketches:
     places: Whole
 
     @classmethod
-    def of(cls, column: pa.StructArray) -> Sketches:
+    def from_arrow(cls, column: pa.StructArray) -> Sketches:
         """Read a column of `SKETCH_TYPE`; a field of another type, or half a hash, raises `DamagedState`."""
         column = field_of_type(column, SKETCH_TYPE)
         data, places = of_arrow(column.field("hashes"))
@@ -98,7 +98,7 @@ class Sketches:
 
 
 def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
-    """Find the number of which so many being retained would lie a spread away."""
+    """Find the number of hashes for which ``retained`` lies ``spread`` standard deviations from its mean."""
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0
 
@@ -112,35 +112,36 @@ class LeastHashes(Field):
     def reduce(self, values: Values) -> pa.StructArray:
         words, kind = words_by_group(values)
         thetas = np.full(values.groups.n, ALL)
-        return Sketches(*least(words, kind, values.groups.offsets, thetas, self.k)).to_arrow()
+        return Sketches(*smallest_hashes(words, kind, values.groups.offsets, thetas, k=self.k)).to_arrow()
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         check_lengths(len(column), groups, "sketches")
-        given = Sketches.of(column.take(pa.array(groups.rows_by_group)))
+        sketches = Sketches.from_arrow(column.take(pa.array(groups.rows_by_group)))
         thetas = np.full(groups.n, ALL)
         np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
-        return Sketches(*least(given.hashes, HASHES, given.places[groups.offsets], thetas, self.k)).to_arrow()
+        starts = sketches.places[groups.offsets]
+        return Sketches(*smallest_hashes(sketches.hashes, HASHES, starts, thetas, k=self.k)).to_arrow()
 
     def check(self, column: pa.StructArray) -> None:
-        sketches = Sketches.of(column)
+        sketches = Sketches.from_arrow(column)
         if not _all_sound(sketches.thetas, sketches.hashes, sketches.places, self.k):
             raise DamagedState(f"holds hashes that do not ascend, are not below theta, or are more than k={self.k}")
 
 
 @compiled
-def least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
+def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
     """Keep the k smallest distinct hashes below the theta of each group, which has ``words[starts[g]:starts[g + 1]]``.
 
-    A group's hashes go into a table in their order: where each belongs follows from its size, as they are even. One
-    that has twice as many as it may keep is cut to the k smallest, and what is not below the next is passed over.
+    A group's hashes go into a table in their order: as hashes are evenly distributed, the slot follows from the value.
+    A table of 2k hashes is cut to the k smallest, and hashes from the next one on are skipped from then on.
     """
-    n, room, most = len(thetas), np.int64(0), np.int64(0)
+    n, room, largest = len(thetas), np.int64(0), np.int64(0)
     for group in range(n):
         size = starts[group + 1] - starts[group]
-        room, most = room + min(size, k), max(most, size)
-    table = np.zeros((_SPARSE + 1) * min(most, 2 * k) + 4, np.int64)
+        room, largest = room + min(size, k), max(largest, size)
+    table = np.zeros((_SPARSE + 1) * min(largest, 2 * k) + 4, np.int64)
     block = np.empty(_BLOCK, np.int64)
-    kept, places, left = np.empty(room, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
+    smallest, places, left = np.empty(room, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     for group in range(n):
         at, theta = places[group], thetas[group]
         limit = min(starts[group + 1] - starts[group], 2 * k)
@@ -148,20 +149,20 @@ def least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tupl
         count, used = np.int64(0), np.int64(0)
         for begin in range(starts[group], starts[group + 1], _BLOCK):
             size = min(starts[group + 1] - begin, _BLOCK)
-            _hash_block(words, kind, begin, size, block)
+            _hash_block(words, kind, begin, size=size, block=block)
             for i in range(size):
                 hashed = block[np.uint64(i)]
                 if 0 < hashed < theta:
                     slot = _put(table, hashed, scale)
                     count, used = count + (slot > 0), max(used, slot)
                     if count == limit and limit > k:
-                        theta = _drain(table, used, kept, at, k, theta)[1]
+                        theta = _drain(table, used, smallest, at=at, k=k, theta=theta)[1]
                         scale, count, used = _SPARSE * limit / theta, np.int64(k), np.int64(0)
                         for j in range(k):
-                            used = max(used, _put(table, kept[at + j], scale))
-        count, left[group] = _drain(table, used, kept, at, k, theta)
+                            used = max(used, _put(table, smallest[at + j], scale))
+        count, left[group] = _drain(table, used, smallest, at=at, k=k, theta=theta)
         places[group + 1] = at + count
-    return left, kept[: places[n]].copy(), places
+    return left, smallest[: places[n]].copy(), places
 
 
 @compiled
@@ -190,7 +191,7 @@ def _put(table: Whole, hashed: Int, scale: float) -> Int:
 
 
 @compiled
-def _drain(table: Whole, used: Int, kept: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
+def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
     """Empty a table: its k smallest hashes to a place; return how many they are, and the next one, or else theta."""
     count = np.int64(0)
     for slot in range(used):
@@ -198,7 +199,7 @@ def _drain(table: Whole, used: Int, kept: Whole, at: Int, k: Int, theta: Int) ->
         if hashed:
             table[slot] = 0
             if count < k:
-                kept[at + count] = hashed
+                smallest[at + count] = hashed
             elif count == k:
                 theta = hashed
             count += 1

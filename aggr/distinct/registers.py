@@ -22,7 +22,7 @@ from aggr.arrays import Bytes, Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
-from aggr.distinct.least_hashes import least
+from aggr.distinct.least_hashes import smallest_hashes
 from aggr.distinct.murmur3 import ZEROS
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
@@ -37,8 +37,11 @@ _MOST = 63  # that a register holds
 
 
 class Parts(NamedTuple):
-    """Rows of registers and rows of coupons: which are ``full``, shape (n,); the registers of these, shape
-    (full rows, 2^lg_k); and how many coupons the others have, shape (other rows,), and which, end to end."""
+    """Rows of registers and rows of coupons.
+
+    ``full`` is true for rows of registers, shape (n,); ``registers`` has their registers, shape (full rows, 2^lg_k);
+    ``counts`` has the number of coupons of each other row, and ``coupons`` their coupons, end to end.
+    """
 
     full: Flags
     registers: Bytes
@@ -54,13 +57,13 @@ class Registers(Field):
 
     @property
     def most_coupons(self) -> int:
-        """How many coupons are kept as they are."""
+        """The number of coupons up to which a row has no registers."""
         return 3 * (1 << self.lg_k) // 32
 
     def reduce(self, values: Values) -> pa.Array:
         words, kind = words_by_group(values, coupons=True)
         no_registers = np.zeros((0, 1 << self.lg_k), np.uint8)
-        return self._of(words, kind, values.groups.offsets, no_registers, np.zeros(0, np.intp))
+        return self._to_column(words, kind, values.groups.offsets, registers=no_registers, ids=np.zeros(0, np.intp))
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups, "sketches")
@@ -69,10 +72,10 @@ class Registers(Field):
         counts = np.zeros(len(ids), np.int64)
         counts[~parts.full] = parts.counts
         starts = np.append(0, np.cumsum(counts))[groups.offsets]
-        return self._of(parts.coupons, HASHES, starts, parts.registers, ids[parts.full])
+        return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.full])
 
     def parts(self, column: pa.Array) -> Parts:
-        """Tell rows of registers from rows of coupons."""
+        """Separate rows of registers from rows of coupons."""
         data, places = of_arrow(field_of_type(column, pa.binary()))
         sizes = np.diff(places)
         full = sizes == 1 << self.lg_k
@@ -82,14 +85,15 @@ class Registers(Field):
         coupons = data[~of_full].view("<u4").astype(np.int64)
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
 
-    def _of(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
+    def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
         """Keep coupons and registers of each group: the one end to end, the others by rows, sorted by their ``ids``."""
         n = len(starts) - 1
-        left, coupons, ends = least(words, kind, starts, np.full(n, _COUPONS), self.most_coupons)
-        full, counts = left < _COUPONS, np.diff(ends)
+        thetas = np.full(n, _COUPONS)
+        left, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)
+        full, counts = left < _COUPONS, np.diff(offsets)
         full[ids] = True
         places = np.cumsum(full) - 1
-        greatest = _registers(words, kind, starts, full, self.lg_k)
+        greatest = _registers(words, kind, starts, full, lg_k=self.lg_k)
         if len(ids):
             first = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
             chosen = places[ids[first]]
@@ -142,8 +146,8 @@ def _of_registers(registers: Bytes) -> Floats:
     cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
     counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)
     total = size * _tau(1.0 - counts[:, _MOST] / size)
-    for held in range(_MOST - 1, 0, -1):
-        total = (total + counts[:, held]) / 2.0
+    for zeros in range(_MOST - 1, 0, -1):
+        total = (total + counts[:, zeros]) / 2.0
     total += size * _sigma(counts[:, 0] / size)
     with np.errstate(divide="ignore"):
         estimates: Floats = np.minimum(size**2 / (2.0 * np.log(2.0) * total), 2.0**62)

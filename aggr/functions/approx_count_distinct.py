@@ -82,5 +82,5 @@ class ApproxCountDistinct(Function):
         return HashesState(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        sketches = Sketches.of(states.field("sketch"))
+        sketches = Sketches.from_arrow(states.field("sketch"))
         return pa.array(np.rint(sketches.retained / sketches.shares).astype(np.int64))

@@ -65,7 +65,7 @@ class Candlestick(WeightedAvg):
     """
 
     name = "candlestick"
-    about: ClassVar[Mapping[str, str]] = {"volume": "What was traded at the price, likewise."}
+    about: ClassVar[Mapping[str, str]] = {"volume": "The volume that was traded at the price, likewise."}
     keeps = "the first, last, least and greatest price, each with its time; exact Σ price·volume, exact Σ volume, count"
     returns = (
         "record of open, open_time, high, high_time, low, low_time, close, close_time, volume, vwap, the last two "

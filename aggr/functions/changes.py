@@ -65,9 +65,9 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]
         return np.where(after < before, after, after - before) if counter else after - before
-    each = np.arange(len(at))
+    step_ids = np.arange(len(at))
     fallen = counter & (_order_of(series)[at + 1] < _order_of(series)[at])
-    terms = [(at + 1, each, 1.0), (at[~fallen], each[~fallen], -1.0)]
+    terms = [(at + 1, step_ids, 1.0), (at[~fallen], step_ids[~fallen], -1.0)]
     return _exact_sums(series.values, terms, len(at)).over_integers()
 
 

@@ -33,7 +33,8 @@ class Collect(EventLists):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, ``keep`` another word, or a length in ``nested`` no multiple of the last.
+        If ``max`` is not a whole number of at least 1, ``keep`` is not one of the words above, or a length in
+        ``nested`` is not a multiple of the one before it.
     TypeError
         When data comes, if ``nested`` is given and the values are ordered by something else than timestamps.
 
@@ -75,14 +76,14 @@ class Collect(EventLists):
         return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)
 
 
-def _checked_nested(given: object) -> tuple[str, ...]:
-    """Take lengths of time of which each is a multiple of the one before."""
-    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else None
-    if texts is None or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(given)}")
+def _checked_nested(nested: object) -> tuple[str, ...]:
+    """Return lengths of time as a tuple of texts; raise ``ValueError`` unless each is a multiple of the one before."""
+    texts = [nested] if isinstance(nested, str) else nested
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(nested)}")
     lengths = [read_duration(text, "length of nested") for text in texts]
     if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
         raise ValueError(
             f"each length of nested must be a greater multiple of the one before; got {shown(list(texts))}"
         )
-    return texts
+    return tuple(texts)

@@ -32,7 +32,7 @@ class Increase(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``extrapolate`` is no length of time, or as `points` does.
+        If ``extrapolate`` is not a length of time, and as `points` does.
 
     Examples
     --------
@@ -73,26 +73,28 @@ class Increase(SeriesFunction):
             seconds = np.maximum(lasted, 1) / SECOND
             return pa.array(increases / seconds if self.per_second else increases, mask=lasted == 0)
         first, last = series.at_ends(series.times)
-        known = last > first
-        span = np.where(known, last - first, SECOND)
+        has_result = last > first
+        span = np.where(has_result, last - first, SECOND)
         if self.extrapolate is None:
-            return pa.array(grown.per_second(span) if self.per_second else grown.rounded(), mask=~known)
+            return pa.array(grown.per_second(span) if self.per_second else grown.rounded(), mask=~has_result)
         increases, sampled = grown.rounded(), span / SECOND
         length = read_length(self.extrapolate, "length to extrapolate to")
         start = first // length * length
-        known &= last < start + length
+        has_result &= last < start + length
         edges = (first - start) / SECOND, (start + length - last) / SECOND
-        factor = self._reach(series, increases, sampled, *edges) / sampled
-        return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~known)
+        factor = self._extrapolate_seconds(series, increases, sampled, *edges) / sampled
+        return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
         """Add what grows from one point of each group to the next, by the share of that time inside the window."""
-        some = points >= 0
-        at = points[some]
+        has_point = points >= 0
+        at = points[has_point]
         growth = steps_of(series, at, self.counter)
-        increases[some] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
+        increases[has_point] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
 
-    def _reach(self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats) -> Floats:
+    def _extrapolate_seconds(
+        self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats
+    ) -> Floats:
         """Extrapolate the seconds between the first and the last point, in Prometheus' order of operations."""
         values, _ = series.at_ends(series.floats)
         if self.counter:  # which was 0 or more
@@ -138,7 +140,8 @@ class Delta(Increase):
     Parameters
     ----------
     extrapolate : str, optional
-        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, but for what is known of counters.
+        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, but without the rules for
+        counters.
     max, keep : as for `points`
 
     Raises
@@ -168,7 +171,7 @@ class Resets(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, or ``keep`` another word.
+        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
 
     Examples
     --------

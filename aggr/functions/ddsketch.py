@@ -42,7 +42,7 @@ class DdsState(SketchState):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        folds = self.max_bins is not None  # what was folded together cannot be told apart
+        folds = self.max_bins is not None  # counts that were folded together cannot be separated
         return () if folds else (*COUNTS, "positive", "negative")
 
     @property
@@ -52,11 +52,11 @@ class DdsState(SketchState):
 
     @property
     def side(self) -> Buckets:
-        return Buckets(self.max_bins, *self.mapping.reach)
+        return Buckets(self.max_bins, *self.mapping.key_range)
 
     @property
-    def least(self) -> float:
-        return self.mapping.least
+    def zero_threshold(self) -> float:
+        return self.mapping.zero_threshold
 
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
         key = int(self.mapping.keys(np.array([size]))[0]) if size < np.inf else 2**31
@@ -70,13 +70,14 @@ class DdsState(SketchState):
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
-        buckets, x, groups, least = Buckets(self.max_bins), values.floats, values.groups, self.mapping.least
-        if len(values) and x.min_max[0] > least:  # the common case: nothing to sort out
+        buckets, x, groups = Buckets(self.max_bins), values.floats, values.groups
+        zero_threshold = self.mapping.zero_threshold
+        if len(values) and x.min_max[0] > zero_threshold:  # the common case: nothing to sort out
             none = pa.array(np.zeros(groups.n, np.int64))
             nothing = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
-            positive = self._signed(x, values.weights, self._ends(x))
+            positive = self._signed(x, values.weights, self._key_ranges(x))
             return {"zero": none, "positive": positive, "negative": nothing}
-        above, below = x.array > least, x.array < -least
+        above, below = x.array > zero_threshold, x.array < -zero_threshold
         columns = {"zero": pa.array(values.filter(~(above | below)).counts)}
         for sign, rows, sizes in (("positive", above, x.array), ("negative", below, -x.array)):
             weights = None if values.weights is None else values.weights[rows]
@@ -84,35 +85,37 @@ class DdsState(SketchState):
         return columns
 
     def _signed(
-        self, sizes: Numbers, weights: Weights | None, ends: tuple[Whole, Whole] | None = None
+        self, sizes: Numbers, weights: Weights | None, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
         buckets, mapping = Buckets(self.max_bins), self.mapping
         if weights is None:
-            return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, ends)
+            return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, key_ranges)
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
-    def _ends(self, x: Numbers) -> tuple[Whole, Whole] | None:
+    def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
         """Find the least and the greatest key of each group of positive numbers: 1 and 0 if there are none."""
-        ends = x.extremes
-        if ends is None:
+        extremes = x.extremes
+        if extremes is None:
             return None
-        filled = (np.where(ends.empty, 1.0, end) for end in (ends.low, ends.high))
-        low, high = (self.mapping.keys(end).astype(np.int64) for end in filled)
-        return np.where(ends.empty, 1, low), np.where(ends.empty, 0, high)
+        filled = (np.where(extremes.empty, 1.0, extreme) for extreme in (extremes.low, extremes.high))
+        low, high = (self.mapping.keys(extreme).astype(np.int64) for extreme in filled)
+        return np.where(extremes.empty, 1, low), np.where(extremes.empty, 0, high)
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        ends = [end for sign in ("negative", "positive") for end in self._held(states.field(sign))]
+        key_columns = [end for sign in ("negative", "positive") for end in self._key_columns(states.field(sign))]
         counted = [whole_numbers(states, name) for name in ("negative_infinity", "zero", "positive_infinity")]
-        values = [(finite_floats(states.field(name)), states.field(name).is_null()) for name in ("min", "max")]
-        (least, no_least), (most, no_most) = ((end, none.to_numpy(zero_copy_only=False)) for end, none in values)
-        held = pc.list_value_length(states.field("sum").field("limbs")).to_numpy()
-        limits = self.mapping.least, self.mapping._multiplier / math.log(2.0), self.max_bins or FAR
-        given: tuple[Any, ...] = (*ends, *counted, least, no_least, most, no_most, held, *limits)
-        if not _all_agree(*given):
+        extremes: list[NDArray[Any]] = []
+        for name in ("min", "max"):
+            column = states.field(name)
+            extremes += [finite_floats(column), column.is_null().to_numpy(zero_copy_only=False)]
+        sum_sizes = pc.list_value_length(states.field("sum").field("limbs")).to_numpy()
+        limits = self.mapping.zero_threshold, self.mapping._multiplier / math.log(2.0), self.max_bins or FAR
+        columns: tuple[Any, ...] = (*key_columns, *counted, *extremes, sum_sizes, *limits)
+        if not _all_agree(*columns):
             raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
 
     @staticmethod
-    def _held(column: pa.StructArray) -> list[NDArray[Any]]:
+    def _key_columns(column: pa.StructArray) -> list[NDArray[Any]]:
         return [column.field(name).to_numpy() for name in ("low", "high", "total")]
 
 
@@ -131,7 +134,7 @@ class Dds(SignedSketch):
     relative_accuracy : float in (0, 1)
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
-        Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+        The greatest number of buckets of each sign. The lowest ones are folded together and lose their accuracy.
     method : str
         Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
         "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
@@ -169,9 +172,11 @@ class Dds(SignedSketch):
             raise ValueError(
                 f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
             )
-        most = self.max_bins
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
-            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(most)}")
+        max_bins = self.max_bins
+        if max_bins is None:
+            return
+        if isinstance(max_bins, bool) or not isinstance(max_bins, int) or not 1 <= max_bins < 2**31:
+            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(max_bins)}")
 
     @property
     def own_state(self) -> DdsState:
@@ -194,42 +199,42 @@ def _all_agree(
     minus: Any,
     zero: Any,
     plus: Any,
-    least: Floats,
-    no_least: Any,
-    most: Floats,
-    no_most: Any,
-    held: Any,
+    minimum: Floats,
+    no_minimum: Any,
+    maximum: Floats,
+    no_maximum: Any,
+    sum_sizes: Any,
     tiny: float,
     multiplier: float,
     folded: Int,
 ) -> bool:
     for i in range(len(zero)):
-        some = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
-        if no_least[i] != no_most[i] or no_least[i] == (some or minus[i] > 0 or plus[i] > 0):
+        has_finite = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
+        if no_minimum[i] != no_maximum[i] or no_minimum[i] == (has_finite or minus[i] > 0 or plus[i] > 0):
             return False
-        if (not some and held[i]) or not least[i] <= most[i]:
+        if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
         # infinities are read as the greatest doubles
-        if some and minus[i] == 0:
+        if has_finite and minus[i] == 0:
             wrong = False
             if below[i]:
-                wrong = _outside(-least[i], high_below[i], high_below[i], multiplier)
+                wrong = _outside(-minimum[i], high_below[i], high_below[i], multiplier)
             elif zero[i]:
-                wrong = abs(least[i]) > tiny
+                wrong = abs(minimum[i]) > tiny
             else:
                 lowest = low_above[i] if high_above[i] - low_above[i] + 1 < folded else -FAR
-                wrong = _outside(least[i], lowest, low_above[i], multiplier)
+                wrong = _outside(minimum[i], lowest, low_above[i], multiplier)
             if wrong:
                 return False
-        if some and plus[i] == 0:
+        if has_finite and plus[i] == 0:
             wrong = False
             if above[i]:
-                wrong = _outside(most[i], high_above[i], high_above[i], multiplier)
+                wrong = _outside(maximum[i], high_above[i], high_above[i], multiplier)
             elif zero[i]:
-                wrong = abs(most[i]) > tiny
+                wrong = abs(maximum[i]) > tiny
             else:
                 lowest = low_below[i] if high_below[i] - low_below[i] + 1 < folded else -FAR
-                wrong = _outside(-most[i], lowest, low_below[i], multiplier)
+                wrong = _outside(-maximum[i], lowest, low_below[i], multiplier)
             if wrong:
                 return False
     return True

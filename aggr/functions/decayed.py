@@ -56,8 +56,8 @@ class Spans(Field):
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)
-        cells = Cells.of(spans.field("span").to_numpy(), owners)
-        spans = spans.filter(pa.array(cells.kept))
+        cells = Cells.from_spans(spans.field("span").to_numpy(), owners)
+        spans = spans.filter(pa.array(cells.is_recent))
         sums = (merge_exactly(spans.field(name), cells.groups) for name in ("weights", "products"))
         return cells.listed(OR.merge(spans.field("special"), cells.groups), *sums)
 
@@ -67,11 +67,11 @@ class Spans(Field):
             refuse_nulls(spans.field(field.name))
         numbers, special = (spans.field(name).to_numpy() for name in ("span", "special"))
         check_neighbours(numbers[1:] > numbers[:-1], lengths)
-        ends, filled = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
-        if (numbers[ends - 1] - numbers[ends - filled] >= _SPANS).any():
+        list_ends, filled = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
+        if (numbers[list_ends - 1] - numbers[list_ends - filled] >= _SPANS).any():
             raise DamagedState(f"holds spans that are {_SPANS} or more apart")
         if len(special) and not 0 <= special.min() <= special.max() <= 7:
-            raise DamagedState("has flags of special values that are none")
+            raise DamagedState("has flags of special values beyond 0 to 7")
         check_exact(spans.field("weights"))
         check_exact(spans.field("products"))
         if (Limbs.of_arrow(spans.field("weights")).signs() <= 0).any():
@@ -87,17 +87,17 @@ class Cells:
     """
 
     newest: Whole
-    kept: Flags
+    is_recent: Flags
     groups: Groups
 
     @classmethod
-    def of(cls, spans: Whole, groups: Groups) -> Cells:
+    def from_spans(cls, spans: Whole, groups: Groups) -> Cells:
         """Find the cells of rows by their spans."""
         newest = extreme_by_group(spans, groups, greatest=True)
         ages = newest[groups.ids] - spans
-        kept = ages < _SPANS
-        ids = groups.ids[kept] * _SPANS + (_SPANS - 1 - ages[kept])
-        return cls(newest, kept, Groups.of(ids, groups.n * _SPANS))
+        is_recent = ages < _SPANS
+        ids = groups.ids[is_recent] * _SPANS + (_SPANS - 1 - ages[is_recent])
+        return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
         """List the cells of each group that have rows; each array has all cells."""
@@ -124,9 +124,9 @@ class DecayedState(State):
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         times = values.field(EVENT_TIME)
         spans, weights = self.spans(microseconds(times.array))
-        cells = Cells.of(spans, values.groups)
-        rows = Values(values.array.field("value").filter(pa.array(cells.kept)), cells.groups)
-        weighed = Numbers(weights[cells.kept], cells.groups)
+        cells = Cells.from_spans(spans, values.groups)
+        rows = Values(values.array.field("value").filter(pa.array(cells.is_recent)), cells.groups)
+        weighed = Numbers(weights[cells.is_recent], cells.groups)
         special = np.zeros(cells.groups.n, np.int8)
         if rows.special is not None:
             np.bitwise_or.at(special, cells.groups.ids, rows.special)
@@ -162,7 +162,7 @@ class DecayedState(State):
 class DecayedSum(Function):
     """Sum a column in which a row counts half as much for each half-life that has passed since its event time.
 
-    The state is of no time: it can be read as of any one from the newest row on. A row counts as long as it is less
+    A state can be read for any time from its newest row on. A row counts while it is less
     than 96 half-lives older than the newest, and nothing once it is 128: its weight is below 2^-96 of the newest's. NaN
     makes NaN, and so does inf with -inf. Times count in microseconds.
 
@@ -177,7 +177,8 @@ class DecayedSum(Function):
     Raises
     ------
     ValueError
-        If ``half_life`` is no such length of time, or ``as_of`` no time; when it is read, if there are later rows.
+        If ``half_life`` is not such a length of time or ``as_of`` is not a time; on reading, if rows are later than
+        ``as_of``.
 
     References
     ----------
@@ -205,10 +206,10 @@ class DecayedSum(Function):
         if not 1 <= length <= _LONGEST:
             raise ValueError(f"half_life must be from 1us to 100 years, such as '1h'; got {shown(self.half_life)}")
         object.__setattr__(self, "half_life", duration_text(length))
-        _ = self._asked
+        _ = self._result_time
 
     @cached_property
-    def _asked(self) -> int | None:
+    def _result_time(self) -> int | None:
         """The time that results are of, in microseconds."""
         if self.as_of is None:
             return None
@@ -231,13 +232,14 @@ class DecayedSum(Function):
 
     def _read(self, states: pa.StructArray) -> Floats:
         newest = microseconds(states.field("newest"))
-        if self._asked is not None and len(newest) and newest.max() > self._asked:
+        if self._result_time is not None and len(newest) and newest.max() > self._result_time:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
             raise ValueError(f"as_of={self.as_of!r} is before the newest row, of {late}; give that time or a later one")
         spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
-        last, weight = self.own_state.spans(newest if self._asked is None else np.full(len(newest), self._asked))
-        ends = np.cumsum(owners.counts()) - 1
-        newest_span = spans.field("span").to_numpy()[ends]
+        times = newest if self._result_time is None else np.full(len(newest), self._result_time)
+        last, weight = self.own_state.spans(times)
+        newest_places = np.cumsum(owners.counts()) - 1
+        newest_span = spans.field("span").to_numpy()[newest_places]
         places = (spans.field("span").to_numpy() - newest_span[owners.ids]).astype(np.int16)
         weights, products = (_at(spans.field(name), places, owners) for name in ("weights", "products"))
         now = Limbs.of_arrow(sum_exactly([Numbers(weight, Groups.each(len(states)))]))

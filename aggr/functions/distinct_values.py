@@ -1,4 +1,4 @@
-"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of a column's values, and what is read of it."""
+"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of a column's values, and results from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CollectSet(Function):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class CountDistinct(CollectSet):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class SumDistinct(CollectSet):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class AvgDistinct(SumDistinct):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------

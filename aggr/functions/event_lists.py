@@ -67,9 +67,9 @@ class EventLists(Function):
 class Series:
     """The points of all groups, end to end, each group's in the order of their times.
 
-    ``points`` are structs of time and value, of which each group has so many as ``lengths`` says. With a ``window``,
-    the starts and ends of the groups' in microseconds, the first and the last may lie outside: only what is inside
-    counts.
+    ``points`` are structs of time and value; ``lengths`` has the number of points of each group. ``window`` has the
+    starts and the ends of the groups' windows in microseconds. The first and the last point of a group may lie outside
+    of its window; only the part inside counts.
     """
 
     points: pa.StructArray
@@ -120,8 +120,8 @@ class Series:
         """Whether the first and the last point of each group lie outside of the window, shape (n,)."""
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
-        (first, last), some = self.at_ends(self.times), self.lengths > 0
-        return some & (first < self.window[0]), some & (last >= self.window[1])
+        (first, last), has_points = self.at_ends(self.times), self.lengths > 0
+        return has_points & (first < self.window[0]), has_points & (last >= self.window[1])
 
     @property
     def own(self) -> tuple[Whole, Whole]:
@@ -141,9 +141,10 @@ class Series:
 
     def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Choose what the first and the last point of each group have, shape (n,); 0 of a group without points."""
-        some = self.lengths > 0
-        first, last = np.zeros((2, len(some)), of_points.dtype)
-        first[some], last[some] = of_points[self.offsets[:-1][some]], of_points[self.offsets[1:][some] - 1]
+        has_points = self.lengths > 0
+        first, last = np.zeros((2, len(has_points)), of_points.dtype)
+        first[has_points] = of_points[self.offsets[:-1][has_points]]
+        last[has_points] = of_points[self.offsets[1:][has_points] - 1]
         return first, last
 
 

@@ -15,7 +15,7 @@ from aggr.state import PlainState, State
 EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 
 FIRST = PlainState("first", {"earliest": EARLIEST})
-# Frames that are stored have a column for each of these, although the layout is that of FIRST.
+# Stored frames have a separate column for each state below, although it has the layout of FIRST.
 ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
 LAST = PlainState("last", {"latest": LATEST})
 

@@ -71,7 +71,7 @@ class Sums:
         return self._read[name]
 
     def cross(self, product: str, left: str, right: str) -> ExactNumbers:
-        """Compute ``n·Σab − Σa·Σb`` of the sums of these names."""
+        """Compute ``n·Σab − Σa·Σb`` from the sums of the given names."""
         return cross(self.counts, self[product], self[left], self[right])
 
 
@@ -150,7 +150,7 @@ class SumsState(State):
                 continue  # was looked at next to its root
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
-            fractions = any(pa.types.is_floating(states.field(self.units[one]).type) for one in inputs)
+            fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
             if not all_possible(counts, special, digits_of(states.field(name)), square, fractions=fractions):
                 return False
             for a, b in combinations(filter(_is_even, by_product), 2):
@@ -258,10 +258,10 @@ def _is_even(inputs: tuple[str, ...]) -> bool:
     return all(inputs.count(name) % 2 == 0 for name in inputs)
 
 
-def check_ddof(given: object) -> None:
-    """Refuse degrees of freedom that are no whole number from 0."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {shown(given)}")
+def check_ddof(ddof: object) -> None:
+    """Raise ``ValueError`` unless the degrees of freedom are a whole number of at least 0."""
+    if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
+        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {shown(ddof)}")
 
 
 def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
@@ -277,14 +277,14 @@ def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArr
 
 
 def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
-    noted = np.zeros(groups.n, np.int8)
+    flags = np.zeros(groups.n, np.int8)
     if all(columns[name].special is None for name in product):
-        return pa.array(noted)
+        return pa.array(flags)
     only = columns[product[0]]
     special = only.special if len(product) == 1 else _special_products([columns[name].array for name in product])
     assert special is not None
-    np.bitwise_or.at(noted, groups.ids, special)
-    return pa.array(noted)
+    np.bitwise_or.at(flags, groups.ids, special)
+    return pa.array(flags)
 
 
 def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:

@@ -1,6 +1,6 @@
 """exponential: OpenTelemetry's base-2 exponential histogram, quantiles in bounded space, exact under merge.
 
-Its scale is the finest at which each sign has at most so many buckets from the lowest to the highest. That depends on
+Its scale is the finest at which each sign has at most ``max_buckets`` from the lowest to the highest. That depends on
 the rows alone, because a bucket of a scale is made of whole ones of every finer scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
@@ -35,7 +35,7 @@ from aggr.histograms.exponential_mapping import (
     values_of,
 )
 from aggr.histograms.leb128 import FAR
-from aggr.histograms.loops import reach
+from aggr.histograms.loops import find_key_ranges
 from aggr.values import Values
 
 _SIGNS = ("positive", "negative")
@@ -75,7 +75,7 @@ class ExponentialState(SketchState):
         return {"kept_scale": Scale(self.scale), **super().fields}
 
     @property
-    def least(self) -> float:
+    def zero_threshold(self) -> float:
         return 0.0
 
     @property
@@ -84,16 +84,16 @@ class ExponentialState(SketchState):
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         x, groups = values.floats.array, values.groups
-        columns, ends = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
+        columns, key_ranges = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
         of_sign = {}
         for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
-            mine = groups.filter(rows)
-            order = mine.rows_by_group
-            keys, ids = finest_keys(np.abs(x[rows]))[order], mine.ids[order]
+            sign_groups = groups.filter(rows)
+            order = sign_groups.rows_by_group
+            keys, ids = finest_keys(np.abs(x[rows]))[order], sign_groups.ids[order]
             weights = None if values.weights is None else values.weights[rows][order]
             of_sign[sign] = keys, Groups(ids, groups.n), weights
-            ends.append(reach(keys.astype(np.int32), mine.offsets))
-        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+            key_ranges.append(find_key_ranges(keys.astype(np.int32), sign_groups.offsets))
+        lows, highs = ([pair[i] for pair in key_ranges] for i in (0, 1))
         shifts = shifts_to_fit(lows, highs, np.full(groups.n, FINEST - self.scale), self.max_buckets)
         columns["kept_scale"] = _scales(shifts)
         for sign, (keys, sorted_groups, weights) in of_sign.items():
@@ -108,8 +108,8 @@ class ExponentialState(SketchState):
         own = FINEST - _scales_of(states)
         shifts = np.full(groups.n, FINEST - self.scale)
         np.maximum.at(shifts, groups.ids, own)
-        ends = [_ends(states.field(sign), own, groups) for sign in _SIGNS]
-        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+        key_ranges = [_key_ranges(states.field(sign), own, groups) for sign in _SIGNS]
+        lows, highs = ([pair[i] for pair in key_ranges] for i in (0, 1))
         shifts = shifts_to_fit(lows, highs, shifts, self.max_buckets)[groups.ids]
         if (shifts == own).all():
             return states
@@ -121,8 +121,8 @@ class ExponentialState(SketchState):
         shifts = FINEST - _scales_of(states)
         for sign in _SIGNS:
             low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
-            least, most = (end >> shifts for end in REACH)
-            if (high - low >= self.max_buckets).any() or (low < least).any() or (high > most).any():
+            lowest, highest = (end >> shifts for end in REACH)
+            if (high - low >= self.max_buckets).any() or (low < lowest).any() or (high > highest).any():
                 raise DamagedState("its buckets are more than it keeps, or beyond all numbers of its scale")
         if not _agree(states, shifts):
             raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
@@ -209,13 +209,13 @@ def _scales_of(states: pa.StructArray) -> Whole:
     return scales
 
 
-def _ends(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
+def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
     """Find the lowest and the highest key of each group, as if they were of the finest scale."""
     low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
-    some = column.field("total").to_numpy() > 0
-    least, most = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
-    np.minimum.at(low, groups.ids[some], least[some])
-    np.maximum.at(high, groups.ids[some], most[some])
+    has_buckets = column.field("total").to_numpy() > 0
+    low_keys, high_keys = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
+    np.minimum.at(low, groups.ids[has_buckets], low_keys[has_buckets])
+    np.maximum.at(high, groups.ids[has_buckets], high_keys[has_buckets])
     return low, high
 
 
@@ -230,25 +230,27 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         ("min", below, above, "negative_infinity", -1.0),
         ("max", above, below, "positive_infinity", 1.0),
     ):
-        ends, endless = states.field(name), whole_numbers(states, infinite) > 0
+        extremes, endless = states.field(name), whole_numbers(states, infinite) > 0
         other = whole_numbers(states, "positive_infinity" if sign < 0 else "negative_infinity") > 0
-        if not np.array_equal(ends.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
+        if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
-        sizes = field_of_type(pc.fill_null(ends, 0.0), pa.float64()).to_numpy() * sign
+        sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
         alone = ~finite & ~endless  # the infinity of the other sign is all there is
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
-        held = finite & ~endless
-        if not np.isfinite(sizes[held]).all():
+        has_finite = finite & ~endless
+        if not np.isfinite(sizes[has_finite]).all():
             return False
         nearest = near.field("total").to_numpy() > 0
-        middle = held & ~nearest & (counts[0] > 0)
+        middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
         # none of this sign and no zero: the lowest bucket of the other sign is the end
-        last = held & ~nearest & ~middle
-        for some, side, key, turned in ((held & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
-            given = sizes[some] * turned
-            if (given <= 0.0).any() or (finest_keys(given) >> shifts[some] != side.field(key).to_numpy()[some]).any():
+        last = has_finite & ~nearest & ~middle
+        for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
+            magnitudes = sizes[chosen] * turned
+            if (magnitudes <= 0.0).any():
+                return False
+            if (finest_keys(magnitudes) >> shifts[chosen] != side.field(key).to_numpy()[chosen]).any():
                 return False
     return True

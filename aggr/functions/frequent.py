@@ -46,38 +46,39 @@ _NEAR = 4  # rows for each candidate that are looked at first
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps the ``most`` values of the least hashes, each with its hash, in their order."""
+    """The field of a state that keeps the values of the least hashes, up to ``max_values``, in the order of hashes."""
 
-    most: int
+    max_values: int
 
-    def of(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """Keep those of the rows of each group, most of which have hashes that are too great."""
-        shares = np.minimum(_NEAR * self.most / np.maximum(groups.counts(), 1), 1.0)
+    def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
+        """List the values of the least hashes of each group; rows of greater hashes are skipped early."""
+        shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
-        kept = self._of(values.filter(pa.array(near)), hashes[near], groups.filter(near))
-        enough = (kept.value_lengths().to_numpy() == self.most) | (shares == 1.0)
-        return kept if enough.all() else self._of(values, hashes, groups)
+        lists = self._trim(values.filter(pa.array(near)), hashes[near], groups.filter(near))
+        enough = (lists.value_lengths().to_numpy() == self.max_values) | (shares == 1.0)
+        return lists if enough.all() else self._trim(values, hashes, groups)
 
-    def _of(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        keyed, one = group_by([pa.array(groups.ids), values], len(values))
-        least, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[one], groups.n)
-        order = first_of_each(np.lexsort((least, owners.ids)), owners, self.most)  # stable, and values are in order
-        columns = [pa.array(least[order]), values.take(pa.array(one[order]))]
+    def _trim(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
+        keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
+        least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
+        by_hash = np.lexsort((least_hashes, owners.ids))  # stable, and values are in order
+        order = first_of_each(by_hash, owners, self.max_values)
+        columns = [pa.array(least_hashes[order]), values.take(pa.array(first_rows[order]))]
         entries = pa.StructArray.from_arrays(columns, names=["hash", "value"])
-        return lists_of(entries, np.minimum(owners.counts(), self.most))
+        return lists_of(entries, np.minimum(owners.counts(), self.max_values))
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         entries, owners = entries_of(column, groups)
-        return self.of(entries.field("value"), entries.field("hash").to_numpy(), owners)
+        return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
         """Find the hash below which a value is among those of each state; `ALL` where there was room for every one."""
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
-        return np.where(owners.counts() < self.most, ALL, greatest)
+        return np.where(owners.counts() < self.max_values, ALL, greatest)
 
     def check(self, column: pa.Array) -> None:
-        entries, lengths = checked_entries(column, self.most)
+        entries, lengths = checked_entries(column, self.max_values)
         if not pa.types.is_struct(entries.type) or [f.name for f in entries.type] != ["hash", "value"]:
             raise DamagedState(f"has entries of type {entries.type}, not structs of hash and value")
         hashes = field_of_type(entries.field("hash"), pa.int64()).to_numpy()
@@ -113,7 +114,7 @@ class FrequentState(State):
     @property
     def cells(self) -> Buckets:
         """The field of the CountMin cells."""
-        return Buckets(least=0, greatest=_LINES * self.width - 1)
+        return Buckets(lowest_key=0, highest_key=_LINES * self.width - 1)
 
     @property
     def candidates(self) -> Candidates:
@@ -131,7 +132,7 @@ class FrequentState(State):
             counted = self.cells.count(cells, groups)
         else:
             counted = self.cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
-        candidates = self.candidates.of(column, hash64(column, times), values.groups)
+        candidates = self.candidates.keep_candidates(column, hash64(column, times), values.groups)
         return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
 
     def places(self, hashes: Whole) -> Whole:
@@ -161,7 +162,7 @@ class Frequent(Function):
       value at one time are one here: a value whose rows are all at a few moments can be missed;
     - until there are 10 / share distinct values, nothing is missed, and ``looked_at`` is 1.
 
-    These hold for values that were not chosen by somebody who knows their hashes.
+    These bounds hold unless the values were chosen by their hashes.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ class Frequent(Function):
     Raises
     ------
     ValueError
-        If ``share`` is no such number.
+        If ``share`` is not such a number.
 
     References
     ----------
@@ -227,11 +228,12 @@ class Frequent(Function):
     def _bounds(self, cells: pa.StructArray, values: pa.Array, owners: Groups) -> Whole:
         """Bound the count of each value by the least of its cells."""
         self.own_state.cells.check(cells)
-        counted = Histograms.of(cells)
+        counted = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        known = counted.rows() * size + counted.keys  # ascending
-        wanted = (owners.ids * size)[:, np.newaxis] + self.own_state.places(hash64(values))
-        at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-        found = np.append(counted.counts, 0)[at]
-        bounds: Whole = np.where(np.append(known, -1)[at] == wanted, found, 0).min(axis=1, initial=ALL)
+        cell_places = counted.rows() * size + counted.keys  # ascending
+        value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.places(hash64(values))
+        at = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
+        cell_counts = np.append(counted.counts, 0)[at]
+        is_counted = np.append(cell_places, -1)[at] == value_places
+        bounds: Whole = np.where(is_counted, cell_counts, 0).min(axis=1, initial=ALL)
         return bounds

@@ -33,10 +33,10 @@ class Funnel(SeriesFunction):
     Raises
     ------
     ValueError
-        If a step is given twice, ``within`` is no length of time, ``max`` no whole number from 1, or ``keep`` another
-        word.
+        If a step is given twice, ``within`` is not a length of time, ``max`` is not a whole number of at least 1, or
+        ``keep`` is not an allowed word.
     TypeError
-        If steps are no list; when it is read, if there are none, or they are not of the column's type.
+        If steps are not a list; on reading, if the list is empty, or its values are not of the column's type.
 
     Examples
     --------
@@ -66,16 +66,17 @@ class Funnel(SeriesFunction):
         if not self.steps:
             raise TypeError("funnel needs its steps, such as steps=['view', 'buy']")
         try:
-            wanted = pa.array(self.steps, series.values.type)
+            step_values = pa.array(self.steps, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
             raise TypeError(
                 f"the steps of funnel are {shown(list(self.steps))}, and its column has type {series.values.type}; "
                 "give values of that type"
             ) from None
-        steps = pc.fill_null(pc.index_in(series.values, wanted), -1).to_numpy().astype(np.int64)
+        steps = pc.fill_null(pc.index_in(series.values, step_values), -1).to_numpy().astype(np.int64)
         order = np.lexsort((steps, series.times, series.groups.ids))
         within = read_duration(self.within, "within")
-        return pa.array(_steps_reached(series.times[order], steps[order], series.offsets, len(self.steps), within))
+        times, count = series.times[order], len(self.steps)
+        return pa.array(_steps_reached(times, steps[order], series.offsets, count=count, within=within))
 
 
 @compiled

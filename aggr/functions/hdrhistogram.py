@@ -1,4 +1,4 @@
-"""hdr: HdrHistogram, quantiles to so many significant digits, exact under merge.
+"""hdr: HdrHistogram, quantiles to a number of significant digits, exact under merge.
 
 Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are its counts array, index for index, with a
 lowest discernible value of 1 and no highest one: the histogram grows by itself.
@@ -104,7 +104,7 @@ def _index(values: Whole, half: int) -> Whole:
 
 @compiled
 def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
-    """Find the index of each float from 0, counted in units, below 2^63 of them: `_index` of what is rounded here."""
+    """Find the index of each float from 0, counted in units, below 2^63 of them: `_index` of the rounded float."""
     index = np.empty(len(x), np.int32)
     for i in range(len(x)):
         units = np.rint(x[i] / unit)
@@ -141,10 +141,10 @@ class HdrState(BucketState):
     def check_consistency(self, states: pa.StructArray) -> None:
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
         for name, end in (("min", "low"), ("max", "high")):
-            kept = field_of_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
+            extremes = field_of_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
             empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
-            index = self.layout.index(np.maximum(kept, 0))
-            if (empty != (counts == 0)).any() or (kept < 0).any() or (index != buckets.field(end).to_numpy()).any():
+            index = self.layout.index(np.maximum(extremes, 0))
+            if (empty != (counts == 0)).any() or (extremes < 0).any() or (index != buckets.field(end).to_numpy()).any():
                 raise DamagedState(f"its {name} and its buckets contradict each other")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
@@ -152,10 +152,10 @@ class HdrState(BucketState):
         if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(
             values.array, self._exact_unit
         ):
-            whole = Numbers(self._whole_units(values.array), values.groups)
+            units = Numbers(self._whole_units(values.array), values.groups)
             index = self.layout.index
-            least, most = LEAST.of_numbers(whole), GREATEST.of_numbers(whole)
-            keys: NDArray[np.integer] = index(whole.sorted_by_group if values.weights is None else whole.array)
+            minima, maxima = LEAST.of_numbers(units), GREATEST.of_numbers(units)
+            keys: NDArray[np.integer] = index(units.sorted_by_group if values.weights is None else units.array)
         else:
             if len(values) and np.isnan(values.floats.min_max[1]):
                 missing = np.isnan(values.floats.array)
@@ -165,12 +165,12 @@ class HdrState(BucketState):
             ordered = x.sorted_by_group if values.weights is None else x.array
             keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
             # rounding to units keeps the order: the least in units is the least of the floats, which others want too
-            least, most = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
+            minima, maxima = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
         if values.weights is None:
-            buckets = Buckets().count(keys, values.groups, self._ends(least, most))
+            buckets = Buckets().count(keys, values.groups, self._key_ranges(minima, maxima))
         else:
             buckets = Buckets().count_weighted(keys, values.weights, values.groups)
-        return {"nan": nan, "min": least, "max": most, "buckets": buckets}
+        return {"nan": nan, "min": minima, "max": maxima, "buckets": buckets}
 
     @property
     def _exact_unit(self) -> Fraction:
@@ -182,7 +182,7 @@ class HdrState(BucketState):
     def _whole_units(self, values: pa.Array) -> Whole:
         """Count whole numbers or decimals in units, without rounding them to doubles first."""
         if pa.types.is_integer(values.type) and self.unit is None:
-            return _whole(values)
+            return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
         if units.min() < 0:
             raise ValueError(f"hdr takes numbers from 0; got {pc.min(values)}; dds takes numbers of both signs")
@@ -192,10 +192,10 @@ class HdrState(BucketState):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds")
         return units.astype(np.int64)
 
-    def _ends(self, least: pa.Array, most: pa.Array) -> tuple[Whole, Whole]:
+    def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
         """Find the least and the greatest index of each group, whose extremes are known: without any, 1 and 0."""
-        empty = least.is_null().to_numpy(zero_copy_only=False)
-        low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (least, most))
+        empty = minima.is_null().to_numpy(zero_copy_only=False)
+        low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def _in_units(self, extremes: pa.Array) -> pa.Array:
@@ -240,7 +240,7 @@ class HdrState(BucketState):
         return min(rounded - is_above, 2**63 - 1)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        part, unit = Histograms.of(states.field("buckets")), self.unit or 1.0
+        part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
         below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # of whole units
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
@@ -254,7 +254,7 @@ class HdrState(BucketState):
         if not exactly:
             return pa.array(units * self.unit, mask=mask)
         values = units / parts
-        if (large := units > 2**53).any():  # of which the division of doubles would round twice
+        if (large := units > 2**53).any():  # dividing their doubles would round twice
             divisors = np.full(large.sum(), parts)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
         return pa.array(values, mask=mask)
@@ -350,7 +350,7 @@ class Hdr(Function):
             keys, dtype = buckets.keys_at(high), pa.float64()
             above = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
             pairs = zip(quantiles, above, place, strict=True)
-            quantiles = [_between(values, others, shares[i], ~present) for values, others, i in pairs]
+            quantiles = [_between(values, upper_values, shares[i], ~present) for values, upper_values, i in pairs]
         children = {
             "count": pa.array(counts),
             "min": self.own_state.values_of(*_edge(states, "min")),
@@ -368,15 +368,15 @@ def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.A
     return pa.array(between(below, above, shares), mask=mask)
 
 
-def _whole(values: pa.Array) -> Whole:
+def _whole_numbers(values: pa.Array) -> Whole:
     """Read integers; those beyond int64 are refused."""
     try:
-        whole: Whole = values.cast(pa.int64()).to_numpy()
+        numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; use a unit, or dds") from None
-    if len(whole) and whole.min() < 0:
-        raise ValueError(f"hdr takes numbers from 0; got {whole.min()}; dds takes numbers of both signs")
-    return whole
+    if len(numbers) and numbers.min() < 0:
+        raise ValueError(f"hdr takes numbers from 0; got {numbers.min()}; dds takes numbers of both signs")
+    return numbers
 
 
 def _edge(states: pa.StructArray, name: str) -> tuple[Whole, Flags]:

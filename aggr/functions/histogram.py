@@ -69,7 +69,7 @@ class CellsState(State):
 class Histogram(Function):
     """Count the values of a column that lie from each edge up to the next, which itself belongs to what follows.
 
-    This is PostgreSQL's ``width_bucket`` by thresholds. An edge is the number as it is written: 0.1 is one tenth for
+    This is PostgreSQL's ``width_bucket`` by thresholds. An edge is the decimal number written: 0.1 is one tenth for
     decimals and whole numbers, and the nearest value of the type for floats, also for float32. Values from the last
     edge on are counted as ``above``, and NaN apart.
 
@@ -116,20 +116,20 @@ class Histogram(Function):
         return pa.StructArray.from_arrays([lists, *(pa.array(counts[:, i]) for i in (0, -2, -1))], names=list(_RESULT))
 
 
-def _checked_edges(given: object) -> tuple[float, ...]:
-    edges = tuple(_read_edge(edge) for edge in checked_list(given, "edges", "numbers"))
+def _checked_edges(edge_values: object) -> tuple[float, ...]:
+    edges = tuple(_read_edge(edge) for edge in checked_list(edge_values, "edges", "numbers"))
     if not 2 <= len(edges) <= _MOST_EDGES or any(b <= a for a, b in pairwise(edges)):
         raise ValueError(f"edges must be 2 to {_MOST_EDGES:,} numbers in ascending order; got {shown(list(edges))}")
     return edges
 
 
-def _read_edge(given: object) -> float:
+def _read_edge(value: object) -> float:
     """Return the double whose `_written` value is the edge; raises ``ValueError`` if there is none."""
-    refusal = f"each edge must be a finite number of at most 15 digits, or the value of a double; got {shown(given)}"
-    if isinstance(given, bool) or not isinstance(given, Real | Decimal | str):
+    refusal = f"each edge must be a finite number of at most 15 digits, or the value of a double; got {shown(value)}"
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         raise ValueError(refusal)
     try:
-        number = Decimal(given) if isinstance(given, str) else given
+        number = Decimal(value) if isinstance(value, str) else value
         edge = float(number) + 0.0
         is_same = math.isfinite(edge) and (edge == number or _written(edge) == Fraction(str(number)))
     except (ArithmeticError, ValueError):
@@ -150,13 +150,13 @@ def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
         with np.errstate(over="ignore"):  # an edge beyond all numbers of the type is infinite
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_decimal(dtype):
-        most = 10**dtype.precision - 1
-        least, scale = -most, dtype.scale
+        maximum = 10**dtype.precision - 1
+        minimum, scale = -maximum, dtype.scale
     else:
         limits = np.iinfo(dtype.to_pandas_dtype())
-        least, most, scale = int(limits.min), int(limits.max), 0
-    units = [max(math.ceil(_written(edge) * 10**scale), least) for edge in edges]
-    reached = [unit for unit in units if unit <= most]
+        minimum, maximum, scale = int(limits.min), int(limits.max), 0
+    units = [max(math.ceil(_written(edge) * 10**scale), minimum) for edge in edges]
+    reached = [unit for unit in units if unit <= maximum]
     if not pa.types.is_decimal(dtype):
         return pa.array(reached, dtype)
     return pa.array([Decimal(unit).scaleb(-scale, Context(prec=80)) for unit in reached], dtype)
@@ -182,8 +182,8 @@ class Cells(Field):
             sum_by_group(one_array(column).flatten().to_numpy(), Groups(ids.ravel(), groups.n * self.size))
         )
 
-    def subtract(self, column: pa.ListArray, gone: pa.ListArray) -> pa.ListArray:
-        return self._lists((self.numbers(column) - self.numbers(gone)).ravel())  # what is below 0 is no sound state
+    def subtract(self, column: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
+        return self._lists((self.numbers(column) - self.numbers(other)).ravel())  # `check` rejects counts below 0
 
     def row_counts(self, column: pa.ListArray) -> Whole:
         counts: Whole = self.numbers(column).sum(axis=1)
@@ -205,5 +205,5 @@ class Cells(Field):
         counts = column.flatten()
         if (pc.list_value_length(column).to_numpy() != self.size).any():
             raise DamagedState(f"holds other than {self.size} counts")
-        if len(counts) and (least := pc.min(counts).as_py()) < 0:
-            raise DamagedState(f"counts {least}")
+        if len(counts) and (minimum := pc.min(counts).as_py()) < 0:
+            raise DamagedState(f"counts {minimum}")

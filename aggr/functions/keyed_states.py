@@ -3,9 +3,9 @@
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
 Beyond `max` keys either nothing is kept but an error, or the `max` keys of the smallest hashes, whose states are those
-of all of their rows: a key that is among them in the end was among them in every part. theta is the least hash of those
-that have no room, so each key is kept with the probability theta / 2^63, and what is added up over the keys that are
-kept, divided by it, estimates the sum over all keys without bias.
+of all of their rows: a key that is among them in the end was among them in every part. theta is the least hash that
+has no room, so each key is kept with the probability theta / 2^63, and a sum over the keys that are kept, divided by
+that probability, estimates the sum over all keys without bias.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -55,7 +55,7 @@ class KeyedStates(Field):
     sample: bool = False
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
-        """Group rows by their group and their key, none of which is null."""
+        """Group rows by their group and their key. Keys must not be null."""
         return self._group(normalize_floats(keys), owners, np.full(owners.n, ALL))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
@@ -88,22 +88,23 @@ class KeyedStates(Field):
         return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole) -> KeyGroups:
-        groups, one = group_by([pa.array(owners.ids), keys], len(keys))
-        keys, owner = keys.take(pa.array(one)), owners.ids[one]
+        groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
+        keys, owner = keys.take(pa.array(first_rows)), owners.ids[first_rows]
         counts = np.bincount(owner, minlength=owners.n)
         if not self.sample:
             check_room("the map", counts, self.max, "or keep a sample of the keys by beyond='sample'")
         crowded = counts > self.max  # a part that is a sample has max keys: no more together, and they are the same
         if not crowded.any():
-            return KeyGroups(groups, None, keys, owner, thetas)
+            return KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
         hashes, thetas = hash64(keys), thetas.copy()
         among = crowded[owner]
-        thetas[crowded] = _next_hash(hashes[among], owner[among], thetas, crowded, self.max)
-        kept = hashes < thetas[owner]
-        rows = kept[groups.ids]
-        numbers = np.cumsum(kept) - 1
-        groups = Groups(numbers[groups.ids[rows]], int(kept.sum()))
-        return KeyGroups(groups, rows, keys.filter(pa.array(kept)), owner[kept], thetas)
+        thetas[crowded] = _next_hash(hashes[among], owner[among], thetas, crowded=crowded, room=self.max)
+        is_sampled = hashes < thetas[owner]
+        rows = is_sampled[groups.ids]
+        numbers = np.cumsum(is_sampled) - 1
+        groups = Groups(numbers[groups.ids[rows]], int(is_sampled.sum()))
+        keys = keys.filter(pa.array(is_sampled))
+        return KeyGroups(groups, rows=rows, keys=keys, owners=owner[is_sampled], thetas=thetas)
 
     def check(self, column: pa.Array) -> None:
         names = [_KEY, *(name for name, _ in self.functions)]

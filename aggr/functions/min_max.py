@@ -17,7 +17,7 @@ from aggr.state import PlainState, State
 
 MIN = PlainState("min", {"least": LEAST})
 MAX = PlainState("max", {"greatest": GREATEST})
-# Frames that are stored have a column for each of these, although the layouts are those of MIN and MAX.
+# Stored frames have a separate column for each state below, although it has the layout of MIN and MAX.
 BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
 BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
 
@@ -34,10 +34,10 @@ class LeastAndGreatest(State):
         return {"least": LEAST, "greatest": GREATEST}
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        least, greatest = (states.field(name) for name in self.fields)
-        if least.type != greatest.type or not least.is_valid().equals(greatest.is_valid()):
+        minima, maxima = (states.field(name) for name in self.fields)
+        if minima.type != maxima.type or not minima.is_valid().equals(maxima.is_valid()):
             raise DamagedState("its least and its greatest value are not of the same rows")
-        keys = order_keys(pa.concat_arrays([least.drop_null(), greatest.drop_null()]))
+        keys = order_keys(pa.concat_arrays([minima.drop_null(), maxima.drop_null()]))
         if (keys[: len(keys) // 2] > keys[len(keys) // 2 :]).any():
             raise DamagedState("its least value is above its greatest")
 

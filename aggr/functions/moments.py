@@ -89,8 +89,8 @@ class Sum(_Summed):
         if pa.types.is_floating(dtype) or self.dtype == "float64":
             return float_results(total, states.field("special").to_numpy(), present, scale_of(dtype))
         if pa.types.is_decimal(dtype) or self.dtype == "decimal":
-            given = pa.decimal128(38, scale_of(dtype)) if self.dtype == "decimal" else dtype
-            return decimal_results(total, present, given)
+            result_type = pa.decimal128(38, scale_of(dtype)) if self.dtype == "decimal" else dtype
+            return decimal_results(total, present, result_type)
         return whole_results(total, present)
 
 
@@ -140,7 +140,7 @@ class Var(_Squared):
     Raises
     ------
     ValueError
-        If ``ddof`` is no whole number from 0.
+        If ``ddof`` is not a whole number of at least 0.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class Stdev(Var):
     Raises
     ------
     ValueError
-        If ``ddof`` is no whole number from 0.
+        If ``ddof`` is not a whole number of at least 0.
 
     Examples
     --------
@@ -240,8 +240,8 @@ class Rms(SumOfSquares):
 def _nearest(totals: Limbs, counts: Whole) -> Whole:
     """Divide whole numbers by counts, rounding half to even."""
     low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
-    whole, rest = np.divmod(low.view(np.int64), counts)
-    whole += (rest > counts - rest) | ((rest == counts - rest) & (whole % 2 == 1))
+    quotients, remainders = np.divmod(low.view(np.int64), counts)
+    quotients += (remainders > counts - remainders) | ((remainders == counts - remainders) & (quotients % 2 == 1))
     for i in np.flatnonzero(~fits).tolist():
-        whole[i] = round(Fraction(whole_number(totals, i), int(counts[i])))
-    return whole
+        quotients[i] = round(Fraction(whole_number(totals, i), int(counts[i])))
+    return quotients

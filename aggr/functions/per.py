@@ -93,11 +93,11 @@ class Per(Function):
         How many keys a group may have, at every level. It shapes the state, as does ``beyond``.
     beyond : "error" or "sample"
         What to do with more keys. A sample has the ``max`` keys of the smallest hashes, each with the results of all
-        of its rows, and ``share`` says which share of all keys that is. What is added up over its keys, divided by
+        of its rows, and ``share`` says which share of all keys that is. A sum over its keys, divided by
         ``share``, estimates the sum over all keys without bias, with a standard error of about
         ``sqrt((1 / share - 1) Σx²)`` over all keys.
     top : int, optional
-        List only so many keys, those whose result ``by`` is greatest, the greatest first; of equal ones, the least
+        The number of keys to list: those whose result ``by`` is greatest, the greatest first; of equal ones, the least
         keys. It only reads, as does ``by``.
     by : str, optional
         Which of the results decides; needed for ``top`` if there are several.
@@ -105,8 +105,8 @@ class Per(Function):
     Raises
     ------
     ValueError
-        If ``of`` has no measure, or one with a weight of its own; if ``max`` or ``top`` is no whole number from 1,
-        ``beyond`` another word, or ``by`` the name of none of the results.
+        If ``of`` has no measure, or one with a weight of its own; if ``max`` or ``top`` is not a whole number of at
+        least 1, ``beyond`` is not one of the words above, or ``by`` does not name a result.
 
     Examples
     --------
@@ -164,7 +164,7 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def input_use(self, name: str) -> Use:
-        """Return how the measures read an input: as it is written, if one of them does."""
+        """Return how the measures read an input: unchanged, if any of them reads it unchanged."""
         if name == "key":
             return Use.KEEP
         uses = {
@@ -210,17 +210,19 @@ class Per(Function):
         return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
 
 
-def _checked_measures(given: Any) -> Measures:
+def _checked_measures(measures_by_name: Any) -> Measures:
     """Take measures by name: none for a count, their descriptions too, and these as JSON, as states have them."""
-    if given is None:
-        given = {"n": Measure(Count(), None)}
-    if isinstance(given, str):
+    if measures_by_name is None:
+        measures_by_name = {"n": Measure(Count(), None)}
+    if isinstance(measures_by_name, str):
         try:
-            given = json.loads(given)
+            measures_by_name = json.loads(measures_by_name)
         except ValueError:
-            raise ValueError(f"of must be a dict of measures such as {{'n': count()}}; got {shown(given)}") from None
+            example = "{'n': count()}"
+            received = shown(measures_by_name)
+            raise ValueError(f"of must be a dict of measures such as {example}; got {received}") from None
     measures = {}
-    for name, part in sorted(checked_mapping(given, "of", "measures by name").items()):
+    for name, part in sorted(checked_mapping(measures_by_name, "of", "measures by name").items()):
         if checked_name(name, "a result in of") == "key":
             raise ValueError("a result in of cannot be called 'key', as the key is; give it another name")
         measure = from_description(part) if isinstance(part, dict) else part

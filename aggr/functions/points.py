@@ -30,7 +30,7 @@ class Points(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, or ``keep`` another word.
+        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Lttb(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``n`` is no whole number from 3, or as `points` does.
+        If ``n`` is not a whole number of at least 3, and as `points` does.
 
     References
     ----------

@@ -2,7 +2,7 @@
 
     x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
 
-What is rounded of a row depends on that row alone, so sums of it are the same bits in any order.
+The rounding of a row depends on that row alone, so sums are the same bits in any order.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class GeometricMean(_PositiveMean):
     own_state = LogarithmsState()
 
     def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
-        whole = np.clip(np.floor(sums.over_integers(counts)), _LEAST, _GREATEST).astype(np.int64)
-        rest = (sums - ExactNumbers.of(whole) * ExactNumbers.of(counts)).over_integers(counts)
+        integer_parts = np.clip(np.floor(sums.over_integers(counts)), _LEAST, _GREATEST).astype(np.int64)
+        fractions = (sums - ExactNumbers.of(integer_parts) * ExactNumbers.of(counts)).over_integers(counts)
         steps = 1 << (PLACES - 1)
-        carry, tops = np.divmod(np.rint(np.clip(rest, -1, 1) * steps).astype(np.int64), steps)
-        means = np.ldexp(power_of_two(tops, steps), np.minimum(whole + carry, _GREATEST))
+        carry, tops = np.divmod(np.rint(np.clip(fractions, -1, 1) * steps).astype(np.int64), steps)
+        means = np.ldexp(power_of_two(tops, steps), np.minimum(integer_parts + carry, _GREATEST))
         both = special & (POSITIVE | _ZERO)
         return np.select([both == 0, both == _ZERO, both == POSITIVE], [means, 0.0, np.inf], np.nan)
 

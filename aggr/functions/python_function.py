@@ -29,7 +29,7 @@ class PerGroup(Function):
     Guarantee
     ---------
     What `Function` guarantees, if ``combine`` is associative and commutative, ``start()`` changes nothing, ``add`` is
-    ``combine`` with a single value, and equal states are equal Python values (sort what has no order).
+    ``combine`` with a single value, and equal states are equal Python values (sort collections without an order).
     `aggr.testing.laws.check` proves it. Some microseconds a row: a columnar function takes nanoseconds.
 
     Examples
@@ -108,7 +108,7 @@ class PerGroup(Function):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         results = [self.result(state) for state in states.field("state").to_pylist()]
-        return _kept(results, self.result_kind, "a result", self.result)
+        return _typed_column(results, self.result_kind, "a result", self.result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class _Folded(Field):
         states = [self.start() for _ in range(groups.n)]
         for group, value in zip(groups.ids.tolist(), column.to_pylist(), strict=True):
             states[group] = self.step(states[group], value)
-        return _kept(states, self.dtype, "a state", self.step)
+        return _typed_column(states, self.dtype, "a state", self.step)
 
     def check(self, column: pa.Array) -> None:
         if column.type != self.dtype:
@@ -160,7 +160,7 @@ class _Folded(Field):
                 raise DamagedState(f"has type {column.type}, not {self.dtype}") from None
 
 
-def _kept(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
+def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
     """Make a column of what a function returned; one that it announced otherwise raises ``TypeError``."""
     try:
         return pa.array(values, dtype)

@@ -44,12 +44,12 @@ class Range(Min):
     reads = ()
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        least, greatest = (states.field(name) for name in self.own_state.fields)
-        if not pa.types.is_integer(least.type):
-            return canonical(pc.subtract(greatest, least))
-        valid = least.is_valid().to_numpy(zero_copy_only=False)
-        ends = [pc.fill_null(end, 0).to_numpy().astype(np.uint64) for end in (greatest, least)]
-        apart = ends[0] - ends[1]  # modulo 2^64, within which it lies
+        minima, maxima = (states.field(name) for name in self.own_state.fields)
+        if not pa.types.is_integer(minima.type):
+            return canonical(pc.subtract(maxima, minima))
+        valid = minima.is_valid().to_numpy(zero_copy_only=False)
+        extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
+        apart = extremes[0] - extremes[1]  # modulo 2^64, within which it lies
         if (apart > np.iinfo(np.int64).max).any():
             raise OverflowError(f"the range of integers is {apart.max()}, beyond int64; cast the column to a decimal")
         return pa.array(apart.astype(np.int64), mask=~valid)

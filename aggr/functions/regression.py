@@ -42,7 +42,7 @@ class Covar(_TwoColumns):
     Raises
     ------
     ValueError
-        If ``ddof`` is no whole number from 0.
+        If ``ddof`` is not a whole number of at least 0.
 
     Examples
     --------

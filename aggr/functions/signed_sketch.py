@@ -40,7 +40,7 @@ class SketchState(BucketState):
 
     @property
     @abstractmethod
-    def least(self) -> float:
+    def zero_threshold(self) -> float:
         """The magnitude up to which a value counts as zero."""
 
     @property
@@ -86,28 +86,28 @@ class SketchState(BucketState):
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Read the share as `BucketState` has it: exact for some value within α of ``value``."""
-        parts = Parts.of(states, self.side)
+        parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
-        if value > self.least:
+        if value > self.zero_threshold:
             keys = self.keys_of(value, states)
             upto = low + below + zero + parts.positive.up_to(keys) + (parts.high if value == np.inf else 0)
-        elif value < -self.least:
+        elif value < -self.zero_threshold:
             upto = low + below - parts.negative.up_to(self.keys_of(-value, states) - 1)
         else:
             upto = low + below + zero
-        least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
-        upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
+        minimum, maximum = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
+        upto = np.where(value < minimum, 0, np.where(value >= maximum, counts, upto))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         up, down = (self._ranges_of_sign(states, sign) for sign in ("positive", "negative"))
         low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
         lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
-        middle = BucketRanges.single(zero, -self.least, self.least)
+        middle = BucketRanges.single(zero, -self.zero_threshold, self.zero_threshold)
         return BucketRanges.joined([lowest, down.mirrored(), middle, up, highest])
 
     def _ranges_of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
-        side = Histograms.of(states.field(sign))
+        side = Histograms.from_arrow(states.field(sign))
         rows = side.rows().astype(np.int64)
         return BucketRanges(rows, *self.edges(side.keys, rows, states), side.counts)
 
@@ -137,7 +137,7 @@ class SignedSketch(Function):
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        parts = Parts.of(states, self.own_state.side)
+        parts = Parts.from_states(states, self.own_state.side)
         counts = parts.counts
         present = counts > 0
         sums = read_scaled(states.field("sum"))
@@ -201,7 +201,7 @@ class Parts:
     counts: Whole
 
     @classmethod
-    def of(cls, states: pa.StructArray, field: Buckets) -> Parts:
+    def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
         """Show what states count; raises ``OverflowError`` if a count grew beyond int64."""
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
@@ -212,7 +212,7 @@ class Parts:
                 positive.check()
                 negative.check()
                 raise OverflowError("a count grew beyond int64")
-        return cls(low, negative, zero, positive, high, counts)
+        return cls(low=low, negative=negative, zero=zero, positive=positive, high=high, counts=counts)
 
 
 def whole_numbers(states: pa.StructArray, name: str) -> Whole:

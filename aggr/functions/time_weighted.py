@@ -120,9 +120,9 @@ class DurationIn(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, or ``keep`` another word.
+        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
     TypeError
-        When it is read, if ``state`` is no value of the column's type.
+        On reading, if ``state`` is not a value of the column's type.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class DurationIn(SeriesFunction):
 
     def read(self, series: Series) -> pa.Array:
         try:
-            wanted = pa.scalar(self.state, series.values.type)
+            state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
             if not len(series.values):  # as where only the type of the result is asked for
                 return pa.nulls(len(series.lengths), pa.float64())
@@ -149,7 +149,7 @@ class DurationIn(SeriesFunction):
                 f"duration_in was asked for {shown(self.state)} of a column of type {series.values.type}; "
                 "give a value of that type"
             ) from None
-        same = pc.equal(series.values, wanted).to_numpy(zero_copy_only=False)
+        same = pc.equal(series.values, state).to_numpy(zero_copy_only=False)
         lasted = sum_by_group(np.where(same, series.gaps, 0), series.groups)
         return pa.array(lasted / SECOND, mask=series.lengths == 0)
 
@@ -166,8 +166,8 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing:
         if (points >= 0).any():
-            part, whole = _trapezoids(series, points, special)
-            area, span = area * whole + part * span, span * whole
+            part, length = _trapezoids(series, points, special)
+            area, span = area * length + part * span, span * length
     return with_special(area.over(span * ExactNumbers.of(divisors) * 2), special)
 
 
@@ -176,24 +176,24 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
     From value a at time 0 to value b at n the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
     """
-    some = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
-    begin, end = series.times[points[some]], series.times[points[some] + 1]
-    low, high = series.inside[points[some]] - begin, series.inside[points[some] + 1] - begin
+    chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
+    begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]
+    low, high = series.inside[points[chosen]] - begin, series.inside[points[chosen] + 1] - begin
     weights = np.zeros(len(series.times), np.int64)
-    weights[points[some]] = 2 * (end - begin) - low - high
+    weights[points[chosen]] = 2 * (end - begin) - low - high
     left = _weighed(series, weights, special)
-    weights[points[some]], weights[points[some] + 1] = 0, low + high
+    weights[points[chosen]], weights[points[chosen] + 1] = 0, low + high
     right = _weighed(series, weights, special)
-    inside, whole = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
-    inside[some], whole[some] = high - low, end - begin
-    return (left + right) * ExactNumbers.of(inside), ExactNumbers.of(whole)
+    inside, lengths = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
+    inside[chosen], lengths[chosen] = high - low, end - begin
+    return (left + right) * ExactNumbers.of(inside), ExactNumbers.of(lengths)
 
 
 def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
     """Sum the values of each group by weights without error; NaN and infinities are noted in ``special`` instead."""
-    some = weights > 0
-    values = Values(series.values, series.groups).filter(some)
-    parts = [Numbers(part, values.groups) for part in float_parts(weights[some])]
+    has_weight = weights > 0
+    values = Values(series.values, series.groups).filter(has_weight)
+    parts = [Numbers(part, values.groups) for part in float_parts(weights[has_weight])]
     if values.special is not None:
         np.bitwise_or.at(special, values.groups.ids, values.special)
     scale = scale_of(kept_type(series.values.type))

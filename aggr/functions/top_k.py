@@ -56,7 +56,7 @@ class BottomK(Function):
     Raises
     ------
     ValueError
-        If ``k`` is no whole number from 1.
+        If ``k`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class TopK(BottomK):
     Raises
     ------
     ValueError
-        If ``k`` is no whole number from 1.
+        If ``k`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -119,6 +119,6 @@ class TopK(BottomK):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         least_first = super().finish_states(states)
         lengths = pc.list_value_length(least_first).to_numpy().astype(np.int64)
-        ends = np.cumsum(lengths)
-        backwards = np.repeat(2 * ends - lengths - 1, lengths) - np.arange(len(least_first.values))
+        list_ends = np.cumsum(lengths)
+        backwards = np.repeat(2 * list_ends - lengths - 1, lengths) - np.arange(len(least_first.values))
         return pa.ListArray.from_arrays(least_first.offsets, least_first.values.take(pa.array(backwards)))

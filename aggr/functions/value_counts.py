@@ -1,4 +1,4 @@
-"""value_counts, mode, entropy, exact_quantiles: what is read of a count for each distinct value."""
+"""value_counts, mode, entropy, exact_quantiles: results from a count of each distinct value."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Mode(_Counted):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class ValueCounts(_Counted):
     Raises
     ------
     ValueError
-        If ``max`` or ``top`` is no whole number from 1.
+        If ``max`` or ``top`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class Entropy(_Counted):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1.
+        If ``max`` is not a whole number of at least 1.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class ExactQuantiles(_Counted):
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, a quantile lies outside [0, 1], or ``method`` is not known.
+        If ``max`` is not a whole number of at least 1, a quantile lies outside [0, 1], or ``method`` is unknown.
     TypeError
         If ``method`` interpolates, and the column is not of numbers.
 
@@ -243,8 +243,8 @@ class ExactQuantiles(_Counted):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self._counted(states)
         totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
-        ends = np.cumsum(counts)  # it may go round beyond int64; differences within a state do not
-        ends -= np.append(0, ends)[begins][owners.ids]
+        count_ends = np.cumsum(counts)  # may wrap around beyond int64; differences within a state do not
+        count_ends -= np.append(0, count_ends)[begins][owners.ids]
         if is_between := interpolates(self.method):
             if not is_number(values.type):
                 raise TypeError(
@@ -254,7 +254,7 @@ class ExactQuantiles(_Counted):
             values = pa.array(as_floats(values))
 
         def at(ranks: Whole) -> pa.Array:
-            before = sum_by_group((ends <= ranks[owners.ids]).astype(np.int64), owners)
+            before = sum_by_group((count_ends <= ranks[owners.ids]).astype(np.int64), owners)
             return values.take(pa.array(begins + before, mask=totals == 0))
 
         results = []

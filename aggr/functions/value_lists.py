@@ -1,4 +1,4 @@
-"""Lists of values in states: rows in their order, or every distinct value once; at most so many a group.
+"""Lists of values in states: rows in their order, or every distinct value once; at most ``max`` for each group.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
 group 1    (09:59, "c")                        and how many each group has
@@ -31,7 +31,7 @@ DEFAULT_MAX = 10_000  # values a group
 class OrderedRows(Field):
     """The field of a state that lists up to ``max`` rows, structs ordered by their field ``by``, then by ``value``.
 
-    ``keep`` says what is kept of more: nothing but an error, the earliest or the latest in order.
+    If there are more, ``keep`` selects an error, the earliest rows or the latest rows.
     """
 
     max: int
@@ -41,12 +41,12 @@ class OrderedRows(Field):
     def reduce(self, values: Values) -> pa.ListArray:
         names = [self.by, "value"]
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
-        return self.of(rows, values.groups)
+        return self.list_rows(rows, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.of(*entries_of(column, groups))
+        return self.list_rows(*entries_of(column, groups))
 
-    def of(self, rows: pa.StructArray, groups: Groups) -> pa.ListArray:
+    def list_rows(self, rows: pa.StructArray, groups: Groups) -> pa.ListArray:
         """List the rows of each group."""
         counts = groups.counts()
         if self.keep == ALL:
@@ -74,12 +74,12 @@ class ValueSet(Field):
     max: int
 
     def reduce(self, values: Values) -> pa.ListArray:
-        return self.of(values.array, values.groups)
+        return self.list_values(values.array, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.of(*entries_of(column, groups))
+        return self.list_values(*entries_of(column, groups))
 
-    def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
+    def list_values(self, values: pa.Array, groups: Groups) -> pa.ListArray:
         """List the distinct values of each group; both zeros are one value, and all NaN are one."""
         values = normalize_floats(values)
         keys = order_keys(values)
@@ -110,7 +110,8 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner, sizes = lists.flatten(), np.ones(len(times), np.int64)  # what is put into lists, of how many values each
+    inner = lists.flatten()  # the entries of the lists to make next
+    sizes = np.ones(len(times), np.int64)  # the number of values of each entry
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]
@@ -120,22 +121,22 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     return lists_of(inner, np.bincount(owners[np.cumsum(sizes) - sizes], minlength=len(counts)))
 
 
-def check_max(most: int) -> None:
-    """Raise ``ValueError`` for a number of values that is no whole number from 1."""
-    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31:
-        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(most)}")
+def check_max(size: int) -> None:
+    """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
+        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(size)}")
 
 
-def check_room(what: str, counts: Whole, most: int, instead: str) -> None:
-    """Raise ``ValueError`` where a group has more than ``most``."""
-    if (counts > most).any():
+def check_room(what: str, counts: Whole, max_values: int, instead: str) -> None:
+    """Raise ``ValueError`` if a group has more than ``max_values``."""
+    if (counts > max_values).any():
         raise ValueError(
-            f"{what} holds at most max={most} values a group; one has {counts.max()}; raise max, {instead}"
+            f"{what} holds at most max={max_values} values a group; one has {counts.max()}; raise max, {instead}"
         )
 
 
 def check_set(values: pa.Array, lengths: Whole) -> None:
-    """Raise `DamagedState` unless the values, end to end, are sets in their order, of so many each."""
+    """Raise `DamagedState` unless the values, end to end, are ordered sets of the given lengths."""
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
         raise DamagedState("holds -0.0, which is 0.0 in a set")
@@ -143,20 +144,20 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
 
 
 def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
-    """Return what is in lists, end to end, and the group each entry belongs to."""
+    """Return the entries of lists, end to end, and the group each entry belongs to."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
-def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, Whole]:
-    """Return what is in lists, end to end, and how many are in each."""
+def checked_entries(column: pa.Array, max_values: int) -> tuple[pa.Array, Whole]:
+    """Return the entries of lists, end to end, and the length of each list; raise `DamagedState` for other columns."""
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
     refuse_nulls(column)
     entries, lengths = column.flatten(), pc.list_value_length(column).to_numpy().astype(np.int64)
     refuse_nulls(entries)
-    if len(lengths) and lengths.max() > most:
-        raise DamagedState(f"holds {lengths.max()} values, and max is {most}")
+    if len(lengths) and lengths.max() > max_values:
+        raise DamagedState(f"holds {lengths.max()} values, and max is {max_values}")
     return entries, lengths
 
 
@@ -176,13 +177,13 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
         raise DamagedState("holds values out of their order")
 
 
-def first_of_each(order: Ids, owners: Groups, most: int) -> Ids:
-    """Keep the first of an order that goes group by group: at most so many of each."""
-    return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < most]
+def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
+    """Keep the first ``max_values`` rows of each group, from an order that goes group by group."""
+    return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 
 def lists_of(values: pa.Array, lengths: Whole) -> pa.ListArray:
-    """Cut values into lists of so many."""
+    """Cut values into lists of the given lengths."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("too many values in one batch of states; use smaller batches or a smaller max")

@@ -24,7 +24,7 @@ from aggr.histograms.column import (
     capped,
     check_histograms,
     column_of,
-    whole,
+    is_sound,
     within,
 )
 from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
@@ -40,7 +40,7 @@ from aggr.histograms.loops import (
     Whole,
     Written,
     counted,
-    reach,
+    find_key_ranges,
     room,
     write_cells,
     write_marked,
@@ -59,39 +59,40 @@ _APART = 4  # cells a byte, above which the keys of two histograms are merged as
 class Buckets(Field):
     """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
 
-    Histograms are checked as they are merged and, by `packed`, as they are read: alone that takes a quarter of a merge.
+    Histograms are checked during a merge and, by `packed`, during a read. A check alone takes a quarter of a merge.
 
     Parameters
     ----------
-    most : int or None
-        Keep at most this many neighbouring keys: every key more than ``most - 1`` below the highest one counts
-        at the lowest key kept. What is kept depends on the highest key alone, so the order of merges does not
-        show.
-    least, greatest : int
+    max_keys : int or None
+        Keep at most this many neighbouring keys: every key more than ``max_keys - 1`` below the highest one counts
+        at the lowest key kept. The keys that are kept depend on the highest key alone, so the order of merges does
+        not matter.
+    lowest_key, highest_key : int
         What keys can be; states that have others are refused.
     wider : bool
         Take histograms of more than ``most`` keys, to fold them.
     """
 
-    most: int | None = None
-    least: int = -(2**31)
-    greatest: int = 2**31 - 1
+    max_keys: int | None = None
+    lowest_key: int = -(2**31)
+    highest_key: int = 2**31 - 1
     wider: bool = False
 
     def count(
-        self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
+        self, keys: NDArray[np.integer], groups: Groups, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
         """Count the keys of each group; keys must lie within int32, sorted by group.
 
-        ``ends`` are the least and the greatest key of each group, where they are known; without keys, 1 and 0.
+        ``key_ranges`` are the lowest and the highest key of each group, if the caller has them; without keys, 1 and 0.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
             none = np.zeros(groups.n, np.int64)
-            return _column(none, none, none, np.zeros(0, np.uint8), np.zeros(groups.n + 1, np.int64))
+            no_offsets = np.zeros(groups.n + 1, np.int64)
+            return _column(none, none, none, data=np.zeros(0, np.uint8), offsets=no_offsets)
         keys, until = keys.astype(np.int32, copy=False), groups.offsets  # one type, so that loops are compiled once
-        low, high = ends or reach(keys, until)
-        low = np.maximum(low, high - (self.most or FAR) + 1)
+        low, high = key_ranges or find_key_ranges(keys, until)
+        low = np.maximum(low, high - (self.max_keys or FAR) + 1)
         spans = np.maximum(high - low + 1, 0)
         rows = np.diff(until)
         sparse = spans > np.maximum(np.minimum(EMPTY * rows, LINE), np.maximum(SPARSE * rows, FEW))
@@ -100,7 +101,7 @@ class Buckets(Field):
             return column
         ids = np.repeat(np.flatnonzero(sparse), rows[sparse])
         apart = keys[np.repeat(sparse, rows)]
-        apart = apart if self.most is None else np.maximum(apart, low[ids])
+        apart = apart if self.max_keys is None else np.maximum(apart, low[ids])
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
@@ -119,7 +120,7 @@ class Buckets(Field):
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
-        bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
+        bounds = self.max_keys or FAR, FAR if self.wider else self.max_keys or FAR, self.lowest_key, self.highest_key
         written, sparse, broken, overflown = _merged(
             groups.rows_by_group, groups.offsets, low, high, totals, data, places, *bounds, checked, _UNASKED
         )
@@ -131,16 +132,18 @@ class Buckets(Field):
         if not sparse.any():
             return merged
         rows = sparse[groups.ids]
-        given = Histograms.of(column.filter(pa.array(rows)))
-        ids = groups.ids[rows][given.rows()]
-        return _put(merged, sparse, _listed(ids, np.maximum(given.keys, written[0][ids]), given.counts, sparse))
+        histograms = Histograms.from_arrow(column.filter(pa.array(rows)))
+        ids = groups.ids[rows][histograms.rows()]
+        return _put(
+            merged, sparse, _listed(ids, np.maximum(histograms.keys, written[0][ids]), histograms.counts, sparse)
+        )
 
-    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
-        whole, part = Histograms.of(column), Histograms.of(gone)
+    def subtract(self, column: pa.StructArray, other: pa.StructArray) -> pa.StructArray:
+        minuend, subtrahend = Histograms.from_arrow(column), Histograms.from_arrow(other)
         ids, keys, counts = _summed(
-            np.concatenate([whole.rows(), part.rows()]),
-            np.concatenate([whole.keys, part.keys]),
-            np.concatenate([whole.counts, -part.counts]),
+            np.concatenate([minuend.rows(), subtrahend.rows()]),
+            np.concatenate([minuend.keys, subtrahend.keys]),
+            np.concatenate([minuend.counts, -subtrahend.counts]),
         )
         refuse_where(counts < 0, NOT_THERE, ids)
         left = counts > 0
@@ -151,14 +154,15 @@ class Buckets(Field):
         return counts
 
     def packed(self, states: pa.StructArray, name: str) -> Packed:
-        """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
-        return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
+        """Show the histograms of a field of states unchecked; finding keys checks them as `check` does."""
+        bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
+        return Packed.from_arrow(states.field(name), *bounds, name=name)
 
     def check_first(self, column: pa.StructArray) -> None:
         field_of_type(column, HISTOGRAM_TYPE)
 
     def check(self, column: pa.StructArray) -> None:
-        check_histograms(column, self.most or FAR, self.least, self.greatest)
+        check_histograms(column, self.max_keys or FAR, self.lowest_key, self.highest_key)
 
 
 def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole) -> pa.StructArray:
@@ -191,11 +195,11 @@ def _summed(
     return both[first] >> 32, (both[first] & _KEY) - _OFFSET, summed
 
 
-def _put(column: pa.StructArray, chosen: NDArray[np.bool_], others: pa.StructArray) -> pa.StructArray:
+def _put(column: pa.StructArray, chosen: NDArray[np.bool_], replacements: pa.StructArray) -> pa.StructArray:
     """Put other histograms in the place of the chosen ones."""
     rows = np.arange(len(column))
-    rows[chosen] = len(column) + np.arange(len(others))
-    return pa.concat_arrays([column, others]).take(pa.array(rows))
+    rows[chosen] = len(column) + np.arange(len(replacements))
+    return pa.concat_arrays([column, replacements]).take(pa.array(rows))
 
 
 @compiled
@@ -205,9 +209,9 @@ def _merged(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
     total: Whole,
-    given: Bytes,
+    counts: Bytes,
     places: Whole,
-    most: int,
+    max_keys: int,
     widest: int,
     lowest: int,
     highest: int,
@@ -216,49 +220,55 @@ def _merged(
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
 
-    Say as well which groups were left out because their keys lie far apart, of which only the lowest key to keep is
-    told; whether a histogram is damaged; and whether a count grew beyond int64.
+    Return as well which groups were left out because their keys lie far apart (only their lowest key to keep is
+    returned), whether a histogram is damaged, and whether a count grew beyond int64.
     """
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a sum takes no more bytes than what is summed, and so do gaps; new is one before the first count of a histogram
-    data, offsets = np.empty(len(given) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    # a sum takes no more bytes than its terms, and so do gaps; new is one before the first count of a histogram
+    data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
     few = np.int64(FEW)  # as it stands there, what it is given to would be compiled for it once more
-    line, lists, found = room(few), lists_of(few), np.zeros((0, 0), np.int64)
+    line, lists, no_keys = room(few), lists_of(few), np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
-        least: Int
-        greatest: Int
-        least, greatest, size = FAR, -FAR, 0
+        lowest_key: Int
+        highest_key: Int
+        lowest_key, highest_key, size = FAR, -FAR, 0
         several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows that count anything
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
-            broken |= not within(low[row], high[row], total[row], bytes_of, widest, lowest, highest)
+            broken |= not within(
+                low[row], high[row], total[row], size=bytes_of, max_keys=widest, lowest_key=lowest, highest_key=highest
+            )
             if total[row]:
                 several, first, last = several + 1, row if several == 0 else first, row
-                least, greatest = min(least, np.int64(low[row])), max(greatest, np.int64(high[row]))
+                lowest_key, highest_key = min(lowest_key, np.int64(low[row])), max(highest_key, np.int64(high[row]))
                 size += places[row + 1] - places[row]
                 totals[group] = capped(totals[group], total[row])
-        folded = max(least, greatest - most + 1)
-        span = greatest - folded + 1
+        folded = max(lowest_key, highest_key - max_keys + 1)
+        span = highest_key - folded + 1
         overflown |= several != 1 and totals[group] == MOST
         if broken:
             break
-        if several == 1 and folded == least:  # alone: as it is
+        if several == 1 and folded == lowest_key:  # alone: copied
             begin, end = places[first], places[first + 1]
             if checked:
-                broken |= not whole(low[first], high[first], total[first], given, begin, end, unasked, first, found)
-            to, of = np.uint64(at), np.uint64(begin)
+                broken |= not is_sound(
+                    low[first], high[first], total[first], counts, begin, end, unasked, first, no_keys
+                )
+            to, source = np.uint64(at), np.uint64(begin)
             for byte in range(end - begin):  # without signs, which takes a tenth of the time
-                data[to + np.uint64(byte)] = given[of + np.uint64(byte)]
+                data[to + np.uint64(byte)] = counts[source + np.uint64(byte)]
             at += end - begin
-        elif several == 2 and folded == least and span > _APART * size:
+        elif several == 2 and folded == lowest_key and span > _APART * size:
             if size >= len(lists[0]):
                 lists = lists_of(2 * size)
-            at = add_two(low, high, total, given, places, first, last, lists, data, at)
+            at = add_two(
+                low, high, total, counts, places=places, first=first, second=last, lists=lists, data=data, at=at
+            )
             if at < 0:
                 broken = True
                 break
@@ -273,27 +283,30 @@ def _merged(
                 row = np.int64(rows[i])
                 if total[row]:
                     here, end = places[row], places[row + 1]
-                    if checked and not whole(low[row], high[row], total[row], given, here, end, unasked, row, found):
+                    if checked and not is_sound(
+                        low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
+                    ):
                         broken = True
                         break  # its keys may lie anywhere
-                    _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)
+                    cell = np.int64(low[row]) - folded
+                    _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
             at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
         if size:
-            lows[group], highs[group] = folded, greatest
+            lows[group], highs[group] = folded, highest_key
         offsets[group + 1] = at
     written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # a copy takes as long as the rest
     return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 
 @compiled
-def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, given: Bytes, at: Int, end: Int) -> None:
+def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
     """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 gets what lies before it.
 
     Where the keys lie apart, a bit marks each cell that is used.
     """
     use: Int
     while at < end:
-        word = word_at(given, at) if at + WORD <= end else LONGER
+        word = word_at(counts, at) if at + WORD <= end else LONGER
         if not word & LONGER:
             for i in range(WORD):
                 byte: Int = np.int64((word >> np.uint64(8 * i)) & _LAST)
@@ -308,7 +321,7 @@ def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, given: 
             continue
         for _ in range(WORD):
             if at < end:
-                number, at = next_number(given, at, end)
+                number, at = next_number(counts, at, end)
                 use = np.uint64(max(cell, 0))
                 line[use] += max(number, 0)
                 if apart and number > 0:

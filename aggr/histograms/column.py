@@ -46,7 +46,7 @@ class Histograms(NamedTuple):
     counts: Whole
 
     @classmethod
-    def of(cls, column: pa.StructArray) -> Histograms:
+    def from_arrow(cls, column: pa.StructArray) -> Histograms:
         """Read a column of `HISTOGRAM_TYPE`; a damaged one raises `DamagedState`, a ``ValueError``."""
         column = check_histograms(column)
         low = column.field("low").to_numpy().astype(np.int64)
@@ -54,7 +54,7 @@ class Histograms(NamedTuple):
 
     def to_arrow(self) -> pa.StructArray:
         """Write a column of `HISTOGRAM_TYPE`; a total beyond int64 is written as the greatest int64."""
-        low, high, totals = _ends(*self)
+        low, high, totals = _summaries(*self)
         return column_of(low, high, totals, leb128.write(low, *self))
 
     def rows(self) -> Ids:
@@ -87,14 +87,14 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
     """Shift the keys of each histogram; raises ``OverflowError`` if a count grows beyond int64.
 
     >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
-    >>> Histograms.of(shifted(column, np.array([1])))
+    >>> Histograms.from_arrow(shifted(column, np.array([1])))
     Histograms(sizes=array([2]), keys=array([-1,  0]), counts=array([1, 5]))
     """
-    given = Histograms.of(column)
-    rows = given.rows()
-    keys = given.keys >> shifts[rows]
+    histograms = Histograms.from_arrow(column)
+    rows = histograms.rows()
+    keys = histograms.keys >> shifts[rows]
     first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
-    counts = np.add.reduceat(given.counts, first) if len(first) else given.counts
+    counts = np.add.reduceat(histograms.counts, first) if len(first) else histograms.counts
     if (counts < 0).any():
         raise OverflowError("a count grew beyond int64")
     return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
@@ -102,9 +102,9 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
 
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Find the first and the last value of rows that lie end to end, 0 of an empty one, each of shape (n,)."""
-    holds, ends = lengths > 0, np.cumsum(lengths)
-    first, last = np.zeros((2, len(ends)), values.dtype)
-    first[holds], last[holds] = values[(ends - lengths)[holds]], values[ends[holds] - 1]
+    holds, row_ends = lengths > 0, np.cumsum(lengths)
+    first, last = np.zeros((2, len(row_ends)), values.dtype)
+    first[holds], last[holds] = values[(row_ends - lengths)[holds]], values[row_ends[holds] - 1]
     return first, last
 
 
@@ -114,16 +114,18 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
     return pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
 
 
-def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR) -> pa.StructArray:
+def check_histograms(
+    column: pa.StructArray, max_keys: int = FAR, lowest_key: int = -FAR, highest_key: int = FAR
+) -> pa.StructArray:
     """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless `to_arrow` can have written each row.
 
-    Its keys lie between ``least`` and ``greatest``, and are ``most`` from the lowest to the highest at the most.
+    Its keys lie between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
     data, places = of_arrow(column.field("counts"))
     none = np.zeros((0, len(low)), np.int64)
-    if not find_keys(low, high, totals, data, places, none, most, least, greatest)[1]:
+    if not find_keys(low, high, totals, data, places, none, max_keys, lowest_key, highest_key)[1]:
         raise DamagedState(DAMAGED)
     return column
 
@@ -136,42 +138,46 @@ def find_keys(
     data: Bytes,
     places: Whole,
     ranks: Whole,
-    most: Int,
-    least: Int,
-    greatest: Int,
+    max_keys: Int,
+    lowest_key: Int,
+    highest_key: Int,
 ) -> tuple[Whole, bool]:
     """Find the keys of the values at ``ranks`` in each histogram, and say whether all are sound: in the same pass.
 
     Ranks are counted from 0 in key order, shape (asked, n), and never go down from one to the next that is asked. For
     one outside ``[0, total)`` there is some key, or 0.
     """
-    asked, n = ranks.shape
-    keys = np.zeros((asked, n), np.int64)
+    rank_count, n = ranks.shape
+    keys = np.zeros((rank_count, n), np.int64)
     for row in range(n):
         at, end, total = places[row], places[row + 1], totals[row]
-        if not within(low[row], high[row], total, end - at, most, least, greatest):
+        if not within(
+            low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
+        ):
             return keys, False
-        if total and not whole(low[row], high[row], total, data, at, end, ranks, row, keys):
+        if total and not is_sound(low[row], high[row], total, data, at, end, ranks, row, keys):
             return keys, False
     return keys, True
 
 
 @compiled
-def within(low: Int, high: Int, total: Int, size: Int, most: Int, least: Int, greatest: Int) -> bool:
+def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
     """Say whether a histogram's ends are possible; ``size`` is how many bytes its counts have. An empty one is zero."""
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
-    return bool(total > 0 and size > 0 and least <= low <= high <= greatest and np.int64(high) - low < most)
+    return bool(total > 0 and size > 0 and lowest_key <= low <= high <= highest_key and np.int64(high) - low < max_keys)
 
 
 @compiled
-def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole) -> bool:
+def is_sound(
+    low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
+) -> bool:
     """Say whether the counts between two places are written as they must be, from one key to the other.
 
     The keys at the ``ranks`` of this row are put into ``keys`` on the way. Eight bytes are read at once where each is
     a number and none of the ranks is among them.
     """
-    key, seen, found, alone = np.int64(low), np.uint64(0), 0, at
+    key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
     wrong, before = np.uint64(0), np.uint64(1)  # as if a gap came before: the first number must be a count
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
@@ -199,9 +205,9 @@ def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks
                 return False
             seen = saturated(seen, max(number, 0))
         while seen > rank:
-            keys[found, row] = key
-            found += 1
-            rank = np.uint64(max(ranks[found, row], 0)) if found < len(ranks) else NEVER
+            keys[rank_index, row] = key
+            rank_index += 1
+            rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < len(ranks) else NEVER
         gap = np.uint64(number <= 0)
         wrong |= (gap & before) | np.uint64(number == -1)
         before = gap
@@ -229,7 +235,7 @@ def capped(total: Int, count: Int) -> Int:
 
 
 @compiled
-def _ends(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
+def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
     """Find the lowest and the highest key of each histogram, 0 of an empty one, and its total."""
     low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
     at: Int = np.int64(0)

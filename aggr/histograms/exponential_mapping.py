@@ -40,7 +40,7 @@ def finest_keys(sizes: Floats) -> Whole:
     if len(near):
         unique, first, places = np.unique(mantissas[near], return_index=True, return_inverse=True)
         edges = nearest[near][first].astype(np.int64).tolist()
-        below = [edge - (not _is_above(one, edge)) for one, edge in zip(unique.tolist(), edges, strict=True)]
+        below = [edge - (not _is_above(mantissa, edge)) for mantissa, edge in zip(unique.tolist(), edges, strict=True)]
         keys[near] = np.array(below, np.int64)[places]
     keys += (exponents.astype(np.int64) - 1) * _STEPS
     return keys
@@ -53,15 +53,15 @@ def _is_above(mantissa: float, step: int) -> bool:
         return Decimal(mantissa) > Decimal(2) ** (Decimal(step) / _STEPS)
 
 
-def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, most: int) -> Whole:
-    """Find by how much keys are shifted, ``shifts`` at least, until each range of one sign has at most so many.
+def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
+    """Return the least shifts, from ``shifts`` on, after which each range of one sign has at most ``max_keys`` keys.
 
     Ranges are given by their lowest and highest keys at the finest scale; an empty one has a lower highest key.
     """
     fitting = shifts.copy()
     for _ in range(FINEST - COARSEST):
         spans = [(high >> fitting) - (low >> fitting) for low, high in zip(lows, highs, strict=True)]
-        wide = np.maximum(*spans) >= most
+        wide = np.maximum(*spans) >= max_keys
         if not wide.any():
             break
         fitting += wide

@@ -50,8 +50,8 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
     >>> keys, counts, ends, broken
     (array([ 7,  8,  9, 40]), array([5, 1, 2, 3]), array([41,  0]), array([False,  True]))
     """
-    sizes, keys, counts, ends, broken = _read(first, *of_arrow(rows))
-    return (sizes, keys, counts), ends, broken
+    sizes, keys, counts, key_ends, broken = _read(first, *of_arrow(rows))
+    return (sizes, keys, counts), key_ends, broken
 
 
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
@@ -120,10 +120,10 @@ def word_at(data: Bytes, at: Int) -> Any:
 
 @compiled
 def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
-    """Find which of eight numbers of a byte are gaps, a bit for each byte, and bits where there is what nobody writes.
+    """Find which of eight numbers of a byte are gaps, a bit for each byte, and bits for numbers that are never written.
 
-    That is a gap after a gap, and a gap of one key that is not written as 0; ``before`` is 1 where the number before
-    was a gap, otherwise 0.
+    Never written are a gap after a gap, and a gap of one key that is not written as 0. ``before`` is 1 if the number
+    before was a gap, otherwise 0.
     """
     empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
     gaps = (word & _EACH) | empty
@@ -163,9 +163,9 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
     """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
     n = len(first)
-    most = places[n] - places[0]  # a byte for each count at least
-    sizes, keys, counts = np.zeros(n, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    max_entries = places[n] - places[0]  # a byte for each count at least
+    sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)
+    key_ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     entry = 0
     for row in range(n):
         key, at, end, before = first[row], places[row], places[row + 1], entry
@@ -179,6 +179,6 @@ def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole
                 counts[entry] = number
                 entry += 1
             key = min(key + advance(max(number, -FAR)), FAR)
-        ends[row] = key
+        key_ends[row] = key
         sizes[row] = entry - before
-    return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken
+    return sizes, keys[:entry].copy(), counts[:entry].copy(), key_ends, broken

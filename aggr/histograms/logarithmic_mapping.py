@@ -43,12 +43,12 @@ class LogarithmicMapping:
         return 1.0 + self._step
 
     @property
-    def least(self) -> float:
+    def zero_threshold(self) -> float:
         """The magnitude up to which a value counts as zero."""
         return sys.float_info.min * self.gamma
 
     @property
-    def reach(self) -> tuple[int, int]:
+    def key_range(self) -> tuple[int, int]:
         """The keys between which all buckets of doubles lie, those of other writers among them."""
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1
@@ -69,7 +69,7 @@ class LogarithmicMapping:
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
-        """Find the bucket of each value, all of which are known to lie within ``span``, above 0 and finite."""
+        """Find the bucket of each value. All values must lie within ``span``, above 0 and finite."""
         table = self._table(values, span)
         if table is not None:
             return table.keys(values)
@@ -95,9 +95,9 @@ class LogarithmicMapping:
         # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
         # library does wherever that could move a value over a bucket's edge. A logarithm within 4 units in the last
         # place and two products are off by 1.2e-15 of the place; 4e-15 and 1e-9 leave room, at one row in 10^8
-        reach = max(float(place.max()), -float(place.min()), 1.0)
+        farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
-        near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * reach)
+        near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * farthest)
         if len(near):
             unique, where = np.unique(values[near], return_inverse=True)
             exact = [math.ceil(math.log(value, 2) * self._multiplier) for value in unique.tolist()]
@@ -138,13 +138,13 @@ class StepTable:
 @compiled
 def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
     """Find the key of each double's step, and the doubles in steps that an edge runs through."""
-    keys, beside, found = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
+    keys, beside, unsure_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first]
         keys[i] = key
-        beside[found] = i
-        found += key == _EDGE
-    return keys, beside[:found].copy()
+        beside[unsure_count] = i
+        unsure_count += key == _EDGE
+    return keys, beside[:unsure_count].copy()
 
 
 @lru_cache(maxsize=32)
@@ -152,13 +152,13 @@ def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
     """Compute the keys of all steps from one exponent, as a double holds it, to another, exclusive."""
     first = low << _STEP_BITS
     bits = np.arange(first, high << _STEP_BITS, dtype=np.int64) << _SHIFT
-    inside = (bits >= np.float64(mapping.least).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
+    inside = (bits >= np.float64(mapping.zero_threshold).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
     key = np.full(len(bits), _EDGE, np.int32)
     begins = bits[inside].view(np.float64)
-    ends = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
+    lasts = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
     # a hair wider than the step, so that rounding within it cannot reach an edge either
     margin = 1.0 + 1e-9
     lowest = mapping._keys(begins / margin)
-    highest = mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin)
+    highest = mapping._keys(np.minimum(lasts, sys.float_info.max / margin) * margin)
     key[inside] = np.where(lowest == highest, lowest, _EDGE).astype(np.int32)
     return StepTable(mapping, first, key)

@@ -30,7 +30,7 @@ Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys,
 
 
 @compiled
-def reach(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
+def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
     """Find the least and the greatest key of each group; the least is greater where there is none."""
     n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
@@ -56,27 +56,27 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
     cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
-        mine, span, least = keys[until[group] : until[group + 1]], spans[group], low[group]
+        group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
             # never beyond the line, whatever keys come
-            if span <= DENSE * len(mine):
-                for i in range(len(mine)):
-                    cells[np.uint64(min(max(mine[i] - least, 0), span - 1))] += 1
+            if span <= DENSE * len(group_keys):
+                for i in range(len(group_keys)):
+                    cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1
                 at = write_cells(cells[:span], line, data, at)
             else:
-                for i in range(len(mine)):
-                    cell = np.uint64(min(max(mine[i] - least, 0), span - 1))
+                for i in range(len(group_keys)):
+                    cell = np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))
                     cells[cell] += 1
                     marks[cell >> WORD_OF] |= ONE << (cell & PLACE)
                 at = write_marked(cells, marks, span, data, at)
-            lows[group], highs[group], totals[group] = least, least + span - 1, len(mine)
+            lows[group], highs[group], totals[group] = lowest, lowest + span - 1, len(group_keys)
         offsets[group + 1] = at
     return lows, highs, totals, data[:at].copy(), offsets
 
 
 @compiled
 def room(cells: Int) -> Line:
-    """Make room for what so many cells hold."""
+    """Make room for the keys and counts of a number of cells."""
     return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
 
 
@@ -84,16 +84,16 @@ def room(cells: Int) -> Line:
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
     """Write the cells of a group, the first and the last of them used, and empty them; return the place after."""
     keys, counts = line
-    size, whole = np.int64(0), len(cells) - len(cells) % _BLOCK
-    for start in range(0, whole, _BLOCK):
-        found = cells[start]
+    size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
+    for start in range(0, blocks_end, _BLOCK):
+        used = cells[start]
         for cell in range(start + 1, start + _BLOCK):
-            found |= cells[cell]
-        if found:  # where keys are scattered, most blocks are empty
+            used |= cells[cell]
+        if used:  # where keys are scattered, most blocks are empty
             for cell in range(start, start + _BLOCK):
-                size = _noted(cells, cell, keys, counts, size)
-    for cell in range(whole, len(cells)):
-        size = _noted(cells, cell, keys, counts, size)
+                size = _list_cell(cells, cell, keys, counts, size)
+    for cell in range(blocks_end, len(cells)):
+        size = _list_cell(cells, cell, keys, counts, size)
     return write_keys(keys, counts, size, data, at)
 
 
@@ -129,8 +129,8 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
 
 
 @compiled
-def _noted(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
-    """Empty a cell, and list what it held; where it was empty, the next one is listed in its place."""
+def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
+    """Empty a cell, and list its key and count; an empty cell is overwritten by the next."""
     keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
     size += cells[cell] != 0
     cells[cell] = 0

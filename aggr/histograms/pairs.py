@@ -1,7 +1,7 @@
 """Pairs: two histograms added up by their keys, whatever lies between these.
 
-Most merges of a stream are of two: what is held, and what has come. Cells take as long as the keys lie apart; listed
-and interleaved, the keys of two take as long as there are keys.
+Most merges of a stream have two inputs: the state so far and a new one. The time of cells grows with the distance of
+the keys; the time of two interleaved lists grows with the number of keys.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of t
 
 
 @compiled
-def lists_of(most: Int) -> Lists:
-    """Make room for two histograms of so many bytes altogether."""
-    n = most + 1
+def lists_of(max_bytes: Int) -> Lists:
+    """Make room for two histograms of at most ``max_bytes`` together."""
+    n = max_bytes + 1
     keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
 
@@ -31,7 +31,7 @@ def add_two(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
     total: Whole,
-    given: Bytes,
+    bytes_of_rows: Bytes,
     places: Whole,
     first: Int,
     second: Int,
@@ -41,11 +41,13 @@ def add_two(
 ) -> Int:
     """Write the sum of the histograms of two rows, which count something; return the place after, -1 for damage."""
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
-    n = listed(low[first], high[first], given, places[first], places[first + 1], keys_1, counts_1)
-    m = listed(low[second], high[second], given, places[second], places[second + 1], keys_2, counts_2)
+    n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
+    m = listed(low[second], high[second], bytes_of_rows, places[second], places[second + 1], keys_2, counts_2)
     if not (_adds_up(counts_1, n, total[first]) and _adds_up(counts_2, m, total[second])):
         return np.int64(-1)
-    size = _interleave(keys_1, counts_1, np.uint64(n), keys_2, counts_2, np.uint64(m), keys, counts)
+    size = _interleave(
+        keys_1, counts_1, np.uint64(n), keys_2, counts_2=counts_2, m=np.uint64(m), keys=keys, counts=counts
+    )
     return write_keys(keys, counts, size, data, at)
 
 
@@ -62,21 +64,21 @@ def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
 def _interleave(
     keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
 ) -> Int:
-    """Merge two ascending lists of keys, adding up the counts of those that are in both; say how many keys come out."""
-    i, j, size, one = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
+    """Merge two ascending lists of keys, adding up the counts of keys in both; return the number of keys."""
+    i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
     while i < n and j < m:  # without branches: keys come as chance has them
         a, b = keys_1[i], keys_2[j]
         keys[size] = min(a, b)
         counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]
         i += np.uint64(a <= b)
         j += np.uint64(b <= a)
-        size += one
+        size += step
     while i < n:
         keys[size], counts[size] = keys_1[i], counts_1[i]
-        i += one
-        size += one
+        i += step
+        size += step
     while j < m:
         keys[size], counts[size] = keys_2[j], counts_2[j]
-        j += one
-        size += one
+        j += step
+        size += step
     return np.int64(size)

@@ -1,4 +1,4 @@
-"""Reading histograms: what a column of them tells, in one pass over the bytes of each, without listing its buckets."""
+"""Reading histograms: ranks, counts and means of a column, in one pass over the bytes of each, without its buckets."""
 
 from __future__ import annotations
 
@@ -45,8 +45,13 @@ class Packed(NamedTuple):
     name: str
 
     @classmethod
-    def of(
-        cls, column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR, name: str = "buckets"
+    def from_arrow(
+        cls,
+        column: pa.StructArray,
+        max_keys: int = FAR,
+        lowest_key: int = -FAR,
+        highest_key: int = FAR,
+        name: str = "buckets",
     ) -> Packed:
         """Show a column of `aggr.histograms.column.HISTOGRAM_TYPE`, bounded as `check_histograms` has it.
 
@@ -55,8 +60,8 @@ class Packed(NamedTuple):
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         if len(totals) and totals.max() == MOST:  # as a total beyond int64 is written
-            totals = Histograms.of(column).totals()
-        return cls(low, high, totals, *of_arrow(column.field("counts")), (most, least, greatest), name)
+            totals = Histograms.from_arrow(column).totals()
+        return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
     def keys_at(self, ranks: Whole) -> Whole:
         """Find the keys of the values at some ranks in each histogram, shape (asked, n), and check all of it.
@@ -102,19 +107,21 @@ def _described(
     data: Bytes,
     places: Whole,
     ranks: Whole,
-    most: Int,
-    least: Int,
-    greatest: Int,
+    max_keys: Int,
+    lowest_key: Int,
+    highest_key: Int,
     half: Int,
     entries: Int,
 ) -> tuple[Whole, Floats, Floats, bool]:
-    asked, n = ranks.shape
-    keys, means, variances = np.zeros((asked, n), np.int64), np.zeros(n), np.zeros(n)
+    rank_count, n = ranks.shape
+    keys, means, variances = np.zeros((rank_count, n), np.int64), np.zeros(n), np.zeros(n)
     key_of, count_of = np.empty(entries + 1, np.int64), np.empty(entries + 1, np.int64)
     middle_of = np.empty(entries + 1)
     for row in range(n):
         at, end, total = places[row], places[row + 1], totals[row]
-        if not within(low[row], high[row], total, end - at, most, least, greatest):
+        if not within(
+            low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
+        ):
             return keys, means, variances, False
         if total == 0:
             continue
@@ -124,15 +131,15 @@ def _described(
         for i in range(size):  # by itself, for several at once
             bucket: Int = max((key_of[i] >> half) - 1, 0)
             middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
-        seen, found, middles = np.uint64(0), 0, 0.0
-        rank = np.uint64(max(ranks[0, row], 0)) if asked else NEVER
+        seen, rank_index, middles = np.uint64(0), 0, 0.0
+        rank = np.uint64(max(ranks[0, row], 0)) if rank_count else NEVER
         for i in range(size):
             key, count = key_of[i], count_of[i]
             seen = saturated(seen, count)
             while seen > rank:
-                keys[found, row] = key
-                found += 1
-                rank = np.uint64(max(ranks[found, row], 0)) if found < asked else NEVER
+                keys[rank_index, row] = key
+                rank_index += 1
+                rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < rank_count else NEVER
             middles += middle_of[i] * np.float64(count)
         if seen != np.uint64(total):
             return keys, means, variances, False

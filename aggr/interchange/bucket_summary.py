@@ -1,7 +1,7 @@
 """Next to the buckets: sum, min and max of sketches that came without them.
 
-What is given wins, row by row; the rest is made of the values that stand for the buckets, each within the relative
-accuracy of all that its bucket holds.
+A sum, min or max that the caller supplies is used, row by row. A missing one is computed from the values that stand for
+the buckets, each within the relative accuracy of all values of its bucket.
 """
 
 from __future__ import annotations
@@ -40,43 +40,47 @@ def derived(
     values = [_finite(values_of(positive)), -_finite(values_of(negative))]
     above, below = positive.sizes > 0, negative.sizes > 0
     (up_low, up_high), (down_high, down_low) = (
-        first_last(histogram.sizes, each) for each, histogram in zip(values, (positive, negative), strict=True)
+        first_last(side.sizes, side_values) for side_values, side in zip(values, (positive, negative), strict=True)
     )
     empty = ~(above | below | (zero > 0))
-    least = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
-    most = np.where(above, up_high, np.where(zero > 0, 0.0, down_high))
+    minima = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
+    maxima = np.where(above, up_high, np.where(zero > 0, 0.0, down_high))
     with np.errstate(over="ignore"):
         weighted = np.concatenate([v * h.counts for v, h in zip(values, (positive, negative), strict=True)])
-    of = np.concatenate([positive.rows(), negative.rows()])
-    sums = sum_exactly([Numbers(_finite(weighted), Groups._trusted(of, len(zero)))])
-    return {"sum": sums, "min": pa.array(least, mask=empty), "max": pa.array(most, mask=empty)}
+    owners = np.concatenate([positive.rows(), negative.rows()])
+    sums = sum_exactly([Numbers(_finite(weighted), Groups._trusted(owners, len(zero)))])
+    return {"sum": sums, "min": pa.array(minima, mask=empty), "max": pa.array(maxima, mask=empty)}
 
 
-def filled(made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
-    """Take what is given, where it is, before what was made; ``made`` has a row for each valid row of ``given``.
+def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
+    """Return the supplied columns, with ``parts`` in place of nulls and of missing columns.
 
-    Raises ``TypeError`` and ``ValueError`` for what is given and cannot be.
+    ``parts`` has a row for each valid row of ``columns``.
+
+    Raises ``TypeError`` and ``ValueError`` for columns of another type or length, and for a min above its max.
 
     >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
     >>> filled(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
     [0.5, 2.0]
     """
-    parts, known = dict(made), {}
-    for name, column in given.items():
+    filled_parts, supplied = dict(parts), {}
+    for name, column in columns.items():
         if column is not None:
-            known[name] = _given(f"{name}s", column, valid)
-            parts[name] = pc.coalesce(known[name], made[name])
+            supplied[name] = _supplied_column(f"{name}s", column, valid)
+            filled_parts[name] = pc.coalesce(supplied[name], parts[name])
     for name in ("min", "max"):  # of nothing there is none
-        parts[name] = pc.if_else(made[name].is_valid(), parts[name], None)
+        filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
-        if other in known:  # what was made must not cross what was given
-            given_itself = known[name].is_valid() if name in known else pa.scalar(False)
-            kept = pc.or_(given_itself, parts[name].is_null())
-            parts[name] = pc.if_else(kept, parts[name], within(parts[name], parts[other]))
-    crossed = pc.fill_null(pc.greater(parts["min"], parts["max"]), False).to_numpy(zero_copy_only=False)
+        if other in supplied:  # a computed bound must not cross a supplied one
+            is_supplied = supplied[name].is_valid() if name in supplied else pa.scalar(False)
+            is_final = pc.or_(is_supplied, filled_parts[name].is_null())
+            filled_parts[name] = pc.if_else(
+                is_final, filled_parts[name], within(filled_parts[name], filled_parts[other])
+            )
+    crossed = pc.fill_null(pc.greater(filled_parts["min"], filled_parts["max"]), False).to_numpy(zero_copy_only=False)
     if crossed.any():
         raise ValueError(f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max")
-    return parts
+    return filled_parts
 
 
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
@@ -86,12 +90,12 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
         raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
 
 
-def _given(name: str, column: pa.Array, valid: Flags) -> pa.Array:
+def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     """Read a column of sums, mins or maxs, at the rows that are valid; sums may be exact ones.
 
-    Raises ``TypeError`` for a column of no numbers, ``ValueError`` for another length, an infinity or NaN.
+    Raises ``TypeError`` unless the column has numbers, ``ValueError`` for another length, an infinity or NaN.
 
-    >>> _given("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
+    >>> _supplied_column("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
     [{'exponent': 0, 'limbs': [1]}, None]
     """
     column = normalize(column)

@@ -1,11 +1,11 @@
 """DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
 
-A message, and what is next to it::
+A message, and the values next to it::
 
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
     next to it  sum, min and max, which the message has no place for
 
-The libraries number buckets in two ways, and a message does not tell which: ``keys="upper"``, bucket ``k`` ends at
+The libraries number buckets in two ways, and a message does not name its way: ``keys="upper"``, bucket ``k`` ends at
 ``γ^k``, in Python and JavaScript, as here; ``keys="lower"``, it starts there, in Go, Java and Rust. Read the wrong way,
 all values are off by γ.
 
@@ -83,13 +83,14 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     shift = _shift(keys)
     states = checked(function, states).states
     pb, _ = _library()
-    kept = states.drop_null()
-    counts = {theirs: Histograms.of(kept.field(ours)) for ours, theirs in _SIGNS.items()}
-    most = max(c.max(initial=0) for c in (kept.field("zero").to_numpy(), *(h.counts for h in counts.values())))
-    if most > 1 << 53:
-        raise ValueError(f"the message counts in doubles, up to 2^53; got {most}")
+    present = states.drop_null()
+    counts = {store: Histograms.from_arrow(present.field(sign)) for sign, store in _SIGNS.items()}
+    all_counts = (present.field("zero").to_numpy(), *(histograms.counts for histograms in counts.values()))
+    largest_count = max(column.max(initial=0) for column in all_counts)
+    if largest_count > 1 << 53:
+        raise ValueError(f"the message counts in doubles, up to 2^53; got {largest_count}")
     stores = {sign: _stores(buckets, shift, pb.Store) for sign, buckets in counts.items()}
-    zeros = kept.field("zero").to_numpy().astype(np.float64).tolist()
+    zeros = present.field("zero").to_numpy().astype(np.float64).tolist()
     mapping = pb.IndexMapping(gamma=function.mapping.gamma)
     messages: list[bytes | None] = [None] * len(states)
     for i, row in enumerate(np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False)).tolist()):
@@ -149,11 +150,13 @@ def from_dds_proto(
     valid = messages.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(valid)
     sketches = _parsed(messages.drop_null().to_pylist(), rows.tolist(), function)
-    zero = _whole(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
-    columns = {sign: _buckets([getattr(s, of) for s in sketches], function, shift, rows) for sign, of in _SIGNS.items()}
-    positive, negative = (Histograms.of(columns[sign]) for sign in _SIGNS)
-    made = derived(positive, negative, zero, lambda side: function.mapping.values(side.keys))
-    parts = filled(made, {"sum": sums, "min": mins, "max": maxs}, valid)
+    zero = _read_counts(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
+    columns = {}
+    for sign, store in _SIGNS.items():
+        columns[sign] = _buckets([getattr(sketch, store) for sketch in sketches], function, shift, rows)
+    positive, negative = (Histograms.from_arrow(columns[sign]) for sign in _SIGNS)
+    derived_parts = derived(positive, negative, zero, lambda side: function.mapping.values(side.keys))
+    parts = filled(derived_parts, {"sum": sums, "min": mins, "max": maxs}, valid)
     if function.max_bins is not None:
         fold = Buckets(function.max_bins, wider=True).merge_checked
         columns = {sign: fold(column, Groups.each(len(rows))) for sign, column in columns.items()}
@@ -188,30 +191,30 @@ def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
         try:
             sketches.append(pb.DDSketch.FromString(message))
         except undecodable as error:
-            raise ValueError(f"message {row} is no DDSketch: {error}") from None
+            raise ValueError(f"message {row} is not a DDSketch: {error}") from None
         _check_mapping(sketches[-1].mapping, function, row)
     return sketches
 
 
-def _check_mapping(theirs: Any, function: Dds, row: int) -> None:
-    mine = function.mapping.gamma
-    if not theirs.gamma > 1.0:
-        raise ValueError(f"message {row} is no DDSketch: its gamma is {theirs.gamma}")
-    if theirs.interpolation != theirs.NONE:
-        names = {number: name for name, number in type(theirs).Interpolation.items()}
-        name = names.get(theirs.interpolation, theirs.interpolation)
+def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
+    gamma = function.mapping.gamma
+    if not mapping.gamma > 1.0:
+        raise ValueError(f"message {row} is not a DDSketch: its gamma is {mapping.gamma}, not above 1")
+    if mapping.interpolation != mapping.NONE:
+        names = {number: name for name, number in type(mapping).Interpolation.items()}
+        name = names.get(mapping.interpolation, mapping.interpolation)
         raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
-    if theirs.indexOffset != 0:
-        raise ValueError(f"message {row} has index offset {theirs.indexOffset}; dds reads those with 0")
+    if mapping.indexOffset != 0:
+        raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds reads those with 0")
     # libraries compute gamma in several ways, some units in the last place apart. Off by 1e-9 of gamma - 1, an edge
     # moves by 1e-9 of its key, less than half a bucket for the farthest key that there is
-    if not abs(theirs.gamma - mine) <= min(1e-12 * mine, 1e-9 * (mine - 1.0)):
-        accuracy = f"{(theirs.gamma - 1.0) / (theirs.gamma + 1.0):.15g}"
-        wanted = function.relative_accuracy
-        raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {wanted}")
+    if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
+        accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
+        expected = function.relative_accuracy
+        raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {expected}")
 
 
-def _whole(counts: Floats, rows: Ids) -> Whole:
+def _read_counts(counts: Floats, rows: Ids) -> Whole:
     """Read doubles that count; ``rows`` are their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
@@ -229,12 +232,12 @@ def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.Stru
         keys.append(np.array([key for key, _ in ordered], np.int64))
         counts.append(np.array([count for _, count in ordered], np.float64))
     ids = [*range(len(stores)), *sparse]
-    of = np.repeat(np.arange(len(ids)), [len(part) for part in counts])
-    whole = _whole(np.concatenate([*counts, np.zeros(0)]), rows[np.array(ids, np.intp)[of]])
-    used = np.flatnonzero(whole)
+    owners = np.repeat(np.arange(len(ids)), [len(part) for part in counts])
+    bucket_counts = _read_counts(np.concatenate([*counts, np.zeros(0)]), rows[np.array(ids, np.intp)[owners]])
+    used = np.flatnonzero(bucket_counts)
     key = np.concatenate([*keys, np.zeros(0, np.int64)])[used] - shift
-    lowest, highest = function.mapping.reach
+    lowest, highest = function.mapping.key_range
     if (bad := np.flatnonzero((key > highest) | (key < lowest))).size:
-        raise ValueError(f"message {rows[ids[of[used[bad[0]]]]]} has a bucket {key[bad[0]]}, beyond all doubles")
-    parts = Histograms(np.bincount(of[used], minlength=len(ids)), key, whole[used]).to_arrow()
+        raise ValueError(f"message {rows[ids[owners[used[bad[0]]]]]} has a bucket {key[bad[0]]}, beyond all doubles")
+    parts = Histograms(np.bincount(owners[used], minlength=len(ids)), key, bucket_counts[used]).to_arrow()
     return Buckets().merge_checked(parts, Groups.of(ids, len(stores))) if sparse else parts

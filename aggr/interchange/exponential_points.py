@@ -46,7 +46,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
 
     Messages of a finer scale than ``function`` keeps, or of more buckets, are read at a coarser one. A sum, min or max
     that is null is made from the values of the buckets. A null message gives a null state. ``TypeError`` and
-    ``ValueError`` say what is wrong with the column, or with a message, by its row.
+    ``ValueError`` name the fault of the column, or of a message, by its row.
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
@@ -56,13 +56,13 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     points = [parse(message, int(row)) for message, row in zip(messages.drop_null().to_pylist(), rows, strict=True)]
     scales = np.array([min(point.scale, FINEST) for point in points], np.int64)
     positive, negative = (_histograms([getattr(point, sign) for point in points], points, rows) for sign in SIGNS)
-    counts = {each: np.array([getattr(point, each) for point in points], np.int64) for each in COUNTS}
-    made = derived(positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()]))
-    given = {each: _given(points, each, valid) for each in ("sum", "min", "max")}
-    parts = filled(made, given, valid) | {"positive": positive.to_arrow(), "negative": negative.to_arrow()}
+    counts = {field: np.array([getattr(point, field) for point in points], np.int64) for field in COUNTS}
+    derived_parts = derived(positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()]))
+    supplied = {field: _optional_column(points, field, valid) for field in ("sum", "min", "max")}
+    parts = filled(derived_parts, supplied, valid) | {"positive": positive.to_arrow(), "negative": negative.to_arrow()}
     parts["min"] = _beyond(parts["min"], -np.inf, counts["negative_infinity"], counts["positive_infinity"])
     parts["max"] = _beyond(parts["max"], np.inf, counts["positive_infinity"], counts["negative_infinity"])
-    parts |= {each: pa.array(column) for each, column in counts.items()}
+    parts |= {field: pa.array(column) for field, column in counts.items()}
     parts["kept_scale"] = pa.array(scales.astype(np.int8))
     states = function.own_state.align(function.own_state.pack(parts, len(rows)), Groups.each(len(rows)))
     check_fit(function, states, rows)
@@ -74,28 +74,28 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
     keys, counts = [], []
     for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
         own = max(point.scale - FINEST, 0)
-        least, most = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
-        if len(key) and (key[0] < least or key[-1] > most + (1 << own) - 1):
-            end = (key[0] if key[0] < least else key[-1]) + point.index
+        lowest, highest = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
+        if len(key) and (key[0] < lowest or key[-1] > highest + (1 << own) - 1):
+            end = (key[0] if key[0] < lowest else key[-1]) + point.index
             raise ValueError(f"message {row} has a bucket {end}, beyond all doubles")
         moved, places = np.unique(key >> own, return_inverse=True)
         summed = np.zeros(len(moved), np.int64)
         np.add.at(summed, places, all_counts)
         keys.append(moved)
         counts.append(summed)
-    sizes = np.array([len(one) for one in keys], np.int64)
-    ends = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in (keys, counts))
-    return Histograms(sizes, *ends)
+    sizes = np.array([len(point_keys) for point_keys in keys], np.int64)
+    joined = (np.concatenate([*arrays, np.zeros(0, np.int64)]) for arrays in (keys, counts))
+    return Histograms(sizes, *joined)
 
 
-def _given(points: list[Point], name: str, valid: Any) -> pa.Array:
-    """Read what the points give, at the rows that are valid."""
+def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
+    """Read an optional field of points as a column; ``points`` has one for each row that is valid."""
     values = iter(points)
     return pa.array([getattr(next(values), name) if here else None for here in valid], pa.float64())
 
 
-def _beyond(ends: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
+def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
     """Move the least or the greatest finite value to the infinity of its side, if there are any of them."""
-    finite = ends.is_valid().to_numpy(zero_copy_only=False)
-    floats = np.where(own > 0, infinity, np.where(finite, ends.fill_null(0.0).to_numpy(), -infinity))
+    finite = extremes.is_valid().to_numpy(zero_copy_only=False)
+    floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
     return pa.array(floats, mask=~finite & (own == 0) & (other == 0))

@@ -76,8 +76,8 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     5
     """
     states = checked(function, states).states
-    kept = states.drop_null()
-    buckets = Histograms.of(kept.field("buckets"))
+    present = states.drop_null()
+    buckets = Histograms.from_arrow(present.field("buckets"))
     _, last = first_last(buckets.sizes, buckets.keys)
     highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers allow no less than twice the lowest
     texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
@@ -101,16 +101,16 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; for what is no such histogram or is damaged; for other digits or another ratio. It
-        names the row.
+        For a column of another type; for a text that is damaged or is not such a histogram; for other digits or another
+        ratio. The message names the row.
 
     Guarantee
     ---------
     Every count arrives in the bucket it had, or, where the lowest discernible value is 2 or more, in the highest of
     ours that its bucket is made of. So quantiles above 0 and max are to the unit what the histogram itself gives; min,
     mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the highest of
-    the highest one, so within the digits of the true ones. The index offset in the header tells how a writer laid out
-    its memory (some always put 1), and is passed over.
+    the highest one, so within the digits of the true ones. The index offset in the header describes the memory of
+    the writer (some always write 1) and is ignored.
 
     Examples
     --------
@@ -149,11 +149,11 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         As `from_hdr_v2`.
     """
     layout = function.layout
-    most = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])
+    max_bytes = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])
     opened = []
     for name, text in zip(names, texts, strict=True):
         try:
-            opened.append(_opened(text, function, most))
+            opened.append(_opened(text, function, max_bytes))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     highest, magnitudes = (np.array([part[i] for part in opened], np.int64) for i in (1, 2))
@@ -180,7 +180,9 @@ def _rooms(highest: Whole, layout: Layout) -> Whole:
 
 
 def _text(counts: bytes, highest: int, function: Hdr) -> str:
-    header = _HEADER.pack(_PLAIN | _WORDS, len(counts), 0, function.digits, 1, highest, function.unit or 1.0)
+    index_offset, lowest = 0, 1
+    numbers = (index_offset, function.digits, lowest, highest, function.unit or 1.0)
+    header = _HEADER.pack(_PLAIN | _WORDS, len(counts), *numbers)
     packed = zlib.compress(header + counts)
     return base64.b64encode(_OUTER.pack(_COMPRESSED | _WORDS, len(packed)) + packed).decode("ascii")
 
@@ -191,7 +193,7 @@ def _written(buckets: Histograms) -> list[bytes]:
     return [row or b"\0" for row in from_0.to_pylist()]  # some readers want one count at least
 
 
-def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, int]:
+def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
     """Open a text: its counts, still written as numbers, its highest trackable value, its unit as a power of two."""
     try:
         data = base64.b64decode(text, validate=True)
@@ -201,12 +203,12 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
     if cookie & ~0xF0 == _COMPRESSED:
         packed, inflate = data[_OUTER.size :], zlib.decompressobj()
         try:
-            data = inflate.decompress(packed, most)
+            data = inflate.decompress(packed, max_bytes)
         except zlib.error as error:
             raise ValueError(f"a damaged histogram: {error}") from None
         if length != len(packed) or not inflate.eof:
-            there = f"{length} announced, {len(packed)} there"
-            raise ValueError(f"a damaged histogram: its compressed bytes break off or expand too far ({there})")
+            sizes = f"{length} announced, {len(packed)} there"
+            raise ValueError(f"a damaged histogram: its compressed bytes break off or expand too far ({sizes})")
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
     if cookie & ~0xF0 != _PLAIN:
         raise ValueError(_not_read(cookie))
@@ -238,8 +240,8 @@ def _not_read(cookie: int) -> str:
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
-    found, ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
-    bad = np.flatnonzero(broken | (ends > rooms))
+    histograms, key_ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
+    bad = np.flatnonzero(broken | (key_ends > rooms))
     if len(bad):
         raise ValueError(f"{names[bad[0]]}: a damaged histogram: its counts break off, or go beyond its highest value")
-    return Histograms(*found)
+    return Histograms(*histograms)

@@ -7,7 +7,7 @@ A log::
     0.126,1.007,1.933,HISTFAAAAEB42pNpmSzMwMAg…
     Tag=A,1.133,1.000,0.377,HISTFAAAADx42pNpmSzM…
 
-Timestamps are seconds, absolute or from a base time. Where none is told, they count from the start time if the first of
+Timestamps are seconds, absolute or from a base time. Without a base time they count from the start time if the first of
 them lies more than a year before it, as in logs of jHiccup.
 
 Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and of the ``hdrhistogram`` package.
@@ -65,8 +65,8 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     Raises
     ------
     ValueError
-        For a line that is no comment, legend or interval, or whose histogram cannot be read; it names the line. If the
-        file cannot be read.
+        For a line that is neither a comment, a legend nor an interval, or whose histogram cannot be read, by its
+        number; for a file that cannot be read.
 
     Guarantee
     ---------
@@ -105,11 +105,11 @@ def write_histogram_log(
     Parameters
     ----------
     path : path of the file; one that is there is replaced
-    intervals : table of start, end, histogram and perhaps tag, as `read_histogram_log` gives it
+    intervals : table of start, end, histogram and optionally tag, as `read_histogram_log` returns it
     function : Hdr
         Of the states.
     max_value_unit_ratio : float
-        By what the greatest value is divided where a line tells it for people: 1,000,000 shows nanoseconds as
+        The divisor of the greatest value that each line shows to readers: 1,000,000 shows nanoseconds as
         milliseconds.
 
     Raises
@@ -126,10 +126,11 @@ def write_histogram_log(
     ratio = max_value_unit_ratio
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
         raise ValueError(f"max_value_unit_ratio must be a number above 0; got {shown(ratio)}")
-    starts, ends, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
+    starts, stops, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
     texts = to_hdr_v2(states, function).to_pylist()
-    most = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
-    rows = zip(starts.tolist(), (ends - starts).tolist(), tags, most, texts, strict=True)
+    interval_maxima = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
+    columns = (starts.tolist(), (stops - starts).tolist(), tags, interval_maxima, texts)
+    rows = zip(*columns, strict=True)
     lines = [
         f"{'' if tag is None else f'Tag={tag},'}{_seconds(start)},{_seconds(length)},{top:.3f},{text}"
         for start, length, tag, top, text in rows
@@ -164,7 +165,7 @@ def _mode(path: str) -> int:
 
 
 def _checked(path: object) -> str:
-    """Check a path: to open a pipe would wait for somebody, and a number is no name."""
+    """Return the path of a file as text; a number, which `open` takes as a descriptor, raises ``ValueError``."""
     if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
         raise ValueError(f"path must name a file; got {shown(path)}")
     with _explained("opened"):
@@ -190,12 +191,12 @@ def _read(path: str) -> list[str]:
         try:
             return file.readlines()
         except UnicodeDecodeError:
-            raise ValueError(f"{shown(path)} is no histogram log: it is no text in UTF-8") from None
+            raise ValueError(f"{shown(path)} is not a histogram log: it is not text in UTF-8") from None
 
 
 @dataclass(frozen=True)
 class _Interval:
-    """A line of a log: times in microseconds, the histogram as it is written, and where the line stands."""
+    """A line of a log: times in microseconds, the histogram as its text, and the place of the line."""
 
     start: int
     end: int
@@ -206,11 +207,11 @@ class _Interval:
 
 def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     """Read the lines that are intervals; times become absolute."""
-    told: dict[str, int] = {}
+    base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"
-        if found := _TOLD.match(line):
-            told[found[1]] = _micros(found[2], f"{name}: the {found[1]}")
+        if match := _TOLD.match(line):
+            base_times[match[1]] = _micros(match[2], f"{name}: the {match[1]}")
         if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
             continue
         tag, fields = None, line
@@ -225,9 +226,10 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
         start, length = (_micros(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
         if length < 0:
             raise ValueError(f"{name}: its Interval_Length is negative: {parts[1]}")
-        first = told.setdefault("StartTime", start)
-        base = told.setdefault("BaseTime", first if start < first - _YEAR else 0)
-        yield _Interval(base + start, base + start + length, tag, parts[3].strip(), name)
+        first = base_times.setdefault("StartTime", start)
+        base = base_times.setdefault("BaseTime", first if start < first - _YEAR else 0)
+        start += base
+        yield _Interval(start, start + length, tag=tag, text=parts[3].strip(), name=name)
 
 
 _TIMES = ("StartTimestamp", "Interval_Length")
@@ -249,7 +251,7 @@ def _seconds(micros: int) -> str:
 
 
 def _start_time(starts: Micros) -> list[str]:
-    """Tell when the log starts, as readers want it; of an empty one, nothing."""
+    """Return the line with the start time of a log; an empty log has no such line."""
     if not len(starts):
         return []
     first = int(starts.min())
@@ -261,19 +263,19 @@ def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.
     """Check a table of intervals: starts and ends in microseconds, tags, states."""
     for name in (START, END, HISTOGRAM):
         if name not in intervals.column_names:
-            there = nearest(name, intervals.column_names)
-            raise ValueError(f"intervals need the columns start, end and histogram; there is no {name!r}; {there}")
+            suggestion = nearest(name, intervals.column_names)
+            raise ValueError(f"intervals need the columns start, end and histogram; there is no {name!r}; {suggestion}")
         if intervals.column(name).null_count:
             raise ValueError(f"the column {name!r} of intervals must not be null")
-    starts, ends = (_instants(intervals, name) for name in (START, END))
-    wrong = np.flatnonzero(ends < starts)
+    starts, stops = (_instants(intervals, name) for name in (START, END))
+    wrong = np.flatnonzero(stops < starts)
     if len(wrong):
         raise ValueError(f"row {wrong[0]} ends before it starts")
     tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(starts)
     for tag in tags:
         if tag is not None and (not isinstance(tag, str) or re.search(r"[,\s]", tag)):
             raise ValueError(f"a tag is text without commas, blanks and line breaks; got {shown(tag)}")
-    return starts, ends, tags, normalize(intervals.column(HISTOGRAM))
+    return starts, stops, tags, normalize(intervals.column(HISTOGRAM))
 
 
 def _instants(intervals: pa.Table, name: str) -> Micros:

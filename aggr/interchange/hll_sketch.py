@@ -54,8 +54,8 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     '0201070c03080108c83e0106'
     """
     column = checked(function, states).states
-    kept = column.drop_null().field("registers")
-    parts, n = Registers(function.lg_k).parts(kept), len(kept)
+    registers = column.drop_null().field("registers")
+    parts, n = Registers(function.lg_k).parts(registers), len(registers)
     counts, modes = np.zeros(n, np.int64), np.full(n, _REGISTERS)
     counts[~parts.full] = parts.counts
     modes[~parts.full] = np.where(parts.counts > _LISTED, _SET, _LIST)
@@ -74,7 +74,7 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     lengths = np.array([8, 12, 40])[modes]
     heads = to_arrow(head[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
     zeros, addresses = parts.coupons & ((1 << ZEROS) - 1), parts.coupons >> ZEROS
-    data, places = of_arrow(kept)
+    data, places = of_arrow(registers)
     data = data[places[0] : places[-1]].copy()
     data[np.repeat(~parts.full, np.diff(places))] = (zeros << 26 | addresses).astype("<u4").view(np.uint8)
     bodies = to_arrow(data, places - places[0])

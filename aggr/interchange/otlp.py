@@ -70,12 +70,12 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
     """
     states = checked(function, states).states
     point, _ = _library()
-    kept = states.drop_null()
-    sums = read_scaled(kept.field("sum")).over_integers().tolist()
-    scales, zeros, mins, maxs = (kept.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
-    sides = {sign: Histograms.of(kept.field(sign)).dense() for sign in SIGNS}
+    present = states.drop_null()
+    sums = read_scaled(present.field("sum")).over_integers().tolist()
+    scales, zeros, mins, maxs = (present.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
+    sides = {sign: Histograms.from_arrow(present.field(sign)).dense() for sign in SIGNS}
     written = []
-    for i in range(len(kept)):
+    for i in range(len(present)):
         message = point(scale=scales[i], zero_count=zeros[i], sum=sums[i], count=zeros[i])
         for sign, side in sides.items():
             low, counts = next(side)
@@ -158,15 +158,15 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     """
     states = checked(function, states).states
     rows = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))
-    kept = states.drop_null()
-    scales, zeros = (kept.field(name).to_numpy().astype(np.int64) for name in ("kept_scale", "zero"))
-    some = np.flatnonzero(zeros)
-    parts = [(some, np.zeros(len(some)), zeros[some])]
+    present = states.drop_null()
+    scales, zeros = (present.field(name).to_numpy().astype(np.int64) for name in ("kept_scale", "zero"))
+    zero_rows = np.flatnonzero(zeros)
+    parts = [(zero_rows, np.zeros(len(zero_rows)), zeros[zero_rows])]
     for sign, factor in zip(SIGNS, (1.0, -1.0), strict=True):
-        side = Histograms.of(kept.field(sign))
+        side = Histograms.from_arrow(present.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    low, high = (kept.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))  # null without values
+    low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))  # null without values
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})
 
@@ -176,14 +176,14 @@ def _parsed(message: bytes, row: int) -> Point:
     try:
         read = point.FromString(message)
     except undecodable as error:
-        raise ValueError(f"message {row} is no ExponentialHistogramDataPoint: {error}") from None
+        raise ValueError(f"message {row} is not an ExponentialHistogramDataPoint: {error}") from None
     if read.scale < COARSEST:
         raise ValueError(f"message {row} has scale {read.scale}; exponential keeps scales from {COARSEST}")
     counted = read.zero_count + sum(read.positive.bucket_counts) + sum(read.negative.bucket_counts)
     if counted != read.count or counted > MOST:
         raise ValueError(f"message {row} counts {read.count} values, and its buckets {counted}")
-    given = {name: getattr(read, name) for name in ("sum", "min", "max") if read.HasField(name)}
-    return Point(read.scale, _side(read.positive), _side(read.negative), read.zero_count, **given)
+    summary = {name: getattr(read, name) for name in ("sum", "min", "max") if read.HasField(name)}
+    return Point(read.scale, _side(read.positive), _side(read.negative), read.zero_count, **summary)
 
 
 def _side(buckets: Any) -> Side:

@@ -164,7 +164,7 @@ def _request(body: bytes, as_json: bool) -> Any:
             return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
         return ExportMetricsServiceRequest.FromString(body)
     except (ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"this is no ExportMetricsServiceRequest: {' '.join(str(error).split())[:150]}") from None
+        raise ValueError(f"this is not an ExportMetricsServiceRequest: {' '.join(str(error).split())[:150]}") from None
 
 
 def _check(metric: Any, kind: str, point: Any) -> None:
@@ -193,10 +193,10 @@ def _check(metric: Any, kind: str, point: Any) -> None:
 def _attributes(attributes: Any) -> dict[str, Any]:
     """Read attributes; a list or a map is its text."""
     read = {}
-    for each in attributes:
-        kind = each.value.WhichOneof("value")
-        value = getattr(each.value, kind) if kind else None
-        read[each.key] = value if value is None or isinstance(value, str | bool | int | float) else str(value)
+    for attribute in attributes:
+        kind = attribute.value.WhichOneof("value")
+        value = getattr(attribute.value, kind) if kind else None
+        read[attribute.key] = value if value is None or isinstance(value, str | bool | int | float) else str(value)
     return read
 
 

@@ -65,8 +65,8 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     (0, 1, [1, 1])
     """
     states = checked(function, states).states
-    histogram, kept = prometheus_message("Histogram"), states.drop_null()
-    scales = kept.field("kept_scale").to_numpy().astype(np.int64)
+    histogram, present = prometheus_message("Histogram"), states.drop_null()
+    scales = present.field("kept_scale").to_numpy().astype(np.int64)
     if (scales < _COARSEST).any():
         row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _COARSEST)]
         raise ValueError(
@@ -74,11 +74,11 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             "keep more max_buckets"
         )
     schemas = np.minimum(scales, _FINEST)
-    counts = {name: kept.field(name).to_numpy() for name in COUNTS}
+    counts = {name: present.field(name).to_numpy() for name in COUNTS}
     high, low, nan = (counts[name] for name in ("positive_infinity", "negative_infinity", "nan"))
     special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
-    sums = np.where(nan > 0, np.nan, with_special(read_scaled(kept.field("sum")).over_integers(), special)).tolist()
-    sides = [_sides(shifted(kept.field(sign), scales - schemas)) for sign in SIGNS]
+    sums = np.where(nan > 0, np.nan, with_special(read_scaled(present.field("sum")).over_integers(), special)).tolist()
+    sides = [_sides(shifted(present.field(sign), scales - schemas)) for sign in SIGNS]
     written = []
     for i, schema in enumerate(schemas.tolist()):
         zero, count = int(counts["zero"][i]), int(counts["zero"][i]) + int(nan[i])
@@ -87,7 +87,7 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             count += _write(message, name, *side[i], schema, int(infinite[i]))
         message.sample_count = count
         if not (message.positive_span or message.negative_span or zero):
-            message.positive_span.add(offset=0, length=0)  # tells an empty one from a classic histogram
+            message.positive_span.add(offset=0, length=0)  # distinguishes an empty one from a classic histogram
         written.append(message.SerializeToString())
     return with_nulls(pa.array(written, pa.binary()), states.is_valid())
 
@@ -133,9 +133,9 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
 
 
 def _sides(column: pa.StructArray) -> list[Side]:
-    histograms = Histograms.of(column)
-    ends = np.cumsum(histograms.sizes)[:-1]
-    return list(zip(np.split(histograms.keys, ends), np.split(histograms.counts, ends), strict=True))
+    histograms = Histograms.from_arrow(column)
+    split_places = np.cumsum(histograms.sizes)[:-1]
+    return list(zip(np.split(histograms.keys, split_places), np.split(histograms.counts, split_places), strict=True))
 
 
 def _infinite(schema: int) -> int:
@@ -163,38 +163,40 @@ def _parsed(message: bytes, row: int) -> Point:
     try:
         read = histogram.FromString(message)
     except DecodeError as error:
-        raise ValueError(f"message {row} is no io.prometheus.client.Histogram: {error}") from None
+        raise ValueError(f"message {row} is not an io.prometheus.client.Histogram: {error}") from None
     schema = read.schema
     if not _COARSEST <= schema <= _FINEST:
         raise ValueError(f"message {row} has schema {schema}; exponential ones are from {_COARSEST} to {_FINEST}")
-    count = _whole(read.sample_count_float or read.sample_count, row)
-    zero = _whole(read.zero_count_float or read.zero_count, row)
+    count = _read_count(read.sample_count_float or read.sample_count, row)
+    zero = _read_count(read.zero_count_float or read.zero_count, row)
     (positive, high), (negative, low) = (_read(read, sign, row) for sign in SIGNS)
     counted = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
     nan = count - counted if np.isnan(read.sample_sum) else 0
     if nan < 0 or counted + nan != count:
         raise ValueError(f"message {row} counts {count} values, and its sparse buckets {counted}")
     total = read.sample_sum if read.HasField("sample_sum") and np.isfinite(read.sample_sum) else None
-    return Point(schema, positive, negative, zero, nan, high, low, total, index=1)
+    infinities = {"positive_infinity": high, "negative_infinity": low}
+    return Point(schema, positive, negative, zero, nan=nan, **infinities, sum=total, index=1)
 
 
 def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
     """Read the buckets of one sign, and how many infinities there are."""
     counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
-    counted = np.array([_whole(count, row) for count in counts], np.int64)
+    counted = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")
     if len(counted) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
         raise ValueError(f"message {row} has spans that overlap, or that are not as long as its {len(counted)} counts")
     starts = accumulate(span.offset for span in spans)
     before = accumulate((span.length for span in spans), initial=-1)  # index 0 is key -1
-    runs = [np.arange(span.length) + start + gone for span, start, gone in zip(spans, starts, before, strict=False)]
+    starts_and_lengths = zip(spans, starts, before, strict=False)
+    runs = [np.arange(span.length) + start + skipped for span, start, skipped in starts_and_lengths]
     keys = np.concatenate([*runs, np.zeros(0, np.int64)])
     infinite = keys == _infinite(message.schema)
-    some = (counted > 0) & ~infinite
-    return (keys[some], counted[some]), int(counted[infinite].sum())
+    is_used = (counted > 0) & ~infinite
+    return (keys[is_used], counted[is_used]), int(counted[infinite].sum())
 
 
-def _whole(count: float, row: int) -> int:
+def _read_count(count: float, row: int) -> int:
     if not 0 <= count <= MOST or count != int(count):
         raise ValueError(f"message {row} counts {count} values somewhere; states count whole ones, up to {MOST}")
     return int(count)

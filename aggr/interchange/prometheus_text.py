@@ -33,8 +33,8 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     name : str
         Of the histogram, without ``_bucket``.
     since : str, optional
-        An earlier scrape: only what came after it is counted. A series of which a bucket has gone down or is another
-        one began again in between, as after a restart. Without it all is counted since a series began.
+        An earlier scrape: only values after it are counted. A series whose buckets changed or whose counts went down
+        began again in between, as after a restart. Without ``since``, all values of a series are counted.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     Raises
     ------
     ValueError
-        For a text that is no scrape or has no such histogram; a series whose counts go down, are not whole, or lack
+        For a text that is not a scrape or has no such histogram; a series whose counts go down, are not whole, or lack
         the bucket up to infinity, by its labels.
     MissingExtra
         Without the extra prometheus.
@@ -70,14 +70,14 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     earlier = {} if since is None else _series(since, name)
     rows = []
     for labels, weights in _series(text, name).items():
-        gone, low = earlier.get(labels, {}), -math.inf
-        if gone.keys() != weights.keys() or any(weights[high] < weight for high, weight in gone.items()):
-            gone = dict.fromkeys(weights, 0)
+        before, low = earlier.get(labels, {}), -math.inf
+        if before.keys() != weights.keys() or any(weights[high] < weight for high, weight in before.items()):
+            before = dict.fromkeys(weights, 0)
         for high, weight in weights.items():
             if low == -math.inf and high > 0.0:
                 low = 0.0
-            if weight > gone[high]:
-                rows.append((labels, low, high, *_middle(low, high), weight - gone[high]))
+            if weight > before[high]:
+                rows.append((labels, low, high, *_middle(low, high), weight - before[high]))
             low = high
     columns = zip(*rows, strict=True) if rows else [()] * len(_TABLE)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _TABLE, strict=True)], _TABLE)
@@ -85,18 +85,18 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
 
 def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
     """Find how many values each bucket has, by its upper bound, from the lowest to infinity, and by the labels."""
-    found: dict[Labels, dict[float, float]] = {}
+    counts_by_labels: dict[Labels, dict[float, float]] = {}
     for sample in _samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
-        bound, counts = sample.labels.get("le", "nothing"), found.setdefault(labels, {})
+        bound, counts = sample.labels.get("le", "nothing"), counts_by_labels.setdefault(labels, {})
         try:
             high = float(bound)
         except ValueError:
             high = math.nan
         if math.isnan(high) or high in counts:
-            raise ValueError(f"{_shown(name, labels)} has le={shown(bound)}, which is no number or is there twice")
+            raise ValueError(f"{_shown(name, labels)} has le={shown(bound)}, which is not a number or occurs twice")
         counts[high] = sample.value
-    return {labels: _weights(_shown(name, labels), counts) for labels, counts in found.items()}
+    return {labels: _weights(_shown(name, labels), counts) for labels, counts in counts_by_labels.items()}
 
 
 def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
@@ -121,11 +121,11 @@ def _samples(text: str, name: str) -> list[Any]:
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError, KeyError) as error:
-        raise ValueError(f"the text is no scrape in Prometheus' text format: {shown(str(error))}") from None
+        raise ValueError(f"the text is not a scrape in Prometheus' text format: {shown(str(error))}") from None
     histograms = {family.name: family.samples for family in families if family.type == "histogram"}
     if name not in histograms:
-        known = ", ".join(sorted(histograms)) or "none"
-        raise ValueError(f"the text has no histogram {shown(name)}; its histograms: {known[:150]}")
+        names = ", ".join(sorted(histograms)) or "none"
+        raise ValueError(f"the text has no histogram {shown(name)}; its histograms: {names[:150]}")
     return [sample for sample in histograms[name] if sample.name == f"{name}_bucket"]
 
 

@@ -11,7 +11,7 @@ Table = Mapping[str, Mapping[str, tuple[int, str]]]
 
 
 def message_classes(package: str, table: Table, extra: str) -> dict[str, type[Any]]:
-    """Build a class for each message of a table: field -> its number, and its type, perhaps behind ``repeated``.
+    """Build a class for each message of a table: field -> its number, and its type, optionally after ``repeated``.
 
     Raises ``MissingExtra``, which names the extra, without protobuf.
 
@@ -29,11 +29,11 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
         described = file.message_type.add(name=message)
         for field, (number, text) in fields.items():
             label, kind = ("repeated", text[9:]) if text.startswith("repeated ") else ("optional", text)
-            one = described.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
+            field_descriptor = described.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
             if kind in table:
-                one.type, one.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
+                field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
             else:
-                one.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
+                field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()  # its own: an application may have these messages in the common one
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}

@@ -64,7 +64,7 @@ def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array
     """
     column = checked(function, states).states
     sketches = column.drop_null().field("sketch")
-    parts = Sketches.of(sketches)
+    parts = Sketches.from_arrow(sketches)
     retained = parts.retained
     longs = np.where(parts.thetas < ALL, 3, np.where(retained > 1, 2, 1))
     flags = _FLAGS + _EMPTY * parts.are_empty
@@ -91,8 +91,8 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; for what is no compact sketch, is damaged, or was hashed by another seed. It
-        names the row.
+        For a column of another type; for a sketch that is not compact, is damaged, or was hashed by another seed, by
+        its row.
 
     Guarantee
     ---------
@@ -113,22 +113,22 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
         raise TypeError(f"Theta sketches are a column of binary; got {sketches.type}")
     valid = sketches.is_valid()
     rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-    given = _read(sketches.drop_null(), rows)
-    kept = LeastHashes(function.k).merge(given.to_arrow(), Groups.each(len(rows)))
-    lost = Sketches.of(kept).retained < np.minimum(given.retained, function.k)
+    read = _read(sketches.drop_null(), rows)
+    trimmed = LeastHashes(function.k).merge(read.to_arrow(), Groups.each(len(rows)))
+    lost = Sketches.from_arrow(trimmed).retained < np.minimum(read.retained, function.k)
     _refuse(rows, lost, "a damaged sketch: its hashes are not distinct, or not below its theta")
-    return with_nulls(function.own_state.pack({"sketch": kept}, len(rows)), valid)
+    return with_nulls(function.own_state.pack({"sketch": trimmed}, len(rows)), valid)
 
 
 def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
-    """Read sketches as they are; ``rows`` are what errors call them."""
+    """Read sketches without a limit of hashes; errors name them by ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
     _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
     longs, version, family, bits, width, flags = (_numbers(data, starts + at, 1) for at in range(6))
     longs &= _LONGS
     full, packed = flags & _EMPTY == 0, version == _PACKED
-    _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() of what is still updated")
+    _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() of a sketch that is still updated")
     _refuse(rows, ~packed & (version != _PLAIN), "not of version 3 or 4 of the format")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
     _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed by another seed than 9001")
@@ -143,8 +143,9 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)
     wrong = impossible | (head + (counts * bits + 7) // 8 != sizes)
     _refuse(rows, full & wrong, "a damaged sketch: it breaks off, or has bytes left over")
-    ends = np.append(0, np.cumsum(counts))
-    return Sketches(thetas, _hashes(data, starts + head, ends, bits, packed), ends)
+    hash_places = np.append(0, np.cumsum(counts))
+    hashes = _hashes(data, starts + head, hash_places, bits, packed)
+    return Sketches(thetas, hashes, hash_places)
 
 
 def _refuse(rows: Ids, bad: Flags, what: str) -> None:
@@ -153,21 +154,21 @@ def _refuse(rows: Ids, bad: Flags, what: str) -> None:
 
 
 def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
-    """Read a number of so many bytes at each place, the lowest first; what lies beyond the data is 0."""
+    """Read a number of some bytes at each place, the lowest byte first; bytes beyond the data are 0."""
     numbers = np.zeros(len(places), np.int64)
     for byte in range(min(int(np.max(widths, initial=0)), _LONG)):
-        there = (byte < widths) & (places + byte < len(data))
-        numbers[there] |= data[places[there] + byte].astype(np.int64) << 8 * byte
+        is_inside = (byte < widths) & (places + byte < len(data))
+        numbers[is_inside] |= data[places[is_inside] + byte].astype(np.int64) << 8 * byte
     return numbers
 
 
 @compiled
-def _hashes(data: Bytes, starts: Whole, ends: Whole, bits: Whole, packed: Flags) -> Whole:
+def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
     """Read the hashes of each sketch: words, or differences to the one before, the highest bit first."""
-    hashes = np.empty(ends[-1], np.int64)
+    hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
         before, at = np.int64(0), 8 * starts[row]
-        for i in range(ends[row], ends[row + 1]):
+        for i in range(hash_places[row], hash_places[row + 1]):
             if packed[row]:
                 before += _bits_at(data, at, bits[row])
                 hashes[i] = before
@@ -179,11 +180,11 @@ def _hashes(data: Bytes, starts: Whole, ends: Whole, bits: Whole, packed: Flags)
 
 @compiled
 def _bits_at(data: Bytes, at: Int, size: Int) -> Int:
-    """Read a number of so many bits from a bit on, the highest first."""
+    """Read a number of ``size`` bits from a bit on, the highest first."""
     number, end = np.int64(0), at + size
     while at < end:
-        taken = min(8 - (at & 7), end - at)
-        byte = np.int64(data[at >> 3]) >> (8 - (at & 7) - taken)
-        number = (number << taken) | (byte & ((1 << taken) - 1))
-        at += taken
+        bit_count = min(8 - (at & 7), end - at)
+        byte = np.int64(data[at >> 3]) >> (8 - (at & 7) - bit_count)
+        number = (number << bit_count) | (byte & ((1 << bit_count) - 1))
+        at += bit_count
     return number

@@ -145,7 +145,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     if not isinstance(function.own_state, HashesState):
         raise _cannot("bounds", function)
     column = checked(function, states).states
-    return with_nulls(Sketches.of(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
+    return with_nulls(Sketches.from_arrow(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
 
 
 def standard_errors(sigmas: float) -> float:

@@ -145,7 +145,7 @@ def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[
 
 
 def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
-    return [Sketches.of(states.field("sketch")) for states in pair]
+    return [Sketches.from_arrow(states.field("sketch")) for states in pair]
 
 
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:

@@ -35,7 +35,7 @@ def folded(counts: Counter[int], max_buckets: int | None) -> dict[int, int]:
 
 
 def read(column: pa.StructArray) -> list[dict[int, int]]:
-    sizes, keys, counts = Histograms.of(column)
+    sizes, keys, counts = Histograms.from_arrow(column)
     pairs = iter(zip(keys.tolist(), counts.tolist(), strict=True))
     return [dict(next(pairs) for _ in range(size)) for size in sizes.tolist()]
 
@@ -170,7 +170,7 @@ def test_a_damaged_state_is_refused_when_read():
         columns = {f.name: intact.field(f.name) for f in HISTOGRAM_TYPE}
         columns[field] = pa.array([value], columns[field].type)
         with pytest.raises(ValueError, match="holds buckets that break off"):
-            Histograms.of(pa.StructArray.from_arrays(list(columns.values()), fields=list(HISTOGRAM_TYPE)))
+            Histograms.from_arrow(pa.StructArray.from_arrays(list(columns.values()), fields=list(HISTOGRAM_TYPE)))
 
 
 @given(st.lists(st.integers(0, 4), max_size=50))

@@ -71,7 +71,7 @@ def test_buckets_are_those_of_the_package(name, alpha):
     states = aggr.Dds((0.5,), alpha).reduce(pa.array(values), Groups.single(len(values)))
     assert states.field("zero")[0].as_py() == reference._zero_count
     for sign, store in (("positive", reference._store), ("negative", reference._negative_store)):
-        histograms = Histograms.of(states.field(sign))
+        histograms = Histograms.from_arrow(states.field(sign))
         expected = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
         assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
     function = aggr.Dds(QUANTILES, alpha)
@@ -99,7 +99,7 @@ def test_collapsing_keeps_the_highest_buckets(max_buckets):
         reference.add(value)
     states = aggr.Dds((0.5,), 0.01, max_buckets).reduce(pa.array(values), Groups.single(len(values)))
     for sign, store in (("positive", reference._store), ("negative", reference._negative_store)):
-        histograms = Histograms.of(states.field(sign))
+        histograms = Histograms.from_arrow(states.field(sign))
         expected = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
         assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
         assert len(histograms.keys) <= max_buckets
@@ -189,7 +189,7 @@ def test_conformance_key_at_rank():
     for ask in case["expected"]:
         # the upper rank r counts the keys up to ceil(r); the lower one those up to floor(r)
         rank = math.floor(ask["rank"]) if ask["lower"] else math.ceil(ask["rank"])
-        assert Packed.of(histogram.to_arrow()).keys_at(np.array([[rank]]))[0, 0] == ask["key"]
+        assert Packed.from_arrow(histogram.to_arrow()).keys_at(np.array([[rank]]))[0, 0] == ask["key"]
 
 
 def test_conformance_simple_quantile():
@@ -231,7 +231,7 @@ def test_the_table_of_steps_gives_the_keys_of_the_logarithm(accuracy, middle):
     edges = mapping.gamma ** np.ceil(np.log(anywhere[:20_000]) / np.log(mapping.gamma))
     beside = np.nextafter(edges, rng.choice([0.0, np.inf], len(edges)))
     values = np.concatenate([anywhere, edges, beside])
-    values = values[(values > mapping.least) & np.isfinite(values)]
+    values = values[(values > mapping.zero_threshold) & np.isfinite(values)]
     few = np.concatenate([mapping.keys(values[i : i + 1000]) for i in range(0, len(values), 1000)])
     assert (mapping.keys(values) == few).all()
 

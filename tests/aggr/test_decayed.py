@@ -170,7 +170,7 @@ STATES = aggr.DecayedSum("1s").reduce([pa.array([1.0, 2.0]), TIMES], Groups.sing
         (lambda first, last: {"spans": [last, first]}, "out of their order"),
         (lambda first, last: {"spans": [first | {"span": last["span"] - 4}, last]}, "are 4 or more apart"),
         (lambda first, last: {"spans": [first | {"weights": {"exponent": 0, "limbs": []}}, last]}, "more than 0"),
-        (lambda first, last: {"spans": [first | {"special": 9}, last]}, "flags of special values that are none"),
+        (lambda first, last: {"spans": [first | {"special": 9}, last]}, "flags of special values beyond 0 to 7"),
     ],
 )
 def test_states_that_contradict_themselves_are_damaged(spoil, message):

@@ -27,7 +27,7 @@ def state_of(function: aggr.Function, values: np.ndarray) -> pa.StructArray:
 
 
 def buckets_of(states: pa.StructArray, sign: str) -> dict[int, int]:
-    histogram = Histograms.of(states.field(sign))
+    histogram = Histograms.from_arrow(states.field(sign))
     return dict(zip(histogram.keys.tolist(), histogram.counts.tolist(), strict=True))
 
 

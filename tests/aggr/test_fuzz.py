@@ -237,7 +237,7 @@ def test_bytes_of_histograms(max_buckets):
         if rng.random() < 0.3:
             row[str(rng.choice(["low", "high"]))] = int(rng.integers(-(2**31), 2**31))
         column = pa.array([row], HISTOGRAM_TYPE)
-        read = outcome(Histograms.of, column)
+        read = outcome(Histograms.from_arrow, column)
         if max_buckets is not None and outcome(passes, Buckets(max_buckets).check, column) is None:
             read = None
         several = [(pa.concat_arrays([column] * k), Groups.single(k)) for k in (1, 2)]

@@ -48,7 +48,7 @@ def test_buckets_and_results_are_those_of_the_package(name, digits):
     reference = their(values, digits)
     function = aggr.Hdr(QUANTILES, digits)
     states = function.reduce(pa.array(values), Groups.single(len(values)))
-    histograms = Histograms.of(states.field("buckets"))
+    histograms = Histograms.from_arrow(states.field("buckets"))
     expected = {i: n for i, n in enumerate(reference.counts) if n}
     assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
     result = function.finish(states)[0].as_py()

@@ -55,7 +55,7 @@ def counts_of(histogram) -> dict[int, int]:
 
 
 def buckets_of(states, name, row=0) -> dict[int, int]:
-    histograms = Histograms.of(states.slice(row, 1).field(name))
+    histograms = Histograms.from_arrow(states.slice(row, 1).field(name))
     return dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True))
 
 
@@ -567,9 +567,9 @@ def store(**fields):
 
 
 DDS_REFUSED = {
-    "corrupt": (b"\xff\xff\xff", "is no DDSketch"),
-    "nothing": (b"", "is no DDSketch: its gamma is 0"),
-    "gamma NaN": (message_of(gamma=math.nan), "is no DDSketch"),
+    "corrupt": (b"\xff\xff\xff", "is not a DDSketch"),
+    "nothing": (b"", "is not a DDSketch: its gamma is 0"),
+    "gamma NaN": (message_of(gamma=math.nan), "is not a DDSketch"),
     "accuracy": (message_of(gamma=1.02 / 0.98), r"relative accuracy 0\.0\d+.* as 0\.01"),
     "accuracy, nearly": (
         message_of(gamma=Dds().mapping.gamma * (1 + 3e-12)),

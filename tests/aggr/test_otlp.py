@@ -115,7 +115,7 @@ def test_a_dds_of_the_buckets_is_within_both_accuracies(accuracy):
 
 SIDE = Point.Buckets(offset=0, bucket_counts=[1])
 BAD = {
-    "is no ExponentialHistogramDataPoint": b"\xff\xff",
+    "is not an ExponentialHistogramDataPoint": b"\xff\xff",
     "counts 3 values, and its buckets 1": Point(count=3, positive=SIDE),
     "has scale -12": Point(count=1, scale=-12, positive=SIDE),
     "has a bucket 1024, beyond all doubles": Point(count=1, positive=Point.Buckets(offset=1024, bucket_counts=[1])),

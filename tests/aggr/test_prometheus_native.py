@@ -129,7 +129,7 @@ def native_histogram(**fields):
 
 
 BAD = {
-    "is no io.prometheus.client.Histogram": b"\xff\xff",
+    "is not an io.prometheus.client.Histogram": b"\xff\xff",
     "counts 3 values, and its sparse buckets 1": native_histogram(sample_count=3),
     "counts 0 values, and its sparse buckets 1": native_histogram(sample_count=0, sample_sum=math.nan),
     "counts 5 values, and its sparse buckets 0": Histogram(sample_count=5),  # a classic one

@@ -105,11 +105,11 @@ BAD = {
     "counts inf up to inf": ('x_bucket{le="+Inf"} +Inf',),
     "counts -1 up to inf": ('x_bucket{le="+Inf"} -1',),
     "x{host='a'} has no bucket of le=\"+Inf\"": (INF, 'x_bucket{host="a",le="1"} 3'),
-    "has le='one', which is no number": ('x_bucket{le="one"} 3', INF),
+    "has le='one', which is not a number": ('x_bucket{le="one"} 3', INF),
     "has le='nothing'": ("x_bucket 3", INF),
-    "has le='1.0', which is no number or is there twice": ('x_bucket{le="1"} 3', 'x_bucket{le="1.0"} 3', INF),
-    "the text is no scrape in Prometheus' text format": ("x_bucket{le=",),
-    "is no scrape": ("x_bucket",),
+    "has le='1.0', which is not a number or occurs twice": ('x_bucket{le="1"} 3', 'x_bucket{le="1.0"} 3', INF),
+    "the text is not a scrape in Prometheus' text format": ("x_bucket{le=",),
+    "is not a scrape": ("x_bucket",),
 }
 
 
