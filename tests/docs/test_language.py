@@ -19,14 +19,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {  # findings per 1,000 lines
-    "aggr": 44,
+    "aggr": 3,
     "windows": 4,
-    "tiltframe": 32,
-    "spark_udaf": 2,
-    "docs": 3,
+    "tiltframe": 3,
+    "spark_udaf": 1,
+    "docs": 2,
     "benchmarks": 1,
-    "tests": 14,
-    "pages at the top": 3,
+    "tests": 13,
+    "pages at the top": 2,
 }
 MOST_POSITIONAL = 4  # arguments of a call; more need keywords
 
