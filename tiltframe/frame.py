@@ -33,29 +33,31 @@ class TiltFrame:
     Parameters
     ----------
     levels : windows, from the finest to the coarsest
-        By name, as `windows.read_window` reads them, or as values. Each must be made of whole windows of the one
-        before, ``["10s", "1m", "10m", "1h"]``, a hopping window's by its panes: ``["hopping(1h, 10m)", "1d"]``. A
-        session, ``["session(30m)"]``, is a level alone.
+            By name, as `windows.read_window` reads them, or as values. Each window must consist of whole windows of the
+            level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of whole panes, and the next
+            window of whole panes of the hopping window: ``["hopping(1h, 10m)", "1d"]``. A session,
+            ``["session(30m)"]``, must be the only level.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
-        Times without a zone are UTC; in a frame of another zone they are refused unless ``ReadOptions(clock=…)`` says
-        on which clock they were read. A date is its own day in ``timezone``.
+            Times without a zone are UTC. In a frame with another zone they raise an error unless
+            ``ReadOptions(clock=…)`` names their zone. A date is the whole day in ``timezone``.
     measures : name -> measure
-        As made by `aggr.count`, `aggr.dds` and the others.
+            Measures are made by `aggr.count`, `aggr.dds` and the other functions of `aggr`.
     keys : column names, or name -> column or expression
-        Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
-        expression in SQL, ``{"tag": each("tags")}`` per element of a list, as `aggr.tables.keys` describes.
+            Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an
+            SQL expression, ``{"tag": each("tags")}`` by the elements of a list, as `aggr.tables.keys` describes.
     keyed_by : name -> column or expression
-        What ``keys`` has become: by what each key is computed.
+            ``keys`` as a mapping: the column or expression that computes each key.
     timezone : str
-        The IANA zone that the windows are aligned in.
+            The IANA zone in which windows are aligned.
     kept : sequence of StateColumn, optional
-        The columns of states of a store, by `keeping`, where they are others than the measures would choose.
+            The columns of states of a store, set by `keeping`, if they differ from those that the measures would
+            choose.
 
     Raises
     ------
     ValueError
-        If the levels do not nest or are of another zone, a name is taken twice or reserved, or the zone is unknown.
+            If the levels do not nest or have another zone, a name is used twice or reserved, or the zone is unknown.
 
     Examples
     --------
@@ -79,7 +81,7 @@ class TiltFrame:
         keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
-        """Check everything that can be known without data."""
+        """Check everything that does not depend on data."""
         sizes = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _SIZES))
         if not sizes:
             raise ValueError(f"levels must be a list of {_SIZES}; got {shown(levels)}")
@@ -96,11 +98,11 @@ class TiltFrame:
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states that the measures need; some serve several measures."""
+        """The columns of states that the measures need. One column may serve several measures."""
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the frame with other columns of states, which serve the same measures: those that a store has.
+        """Return the frame with the columns of states of a store, which serve the same measures.
 
         Parameters
         ----------
@@ -116,7 +118,7 @@ class TiltFrame:
         return frame
 
     def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
-        """Return the frame with further measures; the columns of states that it was given stay.
+        """Return the frame with further measures; columns of states that `keeping` set stay.
 
         Parameters
         ----------
@@ -129,7 +131,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            As `TiltFrame` does.
+                On the same conditions as `TiltFrame`.
         """
         measures = {**self.measures, **more}
         frame = TiltFrame(self.levels, self.time, measures, keys=self.keyed_by, timezone=self.timezone)
@@ -137,16 +139,16 @@ class TiltFrame:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the keys; ``keyed_by`` says what each is computed by."""
+        """The names of the keys; ``keyed_by`` has the column or expression of each."""
         return tuple(self.keyed_by)
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the input columns that the frame reads, time first.
+        """Return the names of the input columns that the frame reads, time first.
 
         Parameters
         ----------
         names : collection of str
-            The columns of the data. They decide whether a text is a column or an expression.
+                The columns of the data. They decide whether a text names a column or is an expression.
 
         Returns
         -------
@@ -155,14 +157,14 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a column is not there, or a text is a column and an expression of other columns as well.
+                If a column is missing, or if a text names a column and is also an expression of other columns.
         """
         if self.time not in names:
             raise ValueError(f"the data has no column {shown(self.time)}; {nearest(self.time, names)}")
         return tuple(dict.fromkeys([self.time, *columns_read(self.keyed_by, self.states, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Name the columns that the frame may read, before it is known which there are.
+        """Return the names of all columns that the frame could read, if the columns of the data are not known yet.
 
         Returns
         -------
@@ -173,7 +175,7 @@ class TiltFrame:
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return how keys, measures and a condition on rows use the columns that they read.
+        """Return how the keys, the measures and a condition on rows use the columns that they read.
 
         Parameters
         ----------
@@ -188,7 +190,7 @@ class TiltFrame:
 
     @cached_property
     def level_field(self) -> pa.Field:
-        """The field of the column ``level`` in states: its metadata says what frame they are of."""
+        """The field of the column ``level`` in states; its metadata describes the frame."""
         described = self._parts()
         parts = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
         parts["states"] = {column.name: provenance.describe_states(column) for column in self.states}
@@ -196,12 +198,12 @@ class TiltFrame:
 
     @property
     def states_columns(self) -> tuple[str, ...]:
-        """The columns of its states: level, window_start, window_end, keys, states."""
+        """The names of the columns of states: level, window_start, window_end, keys, states."""
         return (LEVEL, START, END, *self.keys, *(column.name for column in self.states))
 
     @property
     def panes(self) -> TimeWindow:
-        """The windows that rows are reduced to: the panes of the finest level."""
+        """The windows that rows are first reduced to: the panes of the finest level."""
         return self.levels[0].pane
 
     @property
@@ -210,7 +212,7 @@ class TiltFrame:
         return all(level.disjoint for level in self.levels)
 
     def level(self, name: str | TimeWindow) -> TimeWindow:
-        """Find a level by its name.
+        """Return a level by its name.
 
         Parameters
         ----------
@@ -224,7 +226,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If the frame has no such level; the message names those that it has.
+                If the frame does not have this level; the message lists the levels.
         """
         own = {level.name: level for level in self.levels}
         if isinstance(name, str) and name in own:
@@ -236,17 +238,17 @@ class TiltFrame:
         raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse data that cannot be rolled up, by its schema.
+        """Raise an error if data of a schema cannot be rolled up.
 
         Parameters
         ----------
         schema : pa.Schema
-            Of the rows; further columns do not matter.
+                The schema of the rows; further columns are ignored.
 
         Raises
         ------
         TypeError
-            If a column has a type that its function, or a key, cannot be of.
+                If a key, or the function of a measure, does not accept the type of a column.
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
@@ -262,17 +264,17 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-            Of the rows.
+                The schema of the rows.
 
         Returns
         -------
         pa.Schema
-            level, window_start, window_end, keys, a struct for each column of states.
+                The columns level, window_start, window_end, keys, and a struct for each column of states.
 
         Raises
         ------
         TypeError, ValueError
-            As `check` does.
+                On the same conditions as `check`.
         """
         self.check(schema)
         fields = states_fields(schema, self.keyed_by, self.states, INSTANT)
@@ -289,12 +291,12 @@ class TiltFrame:
         Returns
         -------
         pa.Schema
-            level, window_start, window_end, keys, a column for each measure.
+                The columns level, window_start, window_end, keys, and one column for each measure.
 
         Raises
         ------
         ValueError
-            As `check_states` does.
+                On the same conditions as `check_states`.
         """
         self.check_states(states)
         results = [
@@ -304,12 +306,12 @@ class TiltFrame:
         return pa.schema([pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys), *results])
 
     def state_of(self, measure: str) -> str:
-        """Find the column of states that a measure is read from.
+        """Return the name of the column of states that a measure is read from.
 
         Parameters
         ----------
         measure : str
-            Its name in the frame.
+                The name of the measure in the frame.
 
         Returns
         -------
@@ -319,29 +321,29 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If the frame has no such measure; the message suggests the nearest name.
+                If the frame does not have this measure; the message suggests the nearest name.
         """
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
         return next(column.name for column in self.states if measure in column.serves)
 
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
-        """Raise an error unless a schema is that of states of this frame.
+        """Raise an error if a schema is not the schema of states of this frame.
 
-        States carry a description of their frame in the metadata of ``level``; where that was lost, columns and types
-        are compared alone.
+        States carry a description of their frame in the metadata of ``level``. If the metadata was lost, only columns
+        and types are compared.
 
         Parameters
         ----------
         schema : pa.Schema
-            Of the states; further columns do not matter.
+                The schema of the states; further columns are ignored.
         exactly : bool
-            Whether the columns of states must be the frame's; otherwise it is enough that they contain what it reads.
+                Whether the columns of states must equal the frame's. Otherwise they must contain what the frame reads.
 
         Raises
         ------
         ValueError
-            Says which column or which part of the description differs.
+                If a column or a part of the description differs; the message names it.
         """
         columns = checked_type(schema, pa.Schema, "the schema of states").names
         missing = [name for name in self.states_columns if name not in columns]
@@ -365,7 +367,7 @@ class TiltFrame:
             checked(column.measure.function, pa.array([], schema.field(column.name).type))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the frame as plain data, for JSON; `from_dict` reads it back.
+        """Return the frame as plain data that JSON can represent; `from_dict` reads it.
 
         Returns
         -------
@@ -374,7 +376,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a level is of a kind of window that is not registered, so that its name would not be read.
+                If the kind of window of a level is not registered, because its name could not be read back.
         """
         for level in self.levels:
             text_of(level)
@@ -394,7 +396,7 @@ class TiltFrame:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
-        """Make a frame from its description.
+        """Return the frame of a description.
 
         Parameters
         ----------
@@ -408,7 +410,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a part is missing or cannot be read, or the frame is refused as `TiltFrame` itself does.
+                If a part is missing or cannot be read, or on the same conditions as `TiltFrame`.
 
         Examples
         --------
@@ -441,18 +443,18 @@ class TiltFrame:
         )
 
     def difference(self, other: TiltFrame, own: str = "here", others: str = "there") -> str | None:
-        """Name the first part in which another frame differs.
+        """Return the first part in which another frame differs, as a clause for an error message.
 
         Parameters
         ----------
         other : TiltFrame
         own, others : str
-            Where the parts of this frame, and of the other, are.
+                The words in the message for the place of this frame's parts and of the other frame's parts.
 
         Returns
         -------
         str or None
-            A clause for an error message; None if the frames are the same.
+                The clause, or None if the frames are equal.
 
         Raises
         ------
@@ -490,7 +492,7 @@ class TiltFrame:
         return f"<table><caption>{escape(caption)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
+        """Pickle the arguments of the constructor; windows and functions are pickled as objects, so all kinds work."""
         arguments = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
         return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
 
@@ -530,7 +532,7 @@ def finest_frame(frame: TiltFrame) -> TiltFrame:
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Read a window by its name in a zone; raises ``ValueError`` for a window of another zone."""
+    """Return a window of a zone by its name; raise ``ValueError`` if the window has another zone."""
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):
         raise ValueError(

@@ -24,11 +24,12 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 def climb(
     finest: pa.Table, frame: TiltFrame, coarser: Sequence[pa.Table] = ()
 ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
+    """Merge states of the finest panes up through all levels, and yield each level with its states, finest first.
 
-    ``coarser`` are states that have climbed before, as `climb_within` leaves them: for each level above the finest some
-    of its windows, none of whose rows are in states of finer ones. Gives each level, from the finest on, with its
-    states: window_start, window_end, keys, states, in the order of window and keys.
+    ``finest`` has merged states of panes, as `merge_panes` returns them. ``coarser`` has, for each level above the
+    finest, states that `climb_within` has already merged into windows of that level; their rows must not be in
+    states of finer levels as well. States have the columns window_start, window_end, keys and states, in the order
+    of window and keys.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
@@ -42,12 +43,12 @@ def climb(
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Climb with merged states of the finest panes as far as windows lie in a span, whose rows are all among them.
+    """Merge states of the finest panes up to the windows that lie in a span; the span's rows must all be in ``finest``.
 
-    Of a frame of disjoint levels ``whole`` is each level, from the finest on, with the states of its windows in the
-    span, but for those that are left; ``left`` has for each level the states that are to meet others: of the finest,
-    those of windows that are not in the span; of each, those that are part of a coarser window that is not. `climb`
-    goes on with it.
+    Return two lists, ``whole`` and ``left``. If the levels of the frame are disjoint, ``whole`` has each level, finest
+    first, with the states of its windows in the span, without those in ``left``. ``left`` has, for each level, the
+    states that must still be merged with others: for the finest level, the states of windows outside the span; for
+    every level, the states that belong to a coarser window outside the span. Pass ``left`` to `climb` to continue.
 
     >>> import aggr, pyarrow as pa
     >>> from tiltframe import TiltFrame
@@ -76,24 +77,24 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states by whether their window of a level lies in a span; states without a window count as inside."""
+    """Split states into those whose window of a level lies in a span and the others; no window counts as inside."""
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)
     rows = np.flatnonzero(within)
-    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # as windows come in order; slices share the memory
+    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # windows are sorted, so slices without a copy suffice
         first, last = int(rows[0]), int(rows[-1]) + 1
         return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])
     return states.filter(pa.array(within)), states.filter(pa.array(~within))
 
 
 def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
-    """Put the states of levels into one table: level, window_start, window_end, keys, states."""
+    """Return one table of the states of all levels: level, window_start, window_end, keys, states."""
     return pa.concat_tables([labelled(states, frame, level) for level, states in levels])
 
 
 def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
-    """Name the level of states; where a window has no start or no end, null says so."""
+    """Add the name of the level to states; a window without start or end has null there."""
     for name in (START, END):
         at = instants_of(states, name)
         if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):

@@ -1,7 +1,7 @@
-"""The frame store: aggregates that last, and every way to ask for them.
+"""The frame store: states in a folder, an object store or a database, and all ways to query them.
 
-A store is opened here. It answers through a view of this moment (`tiltframe/store/view.py`), and its operations are the
-functions in `tiltframe/store/changes/`.
+This module opens a store. Queries go through a view of the current moment (`tiltframe/store/view.py`); operations that
+change the store are functions in `tiltframe/store/changes/`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
-    """Make a method of a store that calls a method of its view of this moment."""
+    """Return a method of a store that calls a method of the view of the current moment."""
 
     @wraps(method)
     def of_store(store: FrameStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,43 +63,44 @@ def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concate
 
 
 class FrameStore:
-    """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
+    """States of a tilt frame in a folder or object store (Delta Lake), or in PostgreSQL.
 
-    Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is
-    there at once and once, whatever happens to its writer.
+    A store is append-only: a commit adds states, also to windows that the store has already, and reading merges them.
+    Each commit is visible as a whole and exactly once, even if its writer fails.
 
     Parameters
     ----------
     uri : str, path or Backend
-        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or a
-        backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
+            A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or
+            your own backend (`tiltframe.store.testing`), for which ``storage_options`` are not allowed.
     frame : TiltFrame, optional
-        What the store is to keep; may be left out for a store that is there. Nothing is written before the first
-        commit, for the types of states follow from rows, unless ``row_schema`` is given.
+            The frame of the store; optional if the store exists. Nothing is written before the first commit, because
+            the types of states follow from rows, unless ``row_schema`` is passed.
     name : str, optional
-        Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
-        stores it says which.
+            The name of the store: its tables are called ``<name>_<level>``. The default is ``frame``. In a database
+            with several stores it selects one.
     retention : level -> duration, optional
-        How long each level is kept by `expire`: ``{"10s": "1d", "1m": "7d", "1h": None}``; None is for ever. Given
-        for a store that is there, it replaces the store's retention.
+            How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``; None means for ever. If the
+            store exists, this replaces its retention.
     storage_options : str -> str, optional
-        Of the object store, as deltalake names them.
+            Options of the object store, as deltalake names them.
     durable : bool
-        Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive the loss
-        of power; without, they survive the end of the process. Object stores and databases look after that themselves.
+            Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive a loss
+            of power. Otherwise they survive only the end of the process. Object stores and databases do this
+            themselves.
     row_schema : schema, optional
-        Of the rows that are to come: the store is made at once, if there is none, and readers find it.
+            The schema of future rows: if the store does not exist, it is created at once, and readers find it.
 
     Raises
     ------
     MissingStore
-        If there is no store and no frame is given.
+            If the store does not exist and no frame is passed.
     OtherFrame
-        If the store is of another frame, naming the difference.
+            If the store has another frame; the message names the difference.
     DamagedStore, UnreachableStore
-        If the store is damaged, or the place cannot be read.
+            If the store is damaged, or its place cannot be read.
     StoreError
-        If the store is of a newer release, or what keeps it is not installed.
+            If the store was written by a newer release, or a package that its backend needs is not installed.
 
     Examples
     --------
@@ -155,7 +156,7 @@ class FrameStore:
             self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
 
     def _read_manifest(self, name: str | None = None) -> Manifest | None:
-        """Read what the store says of itself, if it is there; raises `OtherFrame` if it has another name."""
+        """Read the manifest of the store, or None if the store does not exist; raise `OtherFrame` for another name."""
         snapshot = self._backend.snapshot()
         if snapshot is None:
             return None
@@ -166,22 +167,22 @@ class FrameStore:
 
     @property
     def display_uri(self) -> str:
-        """Where it is, as may be shown: without a password."""
+        """The URI of the store without a password, for messages."""
         return self._backend.display_uri
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """The options of the object store that it was opened with."""
+        """The options of the object store that were passed when the store was opened."""
         return self._options
 
     @property
     def backend(self) -> Backend:
-        """What keeps the states: it pickles, so that tasks in other processes read and write through it."""
+        """The backend that stores the states. It can be pickled for tasks in other processes."""
         return self._backend
 
     @property
     def manifest(self) -> Manifest:
-        """What the store says of itself; raises `MissingStore` if it holds nothing yet."""
+        """The manifest of the store; raises `MissingStore` before the first commit."""
         if self._manifest is None:
             self._manifest = self._read_manifest()
         if self._manifest is None:
@@ -193,12 +194,12 @@ class FrameStore:
 
     @property
     def name(self) -> str:
-        """What the names of its tables begin with."""
+        """The prefix of the names of the store's tables."""
         return self._manifest.name if self._manifest else self._name
 
     @property
     def retention(self) -> Mapping[str, str]:
-        """How long levels are kept; those not named, for ever."""
+        """The retention by level; a level without an entry is kept for ever."""
         return self._manifest.retention if self._manifest else self._retention
 
     @property
@@ -212,74 +213,75 @@ class FrameStore:
         Parameters
         ----------
         now : moment, optional
-            For queries that do not name theirs; the clock's time by default.
+                The time for queries that do not name theirs; the clock's time by default.
 
         Returns
         -------
         StoreView
-            Every way to ask the store; all its answers are of the same states and the same time.
+                All queries of the view are answered from the same states and at the same time.
 
         Raises
         ------
         ValueError
             If ``now`` cannot be read.
         StoreError
-            For a store that holds nothing or is damaged.
+                If the store does not exist or is damaged.
         """
         return StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
 
     @asking(Query)
     def query(self, query: Query) -> pa.Table:
-        """Read results; a query never changes a state.
+        """Return the results of a query; a query never changes a state.
 
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            As `Query` takes them, where each is described.
+                Passed to `Query`, which describes each.
         now, flat, having, points, timezone, latest, edges : optional
-            As `Query` takes them.
+                Passed to `Query`.
 
         Returns
         -------
         table
-            level, window_start, window_end, keys, a column per measure, or per field of its records, and ``partial``:
-            whether the window is not over yet, or reaches into what its level has expired. Starts and ends are in the
-            zone that is asked for, or the frame's.
+                The columns level, window_start, window_end, keys, one column per measure or per field of its records,
+                and ``partial``: whether the window is not over yet, or overlaps expired windows of its level. Starts
+                and ends are in the time zone of the query, or of the frame.
 
         Raises
         ------
         ValueError
-            For what cannot be asked, saying what can.
+                If the query is not valid; the message lists the valid values.
         StoreError
-            For a store that holds nothing or is damaged.
+                If the store does not exist or is damaged.
 
         Guarantee
         ---------
-        `Expired` is warned of if a level that is read no longer holds all of the range, `NotKnown` if a measure was
-        added later, and `Unmapped` if a lookup has nothing for some keys.
+        The warning `Expired` is given if a level that is read no longer has the whole range, `NotKnown` if a measure
+        was added later, and `Unmapped` if a lookup has no value for some keys.
         """
         return pa.concat_tables(self._noting(self._warned(self.ask(query))))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
-        """Read results as `query` does, some windows at a time, in memory that does not grow with them.
+        """Return results as `query` does, a few windows at a time, so that memory does not grow with their number.
 
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            As `Query` takes them. With ``fill`` or ``edges`` the states, with ``order_by`` the results are held.
+                Passed to `Query`. With ``fill`` or ``edges`` all states are in memory, with ``order_by`` all results.
         now, flat, having, points, timezone, latest, edges : optional
-            As `Query` takes them.
+                Passed to `Query`.
 
         Returns
         -------
         iterator of tables
-            At least one; it may have no rows. They are of one moment, but for rows that are merged meanwhile.
+                At least one table, which may have no rows. All are of one moment, except rows that are merged
+                meanwhile.
 
         Raises
         ------
         ValueError, StoreError
-            As `query` does, for what cannot be asked before anything is read.
+                On the same conditions as `query`, before anything is read.
 
         Examples
         --------
@@ -294,7 +296,7 @@ class FrameStore:
         return self._noting(self._warned(self.ask(query)))
 
     def query_schema(self, query: Query) -> pa.Schema:
-        """Return the schema of the results of a query, reading none.
+        """Return the schema of the results of a query without reading results.
 
         Parameters
         ----------
@@ -307,7 +309,7 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-            As `query` does.
+                On the same conditions as `query`.
         """
         return self.ask(query).schema
 
@@ -317,12 +319,12 @@ class FrameStore:
     changes = _of_view(StoreView.changes)
 
     def version(self) -> int:
-        """Number what the store holds now: any commit, and any change of its frame, gives it a greater number.
+        """Return the version of the store: each commit, and each change of the frame, increases it.
 
         Returns
         -------
         int
-            Equal ones stand for equal answers to queries that name their ``now``.
+                If two versions are equal, so are the answers to queries that name their ``now``.
         """
         return self.at().version
 
@@ -331,57 +333,57 @@ class FrameStore:
 
         Parameters
         ----------
-        per : str or TimeWindow
+            A level of the frame.
             A level.
-        within : (start, end) or str, optional
+            The range of starts of windows, as for `query`.
             Windows that start in this range, as for `query`.
-        where : str, optional
+            An SQL condition on the keys.
             A condition in SQL on the keys.
 
         Returns
         -------
         table
-            level, window_start, window_end, keys, a struct for each column of states, as `tiltframe.rollup` gives it:
-            one row for each window and key.
+                One row for each window and key, as `tiltframe.rollup` returns it: level, window_start, window_end,
+                keys, and a struct for each column of states.
 
         Raises
         ------
         ValueError
-            If the frame has no such level, or the range or the condition cannot be read.
+                If the frame does not have this level, or the range or the condition cannot be read.
         StoreError
-            For a store that holds nothing or is damaged.
+                If the store does not exist or is damaged.
         """
         query = Query(self.frame.level(per), within, where)
         return self._warned(self.at().states(query)).table()
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-        """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
+        """Plot a measure over time as steps, one per window; several levels overlap, finer ones in a paler colour.
 
         Parameters
         ----------
         measure : str
-            Of the frame. Of a record its quantiles are shown; of one without quantiles all of its numbers.
+                A measure of the frame. For a record with quantiles its quantiles are plotted, for another record all
+                numbers.
         quantiles : numbers from 0 to 1, optional
-            In place of the measure's own.
+                Quantiles to plot in place of the measure's own.
         options : keyword arguments
-            ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``;
-            ``keys`` give a line each. Keys are merged over, and there are at most 500 points, unless something else is
-            asked.
+                ``ax`` to draw on, and arguments of `query`: ``per``, one or several, ``within``, ``where``, ``points``;
+                each value of ``keys`` has its own line. By default keys are merged, and at most 500 points are plotted.
 
         Returns
         -------
         matplotlib axes
-            Times are those of the zone of the results. Windows that are not over yet, or overlap expired windows,
-            are dotted; where there is no window, there is no line.
+                Times are in the zone of the results. Windows that are not over yet, or overlap expired windows, are
+                dotted; the line is interrupted if windows are missing.
 
         Raises
         ------
         ValueError
-            For a measure that is not there, or is of no numbers; for more lines than can be distinguished.
+                If the measure does not exist or has no numbers, or if there are too many lines to distinguish.
         MissingExtra
-            Without matplotlib.
+                If matplotlib is not installed.
         """
-        from tiltframe.store.plot import plot  # which needs matplotlib
+        from tiltframe.store.plot import plot  # imports matplotlib
 
         return plot(self, measure, quantiles, **options)
 
@@ -412,13 +414,13 @@ class FrameStore:
     copy_to = copying.copy_to
 
     def has_commit(self, writer: str, commit: int) -> bool:
-        """Say whether a commit is in the store.
+        """Return whether the store has a commit.
 
         Parameters
         ----------
         writer : str
         commit : int
-            Its number.
+                The number of the commit.
 
         Returns
         -------
@@ -427,7 +429,7 @@ class FrameStore:
         Raises
         ------
         ValueError
-            If these cannot name a commit.
+                If the arguments cannot name a commit.
         StoreError
             If the store cannot be read.
         """
@@ -450,7 +452,7 @@ class FrameStore:
         Raises
         ------
         ValueError
-            If it cannot name a writer.
+                If ``writer`` cannot be the name of a writer.
         StoreError
             If the store cannot be read.
         """
@@ -465,12 +467,12 @@ class FrameStore:
         Parameters
         ----------
         names : names
-            As they were given to `append` or `replace`; however many, they are looked up at once.
+                The names that were passed to `append` or `replace`; any number of names takes one lookup.
 
         Returns
         -------
         dict of name -> plain data
-            Without those that nothing is recorded under.
+                Names without a record are left out.
 
         Raises
         ------
@@ -484,21 +486,21 @@ class FrameStore:
         return {} if snapshot is None else values_of(snapshot.texts, requested)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
-        """Record something next to the states, in a commit of its own.
+        """Store records next to the states, in a separate commit.
 
         Parameters
         ----------
         recorded, replacing : name -> plain data
-            As `append` takes them.
+                As for `append`.
 
         Raises
         ------
         ValueError
-            For names and values that cannot be recorded.
+                If a name or a value cannot be recorded.
         CommitConflict
-            If someone else has recorded the same.
+                If another writer has recorded under the same name.
         StoreError
-            For a store that holds nothing or cannot be written.
+                If the store does not exist or cannot be written.
         """
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
 
@@ -511,7 +513,7 @@ class FrameStore:
         run(self._backend, attempt, unchanged)
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, and check that it can take states of a schema; `append` does so first.
+        """Create the store if it does not exist, and check that it accepts states of a schema; `append` does so first.
 
         Parameters
         ----------
@@ -526,54 +528,55 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-            As `check_states` does.
+                On the same conditions as `check_states`.
         """
         return self.created_for(self.check_states(states))
 
     def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
-        """Give columns without any value the types that make the states of the store.
+        """Return a schema of rows in which columns without values have the types that lead to the store's states.
 
         Parameters
         ----------
         schema : pa.Schema
-            Of rows.
+                The schema of the rows.
         of_numbers : bool
-            Whether columns of numbers that would make other states get such a type as well: few rows may have whole
-            numbers alone where others have fractions.
+                Whether columns of numbers that would lead to other states get such a type as well: a few rows may have
+                only whole numbers in a column that has fractions elsewhere.
         guessed : names
-            Columns that are numbers because a text file writes digits; they may be text in the store.
+                Columns that are numbers because a text file has digits; in the store they may be text.
 
         Returns
         -------
         pa.Schema
-            The same, if the store has no states yet; columns for which no type makes its states are unchanged.
+                Unchanged if the store has no states yet. A column for which no type leads to the store's states is
+                unchanged.
         """
         if self.schema is None:
             return schema
         return settled(schema, self.frame, self.schema, of_numbers=of_numbers, guessed=guessed)
 
     def check_retention(self, retention: Mapping[str, str | None]) -> dict[str, str]:
-        """Check how long levels are to be kept; nothing is written.
+        """Check a retention and return it without the levels that are kept for ever; nothing is written.
 
         Parameters
         ----------
         retention : level -> duration
-            As `FrameStore` takes it.
+                As for `FrameStore`.
 
         Returns
         -------
         dict of level name -> duration
-            Without the levels that are kept for ever.
+                The levels with a duration.
 
         Raises
         ------
         ValueError
-            For levels that the store does not have, and if a level would be kept shorter than a finer one.
+                If the store does not have a level, or a level would be kept for a shorter time than a finer one.
         """
         return checked_retention(retention, self.frame)
 
     def created_for(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, for states of a schema that `check_states` has returned.
+        """Create the store, if it does not exist, for states of a schema that `check_states` has returned.
 
         Parameters
         ----------
@@ -587,7 +590,7 @@ class FrameStore:
         Raises
         ------
         StoreError
-            If they are of other types than those in the store, or it is of another frame.
+                If the store has states of other types, or another frame.
         """
         if self._manifest is None:
             manifest = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
@@ -600,7 +603,7 @@ class FrameStore:
         return self._manifest
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Refuse states that cannot be added, by their schema; nothing is written.
+        """Raise an error if states of a schema cannot be added to the store; nothing is written.
 
         Parameters
         ----------
@@ -610,14 +613,14 @@ class FrameStore:
         Returns
         -------
         pa.Schema
-            The same in the types that a store keeps.
+                The schema in the types that a store keeps.
 
         Raises
         ------
         ValueError
-            If they are not states of the store's frame.
+                If the schema is not that of states of the store's frame.
         StoreError
-            If they are of other types than those in the store.
+                If the store has states of other types.
         """
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
@@ -626,31 +629,31 @@ class FrameStore:
         return states
 
     def with_open(self, saved: bytes | str | os.PathLike[str]) -> FrameStore:
-        """Read the store with what a stream into it still holds: the newest windows; each row counts once.
+        """Return the store together with the windows that a stream into it still has open; each row counts once.
 
         Parameters
         ----------
         saved : path or bytes
-            The file of ``tiltframe stream --state``, which is read again when it has changed, or what ``to_ipc`` of
-            `tiltframe.store.closed_windows.ClosedWindows` gave.
+                The file of ``tiltframe stream --state``, which is read again if it has changed, or the bytes that
+                ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows` returned.
 
         Returns
         -------
         FrameStore
-            To be read by `query` and all else that reads. Of several streams one after the other:
-            ``store.with_open(a).with_open(b)``.
+                For `query` and all other methods that read. Call it once for each of several streams:
+                ``store.with_open(a).with_open(b)``.
 
         Raises
         ------
         TypeError
-            If it is neither a path nor bytes.
+                If ``saved`` is neither a path nor bytes.
         StoreError
-            When it is read: if that is not a saved state of a stream into this store, or is older than the store.
+                On reading, if ``saved`` is not a saved state of a stream into this store, or is older than the store.
 
         Guarantee
         ---------
-        Results are, bit for bit, those of the rows that the store and the saved state have: a window that is closed and
-        on its way into the store counts once, whenever the stream was killed.
+        Results equal, bit for bit, those of the rows in the store and in the saved state together. A window that is
+        closed and not yet in the store counts once, at whatever point the stream was killed.
 
         Examples
         --------
@@ -672,32 +675,32 @@ class FrameStore:
         return FrameStore(WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved))))
 
     def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:
-        """Have the store be of another frame: with measures added or dropped, or coarser levels added.
+        """Change the frame of the store: add or drop measures, or add coarser levels.
 
         Parameters
         ----------
         frame : TiltFrame
-            What it is to be: the same keys, time zone and column of times, the levels that there are and perhaps
-            coarser ones, and measures of which those that have the names of present ones are the same, but for what
-            they read, such as quantiles.
+                The new frame. Keys, time zone and column of times must be the same. All present levels must stay;
+                coarser ones may be added. A measure with the name of a present one must be the same, except for what it
+                reads from the state, such as quantiles.
         row_schema : schema, optional
-            Of the rows that are to come; needed for measures of columns whose states are not there yet.
+                The schema of future rows; needed if a new measure reads columns whose states the store does not have.
 
         Raises
         ------
         ValueError, TypeError
-            For a frame that the store cannot become, naming the difference, and for measures that the rows do not fit.
-            Nothing has changed.
+                If the store cannot change to this frame (the message names the difference), or if the rows do not fit a
+                measure. Nothing has changed then.
         StoreError
-            For a store that holds nothing or is damaged, and where its frame has evolved since it was opened here.
+                If the store does not exist or is damaged, or its frame has changed since this object opened it.
 
         Guarantee
         ---------
-        It is one commit: a reader of the store sees one frame or the other, and stored data does not change.
-        Others may read and write at the same time: those that have opened the store before go on reading by the frame
-        it had, and get an error that asks to open it again if they write. An added measure that the states do not
-        answer is null in every window that has rows from before; a dropped one is forgotten as parts are compacted. New
-        levels have all that the coarsest one still holds.
+        The change is one commit: a reader sees the old frame or the new one, and stored data does not change. Others
+        may read and write at the same time. Programs that opened the store before continue to read with the old frame;
+        if they write, they get an error that asks them to open the store again. An added measure that the stored states
+        cannot answer is null in every window that has older rows. The states of a dropped measure disappear as parts
+        are compacted. New levels have everything that the coarsest level still has.
 
         Examples
         --------
@@ -723,8 +726,8 @@ class FrameStore:
         Parameters
         ----------
         older_than : str
-            A duration, such as ``1d``, longer than any query or commit takes. With ``0s`` all of them are removed, for
-            erasure: no other process may read or write meanwhile, since its files are removed too.
+                A duration, such as ``1d``, longer than any query or commit takes. ``0s`` removes all of them, for
+                erasure; then no other process may read or write meanwhile, because its files are removed too.
 
         Returns
         -------
@@ -738,14 +741,14 @@ class FrameStore:
         ValueError
             If the duration cannot be read.
         StoreError
-            For a store that holds nothing.
+                If the store does not exist.
         """
         seconds = read_age(older_than)
-        _ = self.manifest  # raises where the store holds nothing
+        _ = self.manifest  # raises an error if the store does not exist
         return self._backend.vacuum(seconds)
 
     def verify(self, progress: Progress = lambda done, total: None) -> VerifyReport:
-        """Verify the whole store: log, files, states, levels against each other; reads everything, changes nothing.
+        """Verify the log, the files, the states and the levels against each other; read everything, change nothing.
 
         Parameters
         ----------
@@ -754,24 +757,24 @@ class FrameStore:
         Returns
         -------
         VerifyReport
-            ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+                ``ok``, and ``problems`` with one sentence for each damage or loss.
 
         Raises
         ------
         ValueError
             If ``progress`` cannot be called.
         StoreError
-            For a store that holds nothing.
+                If the store does not exist.
         """
         check_progress(progress)
         return verify_store(self._backend, self.manifest, progress)
 
     def inspect(self) -> Report:
-        """Report what the store holds: for each level its range, rows, bytes, parts, gaps and retention."""
+        """Return a report of the store: for each level its range, rows, bytes, parts, gaps and retention."""
         return inspect(self._backend, self.manifest)
 
     def waiting_parts(self) -> dict[str, int]:
-        """Count the parts that compaction will merge once their windows are closed; none if the store is not made.
+        """Return the number of parts that compaction will merge once their windows are closed; empty without a store.
 
         Returns
         -------
@@ -790,7 +793,7 @@ class FrameStore:
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
-            fixed = difference.startswith(("time", "keys"))  # what evolve does not change
+            fixed = difference.startswith(("time", "keys"))  # parts that evolve cannot change
             evolved = (
                 ""
                 if fixed
@@ -820,6 +823,6 @@ def _opened(
     options: Mapping[str, str],
     durable: bool,
 ) -> FrameStore:
-    """Open a store that has travelled; its manifest names functions that this process may lack."""
+    """Open a store that was pickled; its manifest names functions that this process may lack."""
     register_carried(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

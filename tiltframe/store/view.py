@@ -1,7 +1,7 @@
-"""A view: a store at one moment, and every way to ask it.
+"""A view: a store at one moment, and all ways to query it.
 
-The manifest, a snapshot, the backend and a time of the clock are all that an answer depends on. `tiltframe.FrameStore`,
-the server, the command line and Spark ask a view.
+An answer depends only on the manifest, a snapshot, the backend and a time of the clock. `tiltframe.FrameStore`, the
+server, the command line and Spark query a view.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from tiltframe.time_range import read_moment, read_time_range
 
 @dataclass(frozen=True)
 class HeldLevel:
-    """The windows that a store holds of a level, by its parts; no states are read for it.
+    """The range of windows that a store has of a level, computed from its parts without reading states.
 
     Parameters
     ----------
     first_start, last_start : int or None
-        Starts of the first and the last window, microseconds UTC; None if the level holds no windows.
+            Starts of the first and the last window, microseconds UTC; None if the level has no windows.
     end : int or None
         The end of the last window.
     rows : int
-        Rows of states.
+            The number of rows of states.
     held_from : int
-        The time from which on the level holds windows, microseconds UTC.
+            The time from which on the level has windows, microseconds UTC.
     has_expired : bool
         Whether windows of the level have been removed by retention or replacement.
     """
@@ -69,8 +69,8 @@ class HeldLevel:
 class StoreView:
     """A store at one moment: all answers of a view are of the same states and the same time.
 
-    `tiltframe.FrameStore.at` makes it. It is cheap, and does not change when the store does. Parts that a compaction
-    replaces meanwhile are read as what stands for them now, which has the same windows, bit for bit.
+    `tiltframe.FrameStore.at` returns it. A view is cheap and does not change when the store does. If a compaction
+    replaces a part meanwhile, the view reads its replacement, which has the same windows, bit for bit.
 
     Parameters
     ----------
@@ -128,17 +128,17 @@ class StoreView:
 
     @property
     def version(self) -> int:
-        """The version of the store: equal ones stand for equal answers to queries that name their ``now``."""
+        """The version of the store; equal versions give equal answers to queries that name their ``now``."""
         return self.snapshot.version
 
     @property
     def seen(self) -> Seen:
-        """The contents of the store, from which `changes` of a later view goes on."""
+        """The contents of the store, to pass to `changes` of a later view."""
         return Seen(self.snapshot.version, self.snapshot.parts)
 
     @property
     def known_from(self) -> Mapping[str, int]:
-        """The time from which on a measure that was added later is known, microseconds UTC, by its name."""
+        """For each measure that was added later, the time from which on it has values, microseconds UTC."""
         starts = known_from(self.snapshot)
         columns = {name: self.frame.state_of(name) for name in self.frame.measures}
         return {name: starts[column] for name, column in columns.items() if column in starts}
@@ -158,7 +158,7 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-            For what cannot be asked, before anything is read.
+                If the query is not valid; raised before anything is read.
 
         Examples
         --------
@@ -188,64 +188,65 @@ class StoreView:
         Parameters
         ----------
         query : Query
-            Per one kind of window; of its other members ``within``, ``where``, ``measures`` and ``keys`` count.
+                A query per one kind of window. Only ``within``, ``where``, ``measures`` and ``keys`` are used besides.
 
         Returns
         -------
         Answer
-            Of tables with level, window_start, window_end, keys, a struct for each column of states.
+                Tables with level, window_start, window_end, keys, and a struct for each column of states.
 
         Raises
         ------
         ValueError, StoreError
-            For what cannot be asked, before anything is read.
+                If the query is not valid; raised before anything is read.
         """
         reading = reading_of(self._plan(query), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def windows(self, query: Query) -> Answer:
-        """Read the windows and keys that have rows, without states.
+        """Return the windows and keys that have rows, without states.
 
         Parameters
         ----------
         query : Query
-            Per one kind of window; of its other members ``within``, ``where`` and ``keys`` count.
+                A query per one kind of window. Only ``within``, ``where`` and ``keys`` are used besides.
 
         Returns
         -------
         Answer
-            Of tables with level, window_start, window_end and keys.
+                Tables with level, window_start, window_end and keys.
 
         Raises
         ------
         ValueError, StoreError
-            For what cannot be asked, before anything is read.
+                If the query is not valid; raised before anything is read.
         """
         reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:
-        """Plan a query per one kind of window, so that its parts run in other processes.
+        """Plan a query per one kind of window, so that its partitions run in other processes.
 
         Parameters
         ----------
         query : Query
         as_states : bool
-            Give the states of a level in place of results.
+                Whether to return the states of a level in place of results.
         stored_types : bool
-            Give results in types that backends store, in place of types that Delta Lake and Spark lack.
+                Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
 
         Returns
         -------
         PlannedQuery
-            It pickles. ``partitions(rows)`` cuts its range, and ``read(partition)`` gives the results of a part.
+                It can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the results of
+                one.
 
         Raises
         ------
         ValueError, StoreError
-            For what cannot be asked, and for results per several kinds of windows.
+                If the query is not valid, or asks for results per several kinds of windows.
 
         Examples
         --------
@@ -285,12 +286,12 @@ class StoreView:
         Returns
         -------
         Cost
-            That of `ask`, whose answer has it too.
+                The same as in the answer of `ask`.
 
         Raises
         ------
         ValueError, StoreError
-            For what cannot be asked.
+                If the query is not valid.
 
         Examples
         --------
@@ -305,55 +306,55 @@ class StoreView:
         return self.ask(query).cost
 
     def key_values(self, key: str, within: object = None) -> pa.Array:
-        """List the values that a key has.
+        """Return the values of a key.
 
         Parameters
         ----------
         key : str
-            Of the frame.
+                A key of the frame.
         within : range, optional
-            Of windows, as `Query` takes it.
+                A range of windows, as for `Query`.
 
         Returns
         -------
         array
-            Each value once, ascending; null, if it is one, is the last.
+                Each value once, ascending; null is last.
 
         Raises
         ------
         ValueError
-            For a key that the frame has not, or a range that cannot be read.
+                If the frame does not have this key, or the range cannot be read.
         StoreError
-            For a store that is damaged.
+                If the store is damaged.
         """
         values = self.windows(Query(within=within, keys=[key])).table().column(key).combine_chunks()
         return values.sort()
 
     def changes(self, since: Seen | None = None) -> Changes:
-        """Find the windows that have changed since the store was looked at.
+        """Return the windows that have changed since an earlier view.
 
         Parameters
         ----------
         since : Seen, optional
-            Of an earlier view; all windows that there are unless given.
+                ``seen`` of the earlier view. By default all windows of the store are returned.
 
         Returns
         -------
         Changes
-            ``windows``, a table of level, window_start, window_end and keys of windows that came, changed or are gone;
-            and ``seen`` for the next call, which ``to_json`` writes.
+                ``windows``, a table of level, window_start, window_end and keys of windows that were added, changed or
+                removed; and ``seen`` for the next call, which ``to_json`` writes.
 
         Raises
         ------
         ValueError
-            If that was not seen.
+                If ``since`` is not from a view of this store.
         StoreError
-            For a store that is damaged.
+                If the store is damaged.
 
         Guarantee
         ---------
-        A window whose state, or whose being there, is another than it was is in it. One that only `compact` has
-        rewritten is not, unless what it was before has been vacuumed.
+        Every window that was added, removed, or whose state changed is in the table. A window that only `compact` has
+        rewritten is not, unless its previous state has been vacuumed.
 
         Examples
         --------
@@ -372,12 +373,12 @@ class StoreView:
         return changes(self.backend, self.manifest, self.snapshot, seen)
 
     def level(self, name: str) -> HeldLevel:
-        """Describe the windows that the store holds of a level.
+        """Return the range of windows that the store has of a level.
 
         Parameters
         ----------
         name : str
-            Of a level of the frame.
+                The name of a level of the frame.
 
         Returns
         -------
@@ -385,7 +386,7 @@ class StoreView:
 
         Raises
         ------
-        ValueError
+            If the frame does not have this level.
             If the frame has no such level.
         """
         level = self.frame.level(name)
