@@ -150,7 +150,7 @@ def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
     frame = TiltFrame(["1s"], "ts", {"n": aggr.first("x")})
     tables = PostgresBackend(postgres, "types")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "sql_view", lambda *a: [])
+        patch.setattr(schema, "sql_view", lambda *a, **options: [])
         patch.setattr(schema.result_tables, "results_of", lambda *a: {})  # nothing finishes these states
         tables.create(description(frame, states.schema), states.schema)
     parts = tables.write(window("1s"), states)
