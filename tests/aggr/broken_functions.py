@@ -383,7 +383,7 @@ class RandomSample(Documented):
 
     def reduce_values(self, values):
         if len(values.array) > 1000:
-            chosen = np.random.default_rng().random(len(values.array)) < 0.5
+            chosen = np.random.default_rng().random(len(values.array)) < 0.01  # two samples rarely share their least
             values = values.filter(chosen)
         return super().reduce_values(values)
 

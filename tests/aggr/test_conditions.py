@@ -227,7 +227,7 @@ REFUSED = {
     "s LIKE 'a\\\\b'": "must stand before %, _ or itself",
     "s LIKE 'a' ESCAPE 'ab'": "ESCAPE takes one character",
     "s LIKE s": "must be written out",
-    "s RLIKE '(?=a)'": "none of RE2's",
+    "s RLIKE '(?=a)'": "is not one of RE2",
     "s > 5": "cannot compare text with int64|cannot compare int64 with text",
     "i > 'x'": "the text 'x' cannot be compared with int64",
     "i = '1.5'": "cannot be compared with int64",
