@@ -321,7 +321,7 @@ def test_a_mistake_is_one_sentence_and_status_2(mistake, desk, capfd):
 
 QUERIES = {
     "no store": (["query", "nope", "--per", "1h"], "there is no store nope"),
-    "a folder that is not a store": (["query", ".", "--per", "1h"], "is no store"),
+    "a folder that is not a store": (["query", ".", "--per", "1h"], "is not a store"),
     "an unknown level": (
         ["query", "store", "--per", "7s"],
         "7s is not made of whole windows of a level; ask per 10s, 1m, 1h",
