@@ -12,8 +12,8 @@ import pyarrow as pa
 
 T = TypeVar("T")
 
-_LONGEST = 80  # of what a message shows
-_LONGEST_TEXT = 120  # of a path or an expression, which is cut to the former
+_LONGEST = 80  # characters of a value in a message
+_LONGEST_TEXT = 120  # characters of a path or an expression; longer ones are cut to _LONGEST
 _MOST_LISTED = 120  # characters of the names that a message lists
 
 
@@ -45,7 +45,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
     >>> nearest("HOST", ["host", "bytes"])  # names are told apart by case, unlike those of Spark
     "did you mean 'host'?"
     """
-    import difflib  # only where something is misspelt
+    import difflib  # imported here because only misspelt names need it
 
     candidates = list(candidates)
     in_other_case = [other for other in candidates if other.casefold() == name.casefold()]
@@ -54,7 +54,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
 
 def listed(names: list[str]) -> str:
-    """List names in a sentence: those that have room in it, and how many more there are.
+    """List names for a sentence: as many as fit, and the number of further names.
 
     >>> listed(["host", "bytes"]), listed([])
     ('host, bytes', 'none')
@@ -66,7 +66,7 @@ def listed(names: list[str]) -> str:
 
 
 def is_name(value: object) -> bool:
-    """Say whether something can name a column: text that is not blank, without NUL and halves of letters."""
+    """Return whether a value can name a column: text that is not blank and has neither NUL nor lone surrogates."""
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value and is_unicode(value)
 
 
@@ -81,7 +81,7 @@ def is_whole(value: object) -> bool:
 
 
 def checked_name(value: object, what: str) -> str:
-    """Check the name of one thing; raises ``ValueError``."""
+    """Return a valid name unchanged; raises ``ValueError`` for a value that is not a name."""
     if isinstance(value, str) and is_name(value):
         return value
     raise ValueError(f"{what} must be a name: text that is not blank; got {shown(value)}")
@@ -102,7 +102,7 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
 
 
 def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
-    """Check that something can be gone through in a stated order; raises ``ValueError``."""
+    """Check that a value can be iterated in a defined order; raises ``ValueError``."""
     if isinstance(value, str) and value:
         raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}: write [{shown(value)}]")
     loose = isinstance(value, str | bytes | bytearray | set | frozenset | Mapping | type)
@@ -127,7 +127,7 @@ def checked_truth(value: object, what: str) -> bool:
 
 
 def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
-    """Check that something is of a type; raises ``ValueError``."""
+    """Check that a value is of a type; raises ``ValueError``."""
     if not isinstance(value, dtype):
         name = "pyarrow." * dtype.__module__.startswith("pyarrow") + dtype.__name__
         raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
@@ -135,7 +135,7 @@ def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
 
 
 def checked_mapping(value: object, what: str, entries: str) -> Mapping[Any, Any]:
-    """Check that something is a mapping; raises ``ValueError``."""
+    """Check that a value is a mapping; raises ``ValueError``."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} must be a dict of {entries}; got {shown(value)}")
     return value
@@ -155,17 +155,17 @@ def because(error: OSError) -> str:
 
 
 def _without_number(reason: str) -> str:
-    """Leave out the numbers of the operating system's errors, which Arrow puts next to their words."""
+    """Return the reason of an error without the operating system's error number, which Arrow appends to it."""
     return re.sub(r"\[(Errno|errno|WinError) \d+\] ", "", reason.replace(". Detail: ", ": "))
 
 
 def shortened(text: str) -> str:
-    """Cut text that was given to what an error shows of it, where quotes would be in the way."""
+    """Cut a user's text to the length that an error shows, for messages that put no quotes around it."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"
 
 
 def frozen(value: Any) -> Any:
-    """Turn lists into tuples, at every depth, as frozen dataclasses hold them.
+    """Turn lists into tuples, at every depth, because the values of frozen dataclasses must be hashable.
 
     >>> frozen([1, [2, 3]])
     (1, (2, 3))

@@ -1,4 +1,4 @@
-"""Arrays of numpy by what they hold, as signatures name them."""
+"""Type aliases for numpy arrays, named by their content."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
-Ids = NDArray[np.intp]  # rows, or the group of each
+Ids = NDArray[np.intp]  # row numbers, or the group number of each row
 T = TypeVar("T", bound=np.generic)
 
 
 def read_only(array: NDArray[T]) -> NDArray[T]:
-    """Return a view that cannot be written to, of an array that several functions share."""
+    """Return a read-only view of an array that several functions share."""
     view = array[:]
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Quantiles as parameters: checked when given, named in results."""
+"""Quantiles as parameters: checks of their values, and the names of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT = (0.5, 0.9, 0.99)
 
 
 def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
-    """Return quantiles as a tuple of floats; raises ``ValueError`` for one outside [0, 1] or given twice.
+    """Return quantiles as a tuple of floats; raises ``ValueError`` for one that is outside [0, 1] or occurs twice.
 
     >>> check_quantiles([0.5, 1])
     (0.5, 1.0)
@@ -35,12 +35,12 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
-    """Make the struct of quantiles, its fields named as people write them: ``0.5``, ``0.99``, ``1``."""
+    """Make a struct column with a field for each quantile, named by its shortest text: ``0.5``, ``0.99``, ``1``."""
     return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 
 
 def label(q: float) -> str:
-    """Write a quantile as short as it reads back.
+    """Write a quantile as the shortest text that parses to the same number.
 
     >>> label(0.999), label(1.0)
     ('0.999', '1')
@@ -49,7 +49,7 @@ def label(q: float) -> str:
 
 
 def percentile(q: float) -> float:
-    """Return the percentile that a person means by a quantile: 14.5 for 0.145, not 14.499999999999998."""
+    """Return 100 times the decimal text of a quantile: 14.5 for 0.145, not 14.499999999999998."""
     return float(Decimal(repr(q)) * 100)
 
 

@@ -19,7 +19,7 @@ from aggr.registry import get
 _OPTIONAL = "str | None"
 _DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}  # what distinct=True calls
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}  # what beyond="estimate" calls
-_WORDS = {  # that several calls have, and what each is
+_WORDS = {  # parameters that several calls have, with their descriptions
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
     "beyond": """"estimate" counts up to ``max`` values exactly and estimates more, as `approx_count_distinct` does with
@@ -43,8 +43,8 @@ def caller(name: str) -> Callable[..., Measure]:
     Returns
     -------
     callable of (column, further inputs, the function's parameters, where=None) that makes a measure
-        The event time is given by ``by``; of a function that takes weights, ``weight`` may be.
-        Parameters that are decimals or times are taken as text as well.
+        The event time is passed as ``by``. A function that takes weights also accepts ``weight``. Parameters that are
+        decimals or times are taken as text as well.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
 
 def _signature(function: type[Function]) -> Signature:
     """Write a signature: the column, further inputs, the function's own parameters, ``by``, ``where``, ``weight``."""
-    rows_alone = function.name == "count"  # the one function that no column is needed for
+    rows_alone = function.name == "count"  # the only function that needs no column
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else ("str",)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
@@ -121,7 +121,7 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
 
 
 def _docstring(function: type[Function], signature: Signature) -> str:
-    """Write the docstring of a call: the function's own, with the columns that it takes and what it gives."""
+    """Write the docstring of a call: that of the function, with its columns and its result."""
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
     first, *further = function.inputs
@@ -147,7 +147,7 @@ def _docstring(function: type[Function], signature: Signature) -> str:
 def each_column(
     columns: Iterable[str], call: Callable[..., Measure], *arguments: Any, **named: Any
 ) -> dict[str, Measure]:
-    """Make the same call of every column.
+    """Make the same call for every column.
 
     Parameters
     ----------

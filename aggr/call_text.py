@@ -2,9 +2,9 @@
 
     call      NAME, or NAME(argument, …)
     argument  value, or KEY=value; the name of a flag alone sets it
-    value     a number, true, false, None, [value, …]; text in quotes; a call, where the place takes some; or bare text
+    value     a number, true, false, None, [value, …]; text in quotes; a call, if the argument may be one; or bare text
 
-Bare text goes up to the next comma: ``30m``, ``price * quantity``. It needs quotes, ' or ", where it has a comma or an
+Bare text goes up to the next comma: ``30m``, ``price * quantity``. It needs quotes, ' or ", if it has a comma or an
 ``=`` of its own or would be read as another value; within them the quote itself is doubled or follows a backslash.
 """
 
@@ -89,7 +89,7 @@ def read_value(text: str) -> Any:
         text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a backslash that escapes nothing
+            warnings.simplefilter("ignore")  # Python warns of a backslash that escapes nothing
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _WORDS.get(text, text)
@@ -114,11 +114,11 @@ def bound(
     fixed: Mapping[str, Any] | None = None,
     value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
-    """Bind what a call says to what it makes; raises ``ValueError`` if ``make`` takes other arguments.
+    """Bind the arguments of a call to ``make``; raises ``ValueError`` if ``make`` takes other arguments.
 
-    ``text`` is the whole text and ``what`` what it is, for errors; ``fixed`` what the place knows, for those parameters
-    that ``make`` has: text cannot say it. ``value`` reads an argument by its text and its parameter, None where
-    ``make`` has none.
+    ``text`` is the whole text and ``what`` describes it, for errors. ``fixed`` contains arguments that the text cannot
+    set; they are passed if ``make`` has such parameters. ``value`` reads an argument from its text and the name of its
+    parameter, which is None if ``make`` has no such parameter.
     """
     parameters = inspect.signature(make).parameters
     make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})
@@ -163,9 +163,9 @@ def read_as(
 ) -> T:
     """Read a call of one of ``makers``; raises ``ValueError`` for another text and for refused arguments.
 
-    ``what`` and ``example`` say in errors what the family is and how one of it is written; ``fixed`` is as in `bound`.
-    ``inner`` reads arguments in the form of a call, which are bare text without it; with ``name_alone`` a name is a
-    call.
+    ``what`` names the family of calls in errors, and ``example`` is a call of the family; ``fixed`` is as in `bound`.
+    ``inner`` reads arguments that are calls themselves; without it they are bare text. With ``name_alone``, a name
+    without parentheses is a call.
     """
     call = read_call(text, name_alone)
     if call is None or call.name not in makers:
@@ -175,7 +175,7 @@ def read_as(
     def value(argument: str, parameter: str | None) -> Any:
         if inner is not None and read_call(argument):
             return inner(argument)
-        return frozen(read_value(argument))  # the object made of it is frozen, and has tuples
+        return frozen(read_value(argument))  # the result is frozen and must be hashable
 
     return bound(call, makers[call.name], str(text), what, fixed=fixed, value=value)()
 

@@ -28,13 +28,13 @@ LONGEST = 1000 * 366 * DAY  # microseconds: a longer text is a typing error, not
 
 
 def number_and_unit(text: object) -> tuple[int, str] | None:
-    """Split ``10 minutes`` into a whole number, 1 if it is left out, and a word; None if that cannot be done."""
+    """Split ``10 minutes`` into a whole number (1 if it is left out) and a unit; None if the text has another form."""
     match = re.fullmatch(r"\s*([0-9]{0,18})\s*([a-z]+)\s*", text, re.ASCII) if isinstance(text, str) else None
     return None if match is None else (int(match[1] or 1), match[2])
 
 
 def read_duration(text: str, what: str) -> int:
-    """Read a fixed length of time in microseconds; ``what`` says what it is, for errors.
+    """Read a fixed length of time in microseconds; ``what`` names the value in errors.
 
     Raises ``ValueError`` if it cannot be read, is in months or longer units, or exceeds a thousand years.
 
@@ -81,5 +81,5 @@ def duration_text(length: int) -> str:
 
 
 def offset_shown(offset: int) -> str:
-    """Write an offset as an argument, ``, offset='6h'``; nothing if there is none."""
+    """Write an offset as an argument, ``, offset='6h'``; an empty text for an offset of 0."""
     return f", offset={duration_text(offset)!r}" if offset else ""

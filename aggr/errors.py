@@ -1,17 +1,17 @@
-"""Errors with a place: the same error, its text preceded by the measure, window or key that it is about."""
+"""Errors with a place: the same error, with the measure, window or key that caused it before its text."""
 
 from __future__ import annotations
 
 from aggr.arrow.damaged_state import DamagedState
 
-_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each is made of one text
+_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each is constructed from one text
 
 
 def with_text(error: Exception, text: str) -> Exception:
     """Make an error of the nearest kind that takes one text, with the traceback of the original.
 
-    Errors such as ``JSONDecodeError`` take other arguments, so an error is never made again by its own class. One whose
-    class changes stays visible as the cause.
+    Errors such as ``JSONDecodeError`` take other arguments, so the new error is never constructed by the class of the
+    original. If the class changes, the original is the cause of the new error.
 
     Parameters
     ----------

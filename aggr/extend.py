@@ -1,8 +1,8 @@
-"""What a function of one's own is made of: states, their fields, readings of them, exact sums, compiled loops.
+"""The API for user-defined functions: states, their fields, functions that read them, exact sums, compiled loops.
 
 A function subclasses `Function`, or `ExactSums` if its state is exact sums of its inputs and of their products. Its
-state is a `PlainState` of fields, a `SumsState`, a subclass of `State`, or that of another function. Import what a
-function needs from here, and from nowhere else in this package.
+state is a `PlainState` of fields, a `SumsState`, a subclass of `State`, or that of another function. Import the parts
+of a function from this module only, and not from other modules of this package.
 
 >>> from dataclasses import dataclass
 >>> import pyarrow as pa

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class MissingExtra(ImportError):
-    """Something is not installed; the message names the extra that has it.
+    """An optional dependency is not installed; the message names the extra that installs it.
 
     >>> print(MissingExtra("a store in a folder", "delta", ImportError("No module named 'deltalake'")))
     a store in a folder needs the extra delta: pip install 'tiltframe[delta]' (No module named 'deltalake')
     """
 
     def __init__(self, what: str, extra: str, error: ImportError) -> None:
-        """Say what needs which extra."""
+        """Write the message from the feature, its extra and the original error."""
         super().__init__(f"{what} needs the extra {extra}: pip install 'tiltframe[{extra}]' ({error})", name=error.name)

@@ -1,8 +1,8 @@
 """Fields: how one field of a state is merged, for all groups at once.
 
-A function's state is a struct of fields, and each field knows one operation: add, least, greatest, or, the
-exact sum, the buckets of a sketch, the earliest or latest event. A function that names its fields therefore
-gets its merge for free.
+A function's state is a struct of fields, and each field defines one operation: add, minimum, maximum, bitwise or, the
+exact sum, the buckets of a sketch, the earliest or latest event. A function that declares its fields therefore needs no
+merge of its own.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class CannotSubtract(ValueError):
     Parameters
     ----------
     row : int
-        Of the first such state.
+        Row number of the first such state.
     reason : str
     where : str
-        Which state it is, if names are known.
+        Name of the state, if it is known.
     """
 
     def __init__(self, row: int, reason: str, where: str = "") -> None:
-        """Say which state it is, and the reason."""
+        """Write the message from the state and the reason."""
         super().__init__(f"rows cannot be taken out of {where or f'the state in row {row}'}: {reason}")
         self.row, self.reason, self.where = row, reason, where
 
@@ -87,7 +87,7 @@ class Field(ABC):
         return self.merge(values.array, values.groups)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what no state of this field holds; by default nothing is refused.
+        """Reject values that cannot be in this field of a sound state; by default none are rejected.
 
         Parameters
         ----------
@@ -97,12 +97,12 @@ class Field(ABC):
         Raises
         ------
         DamagedState
-            Says what the field holds instead; the function puts its own name and the field's before that.
+            The message describes the impossible value; the function puts its own name and the field's name before it.
         """
         return
 
     def check_first(self, column: pa.Array) -> None:
-        """Refuse what neither `merge_checked` notices nor a reader that checks as it reads; by default as `check`.
+        """Reject values that `merge_checked`, or a reader that makes checks, would not notice; by default as `check`.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Field(ABC):
         self.check(column)
 
     def merge_checked(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine as `merge` does what `check_first` has let pass, and make the rest of the check in the same pass.
+        """Combine rows that `check_first` accepted, as `merge` does, and make the remaining checks in the same pass.
 
         Parameters
         ----------
@@ -138,14 +138,14 @@ class Field(ABC):
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge, row by row, if rows remain; for functions that declare ``counted_by``.
+        """Undo a merge, row by row, if some rows remain; for functions that declare ``counted_by``.
 
         Parameters
         ----------
         column : array, shape (rows,)
             The field of sound states.
         gone : array, shape (rows,)
-            The same of the states that were merged into these.
+            The same field of the states that were merged into these.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Field(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
 
     def row_counts(self, column: pa.Array) -> Whole:
-        """Say how many rows each state has counted in this field, for functions that name it in ``counted_by``.
+        """Return each state's number of rows in this field, for functions that name it in ``counted_by``.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class MinOrMax(Field):
         return self._pick(values.array, values.groups, values.array.slice(0, 0))
 
     def of_numbers(self, numbers: Numbers) -> pa.Array:
-        """Pick as `reduce` does of numbers of 64 bits.
+        """Return the least or greatest 64-bit number of each group, as `reduce` does.
 
         Parameters
         ----------
@@ -410,12 +410,12 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
     wrong : array of bool, shape (n,)
     reason : str
     rows : array, shape (n,), optional
-        Which states were looked at; the first ones unless given.
+        Row numbers of the states; 0, 1, … by default.
 
     Raises
     ------
     CannotSubtract
-        For the first that is wrong.
+        For the first row that is wrong.
     """
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -433,7 +433,7 @@ def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Grou
 
 
 def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
-    """Take rows, null for -1, as the column's own type."""
+    """Take rows of a column, in the column's own type; -1 gives null."""
     if not len(column):
         return pa.nulls(len(rows), empty.type)
     chosen = column.take(pa.array(rows, mask=rows < 0))

@@ -1,8 +1,8 @@
 """The contract of a function: a reading of states.
 
-A `State` (`aggr.state`) keeps what results can be computed from. A function says what its inputs are, which types it
-takes, which state it keeps of them, and reads one result from each state. Everything else is derived here, once: the
-types, the identity, and how plain Arrow arrays become grouped values.
+A `State` (`aggr.state`) contains the values from which results are computed. A function declares its inputs, their
+types and its state, and reads one result from each state. This module derives the rest: the types, the identity, and
+the grouped values of plain Arrow arrays.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from aggr.state import State
 from aggr.state_checks import CheckedStates, check_states, received
 from aggr.values import Values
 
-EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
-WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
+EVENT_TIME = "time"  # the input for a row's event time; ``by`` may name another column for it
+WEIGHT = "weight"  # the keyword for the column with the number of rows that each row stands for
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,32 @@ class Function(ABC):
 
     What a function sets
     --------------------
-    name : the word it is called by
-    own_state : the `State` that it keeps; functions whose states are equal share a column
+    name : the word by which it is called
+    own_state : its `State`; functions whose states are equal share a column
     keeps, returns, guarantee : a few words each, for people
     takes : the rule for the types of its inputs, of `aggr.input_types`, or a mapping from each input to its rule; any
         type by default
-    inputs : names of the columns it takes; several columns are passed as a struct with these fields. ``time`` is the
-        event time, and is passed as ``by=``; others are passed by their names
-    takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
+    inputs : names of its input columns; several columns are passed as a struct with these fields. ``time`` is the event
+        time, and is passed as ``by=``; others are passed by their names
+    takes_weights : whether one row may stand for several rows; then ``values.weights`` may contain their number
 
     More, for a few functions
     -------------------------
-    aliases : other words that it is found by; a class that inherits from it does not inherit them
-    about : input -> a sentence about its column, if that of ``takes`` does not say enough
-    reads : states that contain its own, from which it can be read as well
+    aliases : other names of the function; a subclass does not inherit them
+    about : input -> a sentence about its column, which replaces the sentence of ``takes``
+    reads : states that contain its own state; results can be read from them as well
     ordered_inputs : names of inputs whose values are compared with each other; others stay unchanged
-    time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
+    time_is_order : whether event times only decide which of two rows is later, as row numbers do
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
     further_columns : the columns of its further `inputs` if its parameters name them
 
-    A parameter that shapes the state is a field of the `State`, and travels in it; the others only read.
+    A parameter that shapes the state is a field of the `State`, and is stored in each row; the others only affect
+    results.
 
     Guarantee
     ---------
     ``merge`` gives the state that ``reduce`` gives for the merged rows, to the bit, whatever the order or tree.
-    `aggr.testing.laws.check` proves it for a function of yours.
+    `aggr.testing.laws.check` checks this for a function of yours.
     """
 
     name: ClassVar[str]
@@ -79,18 +80,18 @@ class Function(ABC):
     time_is_order: ClassVar[bool] = False
     reads_neighbours: ClassVar[bool] = False
 
-    # What a function writes.
+    # Methods that a function implements.
 
     @property
     @abstractmethod
     def own_state(self) -> State:
-        """What it keeps of a group of rows, shaped by its parameters."""
+        """The state that it computes from a group of rows, shaped by its parameters."""
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
         """The columns, or expressions, of its further `inputs` if its parameters name them; None for the event time.
 
-        Such a function has more `inputs` than its class, which are not given by name.
+        Such a function has more `inputs` than its class; they are not passed by name.
         """
         return ()
 
@@ -101,7 +102,7 @@ class Function(ABC):
             states.field("low")      5   2  null      a row for each state
             states.field("high")    13   4  null
 
-            results                  8   2  null      nothing to read from: null
+            results                  8   2  null      null if the state has no rows
 
         Called by `finish`, which has checked the states and left out nulls. It only reads: a state never changes, and a
         result depends on its own state alone.
@@ -114,7 +115,7 @@ class Function(ABC):
         Returns
         -------
         array, shape (rows,)
-            Of one type for all states of a type.
+            The type of the result depends on the type of the states alone.
 
         Raises
         ------
@@ -125,7 +126,7 @@ class Function(ABC):
         """
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        """Read one result per state up to the edges of its window, for a function that `reads_neighbours`.
+        """Read one result per state, extended to the edges of its window, for a function that `reads_neighbours`.
 
         Parameters
         ----------
@@ -142,7 +143,7 @@ class Function(ABC):
         raise NotImplementedError
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Refuse a type of input that the function does not take; by default what its rule does not allow.
+        """Reject a type of input that the function does not take; by default any that its rule does not allow.
 
         Parameters
         ----------
@@ -152,7 +153,7 @@ class Function(ABC):
         Raises
         ------
         TypeError
-            Says what the function takes.
+            The message names the types that the function takes.
         """
         if len(self.inputs) == 1:
             input_rule(self, self.inputs[0]).check(self.name, dtype)
@@ -170,7 +171,7 @@ class Function(ABC):
         Returns
         -------
         Values
-            Of as many groups.
+            With the same number of groups.
         """
         if len(self.inputs) == 1:
             return values.present
@@ -180,10 +181,10 @@ class Function(ABC):
         valid = reduce(pc.and_, (column.is_valid() for column in needed))
         return values.filter(valid.to_numpy(zero_copy_only=False))
 
-    # What every function has.
+    # Methods that every function inherits.
 
     def zero(self, n: int, input_type: pa.DataType) -> pa.StructArray:
-        """Make identity states: those of groups without rows.
+        """Make identity states, which are the states of groups without rows.
 
         Parameters
         ----------
@@ -218,22 +219,22 @@ class Function(ABC):
         ----------
         values : array, shape (rows,)
             Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
-            a row is skipped that has a null in any of them. Or `Values`: functions that are given the same object share
-            what they read of it.
+            a row with a null in any of them is skipped. `Values` are accepted too; functions that receive the same
+            object share the quantities computed from it.
         groups : Groups
             As many rows as ``values``.
         weights : array of whole numbers from 0, shape (rows,), optional
-            How many rows each stands for; 0 and null skip it. For a function that `takes_weights`.
+            The number of rows that each row stands for; 0 and null skip the row. For a function that `takes_weights`.
 
         Returns
         -------
         column of states, shape (groups.n,)
-            With weights, to the bit those of the same rows repeated.
+            With weights, bit-identical to the states of the same rows repeated.
 
         Raises
         ------
         TypeError
-            If the function does not take this type, or no weights.
+            If the function does not take this type, or does not take weights.
         ValueError
             If a value is refused by name, or the lengths differ; for a weight that is negative or not whole.
         OverflowError
@@ -246,7 +247,7 @@ class Function(ABC):
     def grouped(
         self, values: pa.Array | Sequence[pa.Array], groups: Groups | None, weights: pa.Array | None = None
     ) -> Values:
-        """Take grouped rows as `reduce` does: plain arrays, and none that stand for no row.
+        """Return grouped rows as `reduce` uses them: as plain arrays, without rows of weight 0.
 
         Parameters
         ----------
@@ -303,7 +304,7 @@ class Function(ABC):
         Returns
         -------
         column of states, shape (groups.n,)
-            `CheckedStates` of such states, which are not checked again.
+            `CheckedStates` if ``states`` are `CheckedStates`, which are not checked again.
 
         Raises
         ------
@@ -317,7 +318,7 @@ class Function(ABC):
 
     @final
     def subtract(self, states: pa.Array | pa.ChunkedArray, gone: pa.Array | pa.ChunkedArray) -> pa.StructArray:
-        """Take the rows of some states out of others again, row by row.
+        """Remove the rows of some states from others, row by row.
 
         Parameters
         ----------
@@ -329,7 +330,7 @@ class Function(ABC):
         Returns
         -------
         column of states, shape (rows,)
-            To the bit those of the rows that are left.
+            Bit-identical to the states of the remaining rows.
 
         Raises
         ------
@@ -362,7 +363,8 @@ class Function(ABC):
         states : column of states, shape (rows,)
             Of this function. They stay unchanged. `CheckedStates` are not checked again.
         neighbours : Neighbours, optional
-            The window and key of each, to read it up to the edges of its window, if the function `reads_neighbours`.
+            The window and key of each state, to extend its result to the edges of its window, if the function
+            `reads_neighbours`.
 
         Returns
         -------
@@ -411,7 +413,7 @@ class Function(ABC):
         """
         try:
             return _state_type(self, input_type)
-        except TypeError:  # a parameter that cannot be hashed, or a type that is not taken
+        except TypeError:  # a parameter that cannot be hashed, or a rejected type
             return _state_type.__wrapped__(self, input_type)
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
@@ -522,7 +524,7 @@ def _result_type(function: Function, state_type: pa.StructType) -> pa.DataType:
 
 
 def keyword(role: str) -> str:
-    """Return the keyword that a further input's column is given by.
+    """Return the keyword that passes the column of a further input.
 
     Parameters
     ----------
@@ -538,7 +540,7 @@ def keyword(role: str) -> str:
 
 
 def column_keywords(function: type[Function]) -> tuple[str, ...]:
-    """Return the words by which a function's columns but the first are given.
+    """Return the keywords that pass a function's columns, except for the first.
 
     Parameters
     ----------
@@ -547,7 +549,7 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Of its further inputs, in their order, and ``weight`` where it takes weights.
+        The keywords of its further inputs, in their order, and ``weight`` if it takes weights.
 
     Examples
     --------

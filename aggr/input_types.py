@@ -1,4 +1,4 @@
-"""Input types: what columns a function may declare that it takes."""
+"""Input types: rules for the columns that a function takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InputTypes:
     Parameters
     ----------
     words : str
-        What it allows, for errors: ``"integers and floats"``.
+        The allowed types, for errors: ``"integers and floats"``.
     sentence : str
         The same, for the description of a parameter.
     allows : function of a type
@@ -32,7 +32,7 @@ class InputTypes:
     allows: Callable[[pa.DataType], bool]
 
     def check(self, function: str, dtype: pa.DataType) -> None:
-        """Raise ``TypeError`` for a type that the rule does not allow; it says what the function of this name takes."""
+        """Raise ``TypeError`` for a type that the rule does not allow; the message names the allowed types."""
         if not self.allows(dtype):
             cast = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
             raise unsupported_input(function, dtype, self.words, cast)
@@ -50,7 +50,7 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     takes : str
         Allowed types: ``"integers and floats"``.
     hint : str
-        What to do instead; it follows ``takes``.
+        How to fix it; this text follows ``takes``.
 
     Returns
     -------

@@ -43,9 +43,9 @@ _TIME = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Read a time to the microsecond, and its further nanoseconds; raises ``ValueError``, with a reason if it has one.
+    """Read a time to the microsecond, and its further nanoseconds; raises ``ValueError``, with a reason if known.
 
-    It is naive without an offset. Months, days and hours may have one digit, a date may be that of a week.
+    A time without an offset is naive. Months, days and hours may have one digit, and a date may be a week date.
 
     >>> read_time("2024-5-1 9:30:00.0000015Z")
     (datetime.datetime(2024, 5, 1, 9, 30, 0, 1, tzinfo=datetime.timezone.utc), 500)
@@ -74,7 +74,7 @@ def read_times(texts: pa.Array) -> pa.Array:
     """
     times = pc.utf8_upper(pc.utf8_trim_whitespace(texts))
     with suppress(pa.ArrowInvalid):
-        _read_plain(times[:1])  # Arrow notices at the end only
+        _read_plain(times[:1])  # Arrow would only fail after parsing the whole column
         return _read_plain(times)
     for written, extended in (_PLAIN[1], *_TO_EXTENDED):
         times = pc.replace_substring_regex(times, written, extended)

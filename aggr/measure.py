@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measure:
-    """What to compute: ``function`` over ``column``, for the rows ``where`` a condition is true.
+    """A function over a column, for all rows or for the rows that meet the condition ``where``.
 
     Parameters
     ----------
     function : Function
     column : str or None
-        A column, or an expression over columns; `aggr.sql.inputs` distinguishes them. None counts rows; only
-        ``count`` takes that.
+        A column, or an expression over columns; `aggr.sql.inputs` distinguishes them. None counts rows, and is allowed
+        for ``count`` only.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
     others : columns or expressions
-        The function's further inputs, in their order; None for an event time that is the frame's own.
+        The function's further inputs, in their order; None stands for the frame's own event time.
     weight : str or None
-        The column or expression that says how many rows each row stands for, of a function that takes weights.
+        The column or expression with the number of rows that each row stands for, for a function that takes weights.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class Measure:
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.own_state.parameter_columns(0)  # refuses a parameter of another type
+        self.function.own_state.parameter_columns(0)  # raises TypeError for a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):
@@ -78,7 +78,7 @@ class Measure:
             sql.check_condition(self.where)
 
     def _check_others(self) -> None:
-        """Check the further inputs: as many as the function takes, and only event times may be left out."""
+        """Check that all further inputs of the function are present; only event times may be left out."""
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
@@ -100,17 +100,17 @@ class Measure:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The texts of its inputs, each a column or an expression; the frame's own time is left out."""
+        """The texts of its inputs, each a column or an expression, without the frame's own event time."""
         return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
 
     def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
-        """Name the columns it reads, but for the frame's own time.
+        """Return the names of the columns that it reads, except for the frame's own event time.
 
         Parameters
         ----------
         names : collection of str, optional
-            The columns of the data, which decide whether a text is a column or an expression. Without them, all
-            columns that it may read are named: every text itself, and the columns of every expression.
+            The columns of the data, which decide whether a text is a column or an expression. Without ``names``, all
+            columns that the measure may read are returned: every text itself, and the columns of every expression.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class Measure:
         Raises
         ------
         ValueError
-            If a column is not there, or a text is a column and an expression of other columns as well.
+            If a column does not exist, or a text is both a column and an expression of other columns.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class Measure:
         return tuple(dict.fromkeys(read))
 
     def input_uses(self) -> list[tuple[str, Use]]:
-        """Return the texts of its inputs, as `inputs`, each with what its values are for.
+        """Return the texts of its inputs, as `inputs` does, each with the use of its values.
 
         Returns
         -------
@@ -148,7 +148,7 @@ class Measure:
         return [*used, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
-        """Return the type of the input that the function gets.
+        """Return the type of the input that the function receives.
 
         Parameters
         ----------
@@ -160,13 +160,13 @@ class Measure:
         Returns
         -------
         pa.DataType
-            Of the column; a struct of `Function.inputs` for a function of several; int64 where rows are counted.
+            Of the column; a struct of `Function.inputs` for a function of several; int64 if rows are counted.
 
         Raises
         ------
         ValueError
             If the data has no such column, an expression does not fit its types, or the function needs event times and
-            no type of theirs is given.
+            ``time`` is None.
         TypeError
             If the weights are not of numbers.
         """
@@ -198,7 +198,7 @@ class Measure:
         times : array of timestamps, shape (rows,), optional
             Event times, for a function that takes the frame's own.
         timezone : str
-            An IANA name: of the clock that its expressions read times on.
+            IANA name of the time zone in which expressions read times.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class Measure:
     def values(
         self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
     ) -> Values:
-        """Take the values of grouped rows, for `reduce_values` of this measure or of one with the same `reads`.
+        """Return the values of grouped rows, for `reduce_values` of this measure or of one with equal `reads`.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ class Measure:
             return self.function.grouped([column, *further_columns] if further_columns else column, groups, weights)
 
     def reduce_values(self, values: Values) -> pa.StructArray:
-        """Reduce what `values` has taken to one state per group.
+        """Reduce the result of `values` to one state per group.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Measure:
 
     @property
     def reads(self) -> tuple[object, ...]:
-        """What decides which values it takes of rows."""
+        """A key for the values that it takes from rows: measures with equal keys take equal values."""
         return self.function.inputs, self.column, self.others, self.where, self.weight
 
     @contextmanager
@@ -283,7 +283,7 @@ class Measure:
             raise named from named.__cause__
 
     def of_states(self) -> Measure:
-        """Return the measure of the same states, with every parameter that only reads at its default.
+        """Return the measure of the same states, with defaults for the parameters that affect results only.
 
         Returns
         -------
@@ -313,8 +313,8 @@ class Measure:
         }
 
     def named_inputs(self) -> dict[str, str | None]:
-        """Return the columns of the further inputs, and of weights, by the words that they are given by."""
-        by_name = type(self.function).inputs[1:]  # others are named by the function's parameters
+        """Return the columns of the further inputs, and of weights, by the keywords that pass them."""
+        by_name = type(self.function).inputs[1:]  # the function's parameters name the others
         named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 
@@ -324,7 +324,7 @@ class Measure:
         return times
 
     def __repr__(self) -> str:
-        """Write it as the call that makes it."""
+        """Write the measure as the call that makes it."""
         arguments = [repr(self.column)] if self.column is not None else []
         for f in fields(self.function):
             value = getattr(self.function, f.name)
@@ -352,7 +352,7 @@ def from_description(description: dict[str, Any]) -> Measure:
     KeyError
         If its function is not registered.
     TypeError, ValueError
-        If the function does not take these parameters, or the description is not one of a measure.
+        If the function does not take these parameters, or the description does not describe a measure.
 
     Examples
     --------

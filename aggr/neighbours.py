@@ -1,4 +1,4 @@
-"""Neighbours: where states lie in time, so that each can be read with the points before and after its window."""
+"""Neighbours: the windows and keys of states, so that each can be read with the points before and after its window."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Instants = Whole
 class Neighbours:
     """The windows and keys of states; windows of a key do not overlap, and event times lie in their state's window.
 
-    Starts, ends and ``longest`` are in microseconds: points of a key at most ``longest`` apart count up to the edges of
-    windows between them.
+    Starts, ends and ``longest`` are in microseconds. Two points of a key that are at most ``longest`` apart are
+    interpolated at the window edges between them.
     """
 
     keys: Groups
@@ -30,17 +30,17 @@ class Neighbours:
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
     def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
-        """Find the points that each state is read with.
+        """Find the points with which each state is read.
 
-        ``times`` are those of all points, state after state; ``lengths`` says how many each state has. Returned are the
-        order of the points by key and time, and of each state the range in it from ``first`` to ``until``: its own
-        points, with the previous and the next point if they are at most ``longest`` apart.
+        ``times`` are the times of all points, state after state, and ``lengths`` the number of points of each state.
+        Returns the order of the points by key and time, and the range from ``first`` to ``until`` in that order for
+        each state: its own points, with the previous and the next point if they are at most ``longest`` apart.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
         keys, times = keys[order], times[order]
         first, until = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
-        joined = np.zeros(len(times) + 1, np.bool_)  # with the point before
+        joined = np.zeros(len(times) + 1, np.bool_)  # whether a point is joined to the point before it
         joined[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
         owners = np.append(keys, -1)
         cut_first, cut_last = (joined[edge] & (owners[edge] == self.keys.ids) for edge in (first, until))
@@ -49,7 +49,7 @@ class Neighbours:
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
     """Count the points before each edge of its key, in the order of key and time."""
-    kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point of its time
+    kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge precedes a point of the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))
     points = kind[order]
     counts = np.empty(len(order), np.int64)

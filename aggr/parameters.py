@@ -1,7 +1,7 @@
 """Parameters of functions: as columns of states, as plain data, and as text.
 
-Those that shape a state travel in it as a column of their Arrow type, of whatever type. A description holds them as
-what JSON can say; a call that people type says decimals and times as text.
+Parameters that shape a state are stored with it, as a column of their Arrow type. A description contains them as JSON
+values. A call contains decimals and times as text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to t
 
 
 def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
-    """Repeat a parameter ``n`` times as a column of its type; raises ``TypeError`` for a value that has another.
+    """Repeat a parameter ``n`` times as a column of its type; raises ``TypeError`` for a value of another type.
 
     >>> repeated("edges", (1.0, 2.0), pa.list_(pa.float64()), 2).to_pylist()
     [[1.0, 2.0], [1.0, 2.0]]
@@ -44,7 +44,7 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
 
 
 def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Find the values of a parameter in a column of states, all of them or at least two where they differ.
+    """Return the distinct values of a parameter in a column of states, or at least two if there are several.
 
     Raises ``ValueError`` for a column that is not of the parameter's type.
 
@@ -66,7 +66,7 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def described(value: Any) -> Any:
-    """Describe a parameter as what JSON can say; `read` reads it.
+    """Describe a parameter as JSON values; `read` is the inverse.
 
     >>> described((Decimal("1.50"), None))
     [{'$decimal': '1.50'}, None]
@@ -106,7 +106,7 @@ def read(value: Any) -> Any:
 
 
 def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
-    """Read the text of a decimal, a time or a duration (``'90s'``), also within lists and structs; others stay.
+    """Read the text of a decimal, a time or a duration (``'90s'``), also in lists and structs; return others unchanged.
 
     >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
     (Decimal('0.5'), Decimal('2.0'))
@@ -167,5 +167,5 @@ def example_value(dtype: pa.DataType) -> Any:
 
 
 def default_of(parameter: Field[Any]) -> Any:
-    """Return the default of a dataclass's field; `dataclasses.MISSING` where it has none."""
+    """Return the default of a dataclass's field; `dataclasses.MISSING` if it has none."""
     return parameter.default if parameter.default_factory is MISSING else parameter.default_factory()

@@ -1,4 +1,4 @@
-"""Methods of quantiles: which of n values in order is a quantile, in numpy's words.
+"""Methods of quantiles: the position of a quantile among n sorted values, by numpy's names of the methods.
 
     lower            the value below rank q·(n − 1), counted from 0
     inverted_cdf     the value at rank ⌈q·n⌉, counted from 1, as SQL's percentile_disc
@@ -22,11 +22,11 @@ from aggr.asked_quantiles import capped_ranks, percentile
 
 LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
 
-_Indices = Callable[[float, Floats], Floats]  # of a quantile and the numbers of values: positions from 0
+_Indices = Callable[[float, Floats], Floats]  # maps a quantile and numbers of values to positions from 0
 
 
 def _product(q: float, counts: Floats) -> Floats:
-    """Multiply by the decimal value of a quantile: 0.07 of 100 values is 7, not 7.000000000000001."""
+    """Multiply counts by the decimal value of a quantile: 0.07 of 100 values is 7, not 7.000000000000001."""
     return percentile(q) * counts / 100.0
 
 
@@ -35,7 +35,7 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Find the first value up to which a share of q lies, an ulp less, so that rounding does not skip a value."""
+    """Return the position of the first value with a share of q at or below it; an ulp less, against rounding up."""
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 
 
@@ -64,7 +64,7 @@ _CONTINUOUS: dict[str, _Indices] = {
     "median_unbiased": _plotting_position(1 / 3, 1 / 3),
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
-_MEANS: dict[str, _Indices] = {  # of the two values next to a position; of a whole one, its value
+_MEANS: dict[str, _Indices] = {  # of the two values next to a position; a whole position has one value
     "midpoint": _spread,
     "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
 }
@@ -91,7 +91,7 @@ def interpolates(method: str) -> bool:
 
 
 def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
-    """Find the values that a quantile is read from.
+    """Return the ranks of the values from which a quantile is computed.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
     Returns
     -------
     low, high : arrays of int64, shape (n,)
-        Ranks from 0; the same of a method that does not interpolate.
+        Ranks from 0; equal for a method that does not interpolate.
     shares : array of float64, shape (n,)
         The weight of the value at ``high``, in [0, 1].
 
@@ -126,15 +126,15 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
 
 
 def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
-    """Return what `ranks_of` does, for several quantiles, a row each."""
+    """Return the result of `ranks_of` for several quantiles, one row per quantile."""
     ranks = [ranks_of(q, counts, method) for q in quantiles]
     low, high, shares = zip(*ranks, strict=True)
     return np.stack(low), np.stack(high), np.stack(shares)
 
 
 def between(low: Floats, high: Floats, shares: Floats) -> Floats:
-    """Interpolate between two values; equal ones, also infinite ones, stay."""
+    """Interpolate between two values; equal values, also infinite ones, are returned unchanged."""
     with np.errstate(invalid="ignore", over="ignore"):
         mixed = low * (1.0 - shares) + high * shares
-        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # never beyond, by rounding
+        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # rounding could lead beyond
     return np.where((low == high) | (shares == 0.0), low, mixed)

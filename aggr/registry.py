@@ -1,6 +1,6 @@
-"""The registry: every function by its name, those of other distributions among them.
+"""The registry: all functions by name, including those of other distributions.
 
-A distribution brings functions by entry points of the group ``aggr.functions``::
+A distribution adds functions through entry points of the group ``aggr.functions``::
 
     [project.entry-points."aggr.functions"]
     geomean = "aggr_geomean:Geomean"
@@ -23,7 +23,7 @@ _QUANTILES = (
     "quantile quantiles percentile percentiles percentile_approx approx_percentile percentile_cont approxquantile"
 )
 _DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
-_ELSEWHERE = {  # what other tools call it, in small letters: what it is here
+_ELSEWHERE = {  # the name in other tools, in lower case: the name here
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
     **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",
@@ -64,7 +64,7 @@ def register(function: type[Function]) -> type[Function]:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
             raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
         owner = _FUNCTIONS.get(word, function)
-        # by name, because a notebook's cell makes another class of this name when it runs again
+        # by name: a notebook's cell defines a new class of the same name when it runs again
         if (owner.__module__, owner.__qualname__) != (function.__module__, function.__qualname__):
             raise ValueError(f"the name {word!r} is taken by {owner.__module__}.{owner.__qualname__}; choose another")
     _check(words[0], function)
@@ -84,7 +84,7 @@ def register_own(*functions: type[Function]) -> None:
 
 
 def _check(name: str, function: type[Function]) -> None:
-    """Refuse a function that would fail later on, in the middle of other work."""
+    """Reject a function that would fail later, during a computation."""
     if missing := sorted(getattr(function, "__abstractmethods__", ())):
         raise TypeError(f"{function.__name__} does not define {', '.join(missing)}; aggr.Function says what each does")
     if missing := [
@@ -107,7 +107,7 @@ def _check(name: str, function: type[Function]) -> None:
 
 
 def _check_state(name: str, function: Function) -> None:
-    """Refuse a state that could not be stored, or that is not the one of the function that it is named after."""
+    """Reject a state that could not be stored, or whose name is that of a function with another state."""
     try:
         state = function.own_state
         fields_of_state = list(state.fields)
@@ -196,7 +196,7 @@ def names() -> list[str]:
 
 
 def aliases() -> dict[str, str]:
-    """Return the other names that functions are found by, each with the name of its function.
+    """Return the aliases of functions, each with the name of its function.
 
     >>> aliases()["mean"]
     'avg'
@@ -215,5 +215,5 @@ class UnknownFunction(KeyError):
     """No function has this name."""
 
     def __str__(self) -> str:
-        """Say it plainly, without the quotes of a KeyError."""
+        """Return the message without the quotes that a KeyError adds."""
         return str(self.args[0])

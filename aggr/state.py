@@ -41,13 +41,13 @@ from aggr.state_checks import (
 from aggr.values import Values
 
 CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
-_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
+_MOST_ROWS = 1 << 24  # per pass: a row adds less than 2^36 to a digit of an exact sum, and digits are int64
 
 
 class State(ABC):
     """The layout and the operations of states; a frozen dataclass whose fields are the parameters that shape them.
 
-    Two functions share a column of states if their states are equal. `PlainState` is one without parameters.
+    Two functions share a column of states if their states are equal. A `PlainState` has no parameters.
 
     Attributes that a state sets
     ----------------------------
@@ -55,8 +55,8 @@ class State(ABC):
     fields : name -> the field, which merges its part of the states
     parameters : name -> Arrow type, of its dataclass fields, which are stored in each row; unequal ones are refused
     versions : the layouts that can be read, ascending; the last one is written, others are refused by name
-    counted_by : names of the fields that together count a state's rows, each row in one of them: by these and the
-        fields' own ``subtract`` rows are taken out of a state again; of a state without, they cannot be
+    counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
+        subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field merges on its own; False if `align` looks at several first
     rank : if a measure can be read from several states, a frame keeps the state of the greatest rank, and the first
         one of equal ranks; stored frames depend on it
@@ -70,9 +70,9 @@ class State(ABC):
     name: str
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    reads: ClassVar[tuple[State, ...]] = ()  # a state is read from itself alone; see `aggr.Function.reads`
+    reads: ClassVar[tuple[State, ...]] = ()  # a state is read only from its own columns; see `aggr.Function.reads`
 
-    # What a state declares.
+    # Attributes and methods that a state declares.
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
@@ -86,12 +86,12 @@ class State(ABC):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        """The fields that together count the rows; none if rows cannot be taken out of a state."""
+        """The fields that together count the rows; empty if rows cannot be subtracted from a state."""
         return ()
 
     @property
     def rank(self) -> int:
-        """Which of several states is preferred: the greater."""
+        """The preference among several states from which a measure can be read; the greatest rank is kept."""
         return 0
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
@@ -100,12 +100,12 @@ class State(ABC):
             values.array         5   2  13   4        four rows, none null
             values.groups.ids    0   1   0   1        of values.groups.n = 3 groups
 
-            low                  5   2  null          a row for each group; of one without rows, the identity
+            low                  5   2  null          a row for each group; the identity for a group without rows
             high                13   4  null
 
         Called by `reduce`, after types and lengths were checked, dictionaries decoded, chunks joined and nulls left
-        out. No loop over rows or groups in Python: fields, numpy and `aggr.extend.compiled` go over all of them at
-        once.
+        out. Do not loop over rows or groups in Python: use fields, numpy and `aggr.extend.compiled`, which process all
+        of them at once.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class State(ABC):
         ValueError
             If a value is refused; the message contains the value, the allowed values, and how to fix it.
         OverflowError
-            If a group's rows stand for more than int64 counts.
+            If the weights of a group add up beyond int64.
         """
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
@@ -141,12 +141,12 @@ class State(ABC):
         Raises
         ------
         DamagedState
-            Says what contradicts what.
+            The message names the fields and their contradicting values.
         """
         return
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Bring the states of each group to one form before their fields are merged, unless `merges_by_field`.
+        """Convert the states of each group to a common form before their fields are merged, unless `merges_by_field`.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class State(ABC):
         """
         return states
 
-    # What every state has.
+    # Methods that every state inherits.
 
     def __eq__(self, other: object) -> bool:
         """Compare kind, name and parameters."""
@@ -229,12 +229,12 @@ class State(ABC):
         groups : Groups
             As many rows as ``states``.
         reading : Function, optional
-            The function whose states these are, which errors name and whose ``reads`` are accepted.
+            The function that owns the states; errors name it, and states of its ``reads`` are accepted.
 
         Returns
         -------
         column of states, shape (groups.n,)
-            Checked states of checked ones.
+            `CheckedStates` if ``states`` are `CheckedStates`.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge
+        is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge result
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)
         if is_single and (is_checked or self._is_current(column)):
@@ -279,7 +279,7 @@ class State(ABC):
         return self.pack(merged, groups.n)
 
     def _is_current(self, states: pa.StructArray) -> bool:
-        """Say whether all states have the layout of this release, so that one alone is its own merge."""
+        """Return whether all states have the layout of this release, so that a single state is its own merge result."""
         try:
             merged_type = _merged_type(self, states.type)
         except TypeError:  # a parameter that cannot be hashed, such as a struct given as a dict
@@ -295,7 +295,7 @@ class State(ABC):
         subtracted: pa.Array | pa.ChunkedArray,
         reading: Reading | None = None,
     ) -> pa.StructArray:
-        """Take the rows of some states out of others, row by row.
+        """Remove the rows of some states from others, row by row.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class State(ABC):
         Returns
         -------
         column of states, shape (rows,)
-            To the bit those of the rows that are left.
+            Bit-identical to the states of the remaining rows.
 
         Raises
         ------
@@ -372,7 +372,7 @@ class State(ABC):
         return differences
 
     def is_sound(self, states: pa.StructArray) -> bool:
-        """Say whether states, none of them null, pass every check.
+        """Return whether states, none of them null, pass every check.
 
         Parameters
         ----------
@@ -395,7 +395,7 @@ class State(ABC):
         return True
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters as the columns that travel in the states.
+        """Repeat the parameters as the columns that are stored in the states.
 
         Parameters
         ----------
@@ -429,7 +429,7 @@ class State(ABC):
         return getattr(self, name)
 
     def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        """Make states of their fields.
+        """Make a column of states from their fields.
 
         Parameters
         ----------
@@ -466,7 +466,7 @@ class PlainState(State):
     rank : int
         As in `State`.
     variant : str
-        Distinguishes states of one name that do not share a column.
+        Distinguishes states of the same name that do not share a column.
 
     Examples
     --------
@@ -492,7 +492,7 @@ class PlainState(State):
 
 
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
-    """Refuse to take all rows out of states of other rows; errors name the states by ``rows``."""
+    """Raise `CannotSubtract` if all rows are subtracted but the states differ; errors name the states by ``rows``."""
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))
         raise CannotSubtract(int(rows[first]), NOT_THERE)
@@ -505,5 +505,5 @@ def _one_version(version: int) -> pa.Array:
 
 @lru_cache(maxsize=512)
 def _merged_type(state: State, dtype: pa.StructType) -> pa.DataType:
-    """Return the type that states of a type have once merged."""
+    """Return the type of merged states, for states of a type."""
     return state._merge_fields(pa.array([], dtype), Groups.of([], 0), state.name, True).type

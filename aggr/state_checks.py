@@ -31,8 +31,9 @@ FUNCTION, VERSION = "function", "version"  # the fields that hold the name of a 
 class CheckedStates:
     """States that need no check: an Arrow column of them, or a table with such columns.
 
-    `checked` gives it, and so does a function's merge of such states. `made_here` is for what Arrow's own bytes have
-    carried from one place of a job to the next. It cannot be pickled: a process that receives states checks them.
+    `checked` returns `CheckedStates`, and so does a function's merge of `CheckedStates`. `made_here` is for states that
+    one part of a job has sent to another as Arrow bytes. `CheckedStates` cannot be pickled: a process that receives
+    states must check them.
     """
 
     states: Any
@@ -66,36 +67,36 @@ class Layout(Protocol):
         """The fields, by name."""
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that travel in the states."""
+        """Repeat the parameters that are stored in the states."""
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states whose fields contradict each other."""
 
 
 class Reading(Protocol):
-    """A function, or a state that is read by itself: the name that errors give, and the states that are accepted."""
+    """A function, or a state without one: its name in errors, and the states that it accepts."""
 
     @property
     def name(self) -> str:
-        """The name that errors give."""
+        """The name in errors."""
 
     @property
     def reads(self) -> Sequence[Layout]:
-        """The states that are accepted besides its own, because they contain it."""
+        """Further accepted states, which contain its own state."""
 
 
 class FunctionOfStates(Reading, Protocol):
-    """A function, with the state that it keeps."""
+    """A function and its state."""
 
     @property
     def own_state(self) -> Layout:
-        """The state that it keeps."""
+        """The state of the function."""
 
 
 def made_here(states: Any) -> CheckedStates:
-    """Mark states as checked that this job has reduced or merged itself, and that no other program could change.
+    """Mark states as checked if this job reduced or merged them and no other program could have changed them.
 
-    They come from a batch, a level or a phase of the same job; never from a caller, a file or a store.
+    Such states come from a batch, a level or a phase of the same job; never from a caller, a file or a store.
     """
     return CheckedStates(states)
 
@@ -123,9 +124,9 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
 
 
 def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
-    """Return a column of states as one array, and whether every row is already known to have the state's name.
+    """Return a column of states as one array, and whether the names of all rows have been verified.
 
-    Raises ``TypeError`` if it is not an Arrow column, `DamagedState` if its buffers lead out of bounds.
+    Raises ``TypeError`` if it is not an Arrow column, `DamagedState` if offsets or indices are out of bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{reading.name}: states are an Arrow column; got {type_name(states)}")
@@ -152,9 +153,9 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
-    """Refuse states, none null, that cannot be merged and read; their names only if these are not known.
+    """Reject states, none null, that cannot be merged and read; names are checked unless ``is_named``.
 
-    Without ``in_full``, fields are checked as far as their checked merge, or reader, leaves it to others.
+    Without ``in_full``, only those checks of fields are made that the checked merge, or the reader, does not make.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
@@ -213,7 +214,7 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
 
 
 def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Array) -> None:
-    """Refuse states of another value of a parameter; ``expected`` is one row."""
+    """Raise ``ValueError`` for states whose parameter differs from ``expected``, an array of one row."""
     if is_constant(column, expected):
         return
     try:

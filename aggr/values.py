@@ -1,4 +1,4 @@
-"""Values: one column under one grouping, and what functions read of it, each computed once however many ask for it.
+"""Values: one column under one grouping, with quantities that several functions share and that are computed once.
 
 array     5  null  2  13          min, max, sum and a sketch of one column share these values: the column without
 groups    0  1     0  1           nulls, its numbers, their extremes by group, their exact sums
@@ -29,11 +29,11 @@ class Values:
     Parameters
     ----------
     array : array, shape (rows,)
-        Of a plain type; of several inputs, a struct of them.
+        Of a plain type; a struct if the function has several inputs.
     groups : Groups
         As many rows as ``array``.
     weights : array of int64 from 1, shape (rows,), or None
-        How many rows each stands for; None for one each.
+        The number of rows that each row stands for; None if all weights are 1.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Values:
     @property
     def present(self) -> Values:
         """The rows that are not null."""
-        return self._valid if self.array.null_count else self  # to hold itself, it would outlive its last reader
+        return self._valid if self.array.null_count else self  # a cached reference to itself would keep it alive
 
     @cached_property
     def _valid(self) -> Values:
@@ -64,7 +64,7 @@ class Values:
 
     @cached_property
     def counts(self) -> Whole:
-        """How many rows each group has, by their weights, shape (groups.n,); beyond int64 raises ``OverflowError``."""
+        """The weighted number of rows of each group, shape (groups.n,); raises ``OverflowError`` beyond int64."""
         return self.groups.counts() if self.weights is None else read_only(sum_by_group(self.weights, self.groups))
 
     @cached_property
@@ -74,14 +74,14 @@ class Values:
 
     @cached_property
     def floats(self) -> Numbers:
-        """The nearest doubles of numbers, none of them null."""
+        """The values as the nearest doubles, if they are numbers and none is null."""
         dtype = self.array.type
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
             return Numbers(
                 self.parts[0].array / 10.0**dtype.scale, self.groups
-            )  # as `as_floats`, of parts that are there
+            )  # as `as_floats`, from parts that are already computed
         return Numbers(as_floats(self.array), self.groups)
 
     @property
@@ -110,7 +110,7 @@ class Values:
 
     @cached_property
     def exact_sum(self) -> pa.StructArray:
-        """The exact sum of each group, by weights, as `aggr.fields.EXACT` keeps it, shape (groups.n,)."""
+        """The exact weighted sum of each group, in the layout of `aggr.fields.EXACT`, shape (groups.n,)."""
         return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
 
     def field(self, name: str) -> Values:

@@ -1,4 +1,4 @@
-"""Warming: compile what functions need before anybody waits for it, in an image say, or as a worker starts."""
+"""Warming: compile the loops of functions in advance, such as while an image is built or a worker starts."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _ROWS, _GROUPS = 64, 4
 
 
 def warm(functions: Sequence[str] | None = None) -> list[str]:
-    """Reduce, merge and finish a few values of each kind, so that the loops which this takes are compiled and kept.
+    """Reduce, merge and finish a few values of each kind, so that the loops are compiled and cached.
 
-    All functions that are registered unless some are named. Returned are the folders in which the code is kept, for
+    All registered functions are compiled unless ``functions`` names some. Returns the folders of the compiled code, for
     processes of the same user or image.
 
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
     reduced = []
-    for values in _samples():  # what most jobs need comes first, and answers, which come last, after all states
+    for values in _samples():  # the loops that most jobs need come first, those of results last
         for function in chosen:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_once():
                     reduced.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
-                continue  # not of this kind: hdr takes no negative numbers
+                continue  # hdr, for example, rejects negative numbers
     for function, states in reduced:
         with compile_at_once():
             function.finish(states)
@@ -40,14 +40,14 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 
 
 def _samples() -> list[pa.Array]:
-    """Some values of each kind that has loops of its own: of one sign and of both, near each other and far apart."""
+    """Return values of each kind that has its own loops: of one sign and of both, close together and far apart."""
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     integers = np.arange(_ROWS)
     return [pa.array(values) for values in (near, np.where(integers % 2, near, -near), far, integers, integers << 40)]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
-    """Give a function its columns: the values, and times or small numbers next to them."""
+    """Return the input columns of a function: the values, with times or small numbers for its further inputs."""
     if len(function.inputs) == 1:
         return values
     times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))
@@ -56,7 +56,7 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
 
 
 def _states(function: Function, values: pa.Array) -> pa.Array:
-    """Reduce values in groups of few rows and of many, which have loops of their own, and merge some of the states."""
+    """Reduce values in small and in large groups, which have separate loops, and merge some of the states."""
     function.reduce(values, Groups(np.arange(_ROWS) // 2, _ROWS // 2))
     states = function.reduce(values, Groups(np.arange(_ROWS) % _GROUPS, _GROUPS))
     merged = function.merge(pa.concat_arrays([states, states]), Groups.single(2 * _GROUPS))

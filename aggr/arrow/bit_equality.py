@@ -14,7 +14,7 @@ from aggr.arrow.normalize import normalize
 
 
 def same_bits(a: pa.Array, b: pa.Array) -> bool:
-    """Say whether two columns hold the same bits; what stands under a null does not count.
+    """Return whether two columns hold the same bits; what stands under a null does not count.
 
     >>> same_bits(pa.array([0.0]), pa.array([-0.0]))
     False

@@ -37,7 +37,7 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
 
 
 def _texts(column: pa.Array, text: pa.Buffer) -> bool:
-    """Say whether texts all have these bytes: as many each, and one after the other."""
+    """Return whether texts all have these bytes: as many each, and one after the other."""
     _, places, texts = column.buffers()
     rows, width, begin = len(column), text.size, 4 * column.offset
     first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)

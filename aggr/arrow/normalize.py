@@ -12,7 +12,7 @@ _NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give one array of a plain type.
+    """Return one array of a plain type.
 
     Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, is its storage; strings
     and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of day and
@@ -33,7 +33,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Give columns plain types whose rows Arrow cannot choose: views, also as dictionaries, and runs."""
+    """Convert columns of types whose rows Arrow cannot select to plain types: views, also in dictionaries, and runs."""
     tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):
         value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -82,7 +82,7 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """Give every NaN the same bits, so that equal values have equal bits."""
+    """Replace every NaN by the same bits, so that equal values have equal bits."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_struct(column.type):
@@ -109,7 +109,7 @@ def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Say whether a type is of numbers."""
+    """Return whether a type is of numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 

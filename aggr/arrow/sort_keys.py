@@ -43,7 +43,7 @@ def order_keys(values: pa.Array) -> Whole:
 
 
 def has_order(dtype: pa.DataType) -> bool:
-    """Say whether values of this type can be compared by `order_keys`."""
+    """Return whether values of this type can be compared by `order_keys`."""
     is_a = pa.types
     tests = (
         *(is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_date, is_a.is_timestamp, is_a.is_time),

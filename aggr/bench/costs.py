@@ -88,7 +88,7 @@ class MeasureCase:
         return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times()))
 
     def merges_keep_bits(self) -> bool:
-        """Whether the merged partial states equal the states of all rows, bit for bit."""
+        """Return whether the merged partial states equal the states of all rows, bit for bit."""
         parts = self.partial_states()
         merged = self.measure.function.merge(parts, Groups(self._part_owners(len(parts)), self.group_count))
         return same_bits(merged, self.reduced())

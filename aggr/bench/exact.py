@@ -150,7 +150,7 @@ def errors_of(
 
 
 def is_quantile_function(function: Function) -> bool:
-    """Whether the parts of a function's exact result are quantiles."""
+    """Return whether the parts of a function's exact result are quantiles."""
     return _BUILTIN.get(function.name) is _exact_quantiles and getattr(function, "exact", None) is None
 
 

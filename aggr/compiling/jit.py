@@ -46,7 +46,7 @@ class _Interpreter:
         self.forbidden = 0  # contexts of `compile_at_once` that are open, of all threads
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
-        """Say whether a loop over these arrays and numbers is to be interpreted."""
+        """Return whether a loop over these arrays and numbers is to be interpreted."""
         if self.left <= 0.0 or self.most <= 0 or self.forbidden:
             return False
         arrays = [a.size for a in arguments if isinstance(a, np.ndarray)]
@@ -173,7 +173,7 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
 
 @cache
 def _is_kept(loop: Any) -> bool:
-    """Say whether a loop's code is on disk, of some types at least; numba is loaded."""
+    """Return whether a loop's code is on disk, of some types at least; numba is loaded."""
     cache_file = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
     return cache_file is not None and os.path.exists(cache_file._index_path)
 

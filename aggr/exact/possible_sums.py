@@ -23,7 +23,7 @@ _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL 
 def all_possible(
     counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
 ) -> bool:
-    """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
+    """Return whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
 
     ``fractions`` says whether numbers may have digits below 1, and special values. No state that rows were reduced to
     is refused: sizes are compared with a margin of 2^-30.
@@ -32,7 +32,7 @@ def all_possible(
 
 
 def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
-    """Say whether ``(Σab)² ≤ Σa²·Σb²`` of all sums, within a margin of 2^-30, which refuses none that rows have."""
+    """Return whether ``(Σab)² ≤ Σa²·Σb²`` of all sums, within a margin of 2^-30, which refuses none that rows have."""
     (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
     with np.errstate(over="ignore", under="ignore"):
         return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())

@@ -142,7 +142,7 @@ def leading(limbs: Limbs) -> Pair:
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Give the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
+    """Return the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i in range(n):

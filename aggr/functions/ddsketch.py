@@ -242,7 +242,7 @@ def _all_agree(
 
 @compiled
 def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
-    """Say whether a value lies in none of the buckets from ``first`` to ``last``, their edges taken generously."""
+    """Return whether a value lies in none of the buckets from ``first`` to ``last``, their edges taken generously."""
     if value <= 0.0:
         return True
     place = math.log(value) * multiplier

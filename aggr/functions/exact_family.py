@@ -140,7 +140,7 @@ class SumsState(State):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
     def _possible(self, states: pa.StructArray) -> bool:
-        """Say whether count, sums and flags can be those of the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
+        """Return whether count, sums and flags can be those of the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
         counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
@@ -254,7 +254,7 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
 
 
 def _is_even(inputs: tuple[str, ...]) -> bool:
-    """Say whether a product is a square, and so its sum no less than 0."""
+    """Return whether a product is a square, and so its sum no less than 0."""
     return all(inputs.count(name) % 2 == 0 for name in inputs)
 
 

@@ -220,7 +220,7 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 
 
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Say whether least and greatest value lie where the outermost buckets are, and nothing sums to nothing."""
+    """Return whether least and greatest value lie where the outermost buckets are, and nothing sums to nothing."""
     above, below = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
     finite = np.logical_or.reduce([count > 0 for count in counts])

@@ -251,7 +251,7 @@ def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
 
 
 def _texts(measure: Measure) -> Iterator[str | None]:
-    """Give the columns, expressions and the condition that a measure reads; None for the frame's own event time."""
+    """Return the columns, expressions and the condition that a measure reads; None for the frame's own event time."""
     if measure.column is not None:
         yield from (measure.column, *measure.others)
     if measure.where is not None:

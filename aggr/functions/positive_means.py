@@ -59,7 +59,7 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Give the doubles that add up to each row's term, and powers of two that they are multiplied by."""
+        """Return the doubles that add up to each row's term, and powers of two that they are multiplied by."""
         raise NotImplementedError
 
 

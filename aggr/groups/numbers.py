@@ -141,7 +141,7 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Who
 
 @compiled
 def _ordered(bits: Int) -> Int:
-    """Give doubles as whole numbers in the order of doubles, -0.0 before 0.0; and back."""
+    """Return doubles as whole numbers in the order of doubles, -0.0 before 0.0; and back."""
     return bits ^ ((bits >> 63) & HIGHEST)
 
 

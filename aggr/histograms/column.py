@@ -62,7 +62,7 @@ class Histograms(NamedTuple):
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
-        """Give the lowest key of each histogram, and the counts of all keys from there to its highest.
+        """Return the lowest key of each histogram, and the counts of all keys from there to its highest.
 
         Raises ``ValueError`` for one whose keys are further apart than ``widest``.
         """
@@ -172,7 +172,7 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Say whether the counts between two places are written as they must be, from one key to the other.
+    """Return whether the counts between two places are written as they must be, from one key to the other.
 
     The keys at the ``ranks`` of this row are put into ``keys`` on the way. Eight bytes are read at once where each is
     a number and none of the ranks is among them.

@@ -47,7 +47,7 @@ def finest_keys(sizes: Floats) -> Whole:
 
 
 def _is_above(mantissa: float, step: int) -> bool:
-    """Say whether a number from 1 to 2 is above 2^(step / steps)."""
+    """Return whether a number from 1 to 2 is above 2^(step / steps)."""
     with localcontext() as context:
         context.prec = 60
         return Decimal(mantissa) > Decimal(2) ** (Decimal(step) / _STEPS)

@@ -105,7 +105,7 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def advance(number: Int) -> Int:
-    """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    """Return how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
     return max(-number, 1)
 
 

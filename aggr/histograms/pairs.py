@@ -53,7 +53,7 @@ def add_two(
 
 @compiled
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
-    """Say whether there are that many; a size of -1 is that of a damaged histogram."""
+    """Return whether there are that many; a size of -1 is that of a damaged histogram."""
     seen = np.uint64(0)
     for i in range(size):
         seen = saturated(seen, counts[i])

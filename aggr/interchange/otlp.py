@@ -127,7 +127,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
 
 
 def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
-    """Give the values that stand for the buckets of states, and how many values each stands for.
+    """Return the values that stand for the buckets of states, and how many values each stands for.
 
     Parameters
     ----------

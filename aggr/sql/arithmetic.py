@@ -173,7 +173,7 @@ def _as_int64(term: Term) -> Term:
 
 @reads(exp.Abs, names="abs", this=NUMBER)
 def absolute(term: Term) -> Term:
-    """Give the absolute value; whole numbers as int64."""
+    """Return the absolute value; whole numbers as int64."""
     signed = pa.types.is_signed_integer(term.type)
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 

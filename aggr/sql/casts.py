@@ -159,7 +159,7 @@ def _where(pattern: str, text: Value) -> Value:
 
 
 def _whole_within(value: Value, kind: pa.DataType) -> Value:
-    """Give whole numbers in a narrower type; null beyond it."""
+    """Return whole numbers in a narrower type; null beyond it."""
     end = 2 ** (kind.bit_width - 1)
     wide = pa.decimal128(38, 0)
     number = value.cast(wide)
@@ -169,7 +169,7 @@ def _whole_within(value: Value, kind: pa.DataType) -> Value:
 
 
 def _below(number: Value, kind: pa.DataType) -> Value:
-    """Give numbers that have no more digits before the point than a type of decimals; others as null."""
+    """Return numbers that have no more digits before the point than a type of decimals; others as null."""
     digits = kind.precision - kind.scale
     if digits == 38:
         return number

@@ -37,7 +37,7 @@ def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise:
 
 @reads(exp.Nullif, names="nullif", this=ANY, expression=ANY)
 def nullif(value: Term, other: Term) -> Term:
-    """Give null if two values are equal, else the first."""
+    """Return null if two values are equal, else the first."""
     return case_when([(compare("=", value, other), null(value.type))], value)
 
 

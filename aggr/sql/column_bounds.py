@@ -70,7 +70,7 @@ class Bound:
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
-        """Say whether a value lies between the ends.
+        """Return whether a value lies between the ends.
 
         Parameters
         ----------

@@ -96,7 +96,7 @@ reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, n
 
 @reads(exp.Is, this=ANY, expression=RAW)
 def is_(term: Term, operand: exp.Expr) -> Term:
-    """Say where a term is null, true or false: a condition that is null is neither."""
+    """Return whether each row of a term is null, true or false; a null condition is neither true nor false."""
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
     if not isinstance(operand, exp.Boolean):
@@ -129,7 +129,7 @@ reads(exp.Or, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.
 
 @reads(exp.Between, this=ANY, low=ANY, high=ANY)
 def between(term: Term, low: Term, high: Term) -> Term:
-    """Say where a term is from ``low`` to ``high``, both included."""
+    """Return whether each row of a term is from ``low`` to ``high``, both included."""
     return balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
 
 

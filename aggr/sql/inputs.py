@@ -21,7 +21,7 @@ _WORDS = re.compile(r"\w+(\.\w+)*")  # a name in every reading, or a constant if
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
-    """Say whether a text is the name of a column; raises ``ValueError`` where it could be meant either way.
+    """Return whether a text is the name of a column; raises ``ValueError`` where it could be meant either way.
 
     >>> is_column("latency ms", ["latency ms"]), is_column("price * 2", ["price"])
     (True, False)

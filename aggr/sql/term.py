@@ -30,12 +30,12 @@ class Rows:
     table: pa.Table | pa.RecordBatch
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Give the values of a column as a plain type."""
+        """Return the values of a column as a plain type."""
         values = normalize(self.table.column(name))
         return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
     def literal(self, value: pa.Scalar) -> Value:
-        """Give a constant."""
+        """Return a constant."""
         return value
 
     def where(self, chosen: Flags) -> Rows:

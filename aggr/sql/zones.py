@@ -15,12 +15,12 @@ UTC = "UTC"
 
 
 def follows_clock(kind: pa.DataType) -> bool:
-    """Say whether a type is of times that are read on the clock of another zone than UTC."""
+    """Return whether a type is of times that are read on the clock of another zone than UTC."""
     return bool(pa.types.is_timestamp(kind) and kind.tz not in (None, UTC))
 
 
 def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
-    """Give the type of times on the clock of a zone; in UTC, and of anything else, the type itself."""
+    """Return the type of times on the clock of a zone; in UTC, and of anything else, the type itself."""
     return pa.timestamp(kind.unit, zone) if pa.types.is_timestamp(kind) and zone != UTC else kind
 
 

@@ -198,7 +198,7 @@ def _record_of(function: type[Function]) -> frozenset[str]:
 
 
 def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
-    """Say whether a function reads the states of another."""
+    """Return whether a function reads the states of another."""
     reading, state = reader(), function.own_state
     return state == reading.own_state or state in reading.reads
 

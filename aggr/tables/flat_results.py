@@ -19,7 +19,7 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Give every field of a record a column of its own, null if the record is; other columns stay unchanged.
+    """Turn every field of a record into a column, null if the record is null; other columns stay unchanged.
 
     Raises ``ValueError`` if two columns would have the same name.
 

@@ -187,7 +187,7 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
-    """Say whether a key is the column of its name, rather than a field of another."""
+    """Return whether a key is the column of its name, rather than a field of another."""
     return name == text and (text in names or sql.column_in(text, names) is None)
 
 
@@ -238,7 +238,7 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give a column of lists as lists of offsets, whatever kind they are."""
+    """Return a column of lists as lists of offsets, whatever kind they are."""
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):
         return lists

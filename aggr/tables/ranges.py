@@ -142,7 +142,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Say whether ranges that overlap begin together, so that each goes on from the one before."""
+    """Return whether ranges that overlap begin together, so that each goes on from the one before."""
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
@@ -154,7 +154,7 @@ def _starts(first: Places, last: Places, n: int) -> Places:
 
 
 def _is_one_range_per_run(last: Places, n: int) -> bool:
-    """Say whether there is one range for each run, and in their order."""
+    """Return whether there is one range for each run, and in their order."""
     return len(last) == n and bool((last == np.arange(1, n + 1)).all())
 
 

@@ -115,7 +115,7 @@ def _likely_field(name: str, measure: Measure) -> pa.Field | None:
 
 
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
-    """Give the columns that a text reads the names that it says; one of any name if it reads none."""
+    """Rename columns to the names that a text reads, or return one column of any name if it reads none."""
     paths = named_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))
     return pa.table({name: _column(results, paths[name]) for name in read}) if read else results.select([0])

@@ -60,7 +60,7 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
 
 
 def holds(candidate: Measure, measure: Measure) -> bool:
-    """Say whether a measure can be read from the states of another.
+    """Return whether a measure can be read from the states of another.
 
     >>> import aggr
     >>> holds(aggr.var("x"), aggr.sum("x")), holds(aggr.sum("x"), aggr.var("x")), holds(aggr.var("y"), aggr.sum("x"))

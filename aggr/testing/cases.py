@@ -145,7 +145,7 @@ def _sources(kind: pa.DataType) -> Iterator[Source]:
 
 
 def _accepts(function: Function, values: pa.Array) -> bool:
-    """Say whether a function reduces and reads values, all of one group."""
+    """Return whether a function reduces and reads values, all of one group."""
     try:
         function.finish(function.reduce(values, Groups.single(len(values))))
     except (ValueError, OverflowError) as error:

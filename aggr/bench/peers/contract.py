@@ -89,7 +89,7 @@ class Peer(ABC):
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether the package can be imported."""
+        """Return whether the package can be imported."""
         return importlib.util.find_spec(cls.package) is not None
 
     def __str__(self) -> str:
