@@ -1,4 +1,4 @@
-"""Functions that a store's frame has and another process may lack: they travel with the store."""
+"""Functions of a store's frame that another process may lack: they are pickled together with the store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Carried = tuple[type[Function], ...]
 
 
 def carried_functions(frame: TiltFrame) -> Carried:
-    """Return the classes of a frame's functions that ``aggr`` does not bring, those inside other functions as well."""
+    """Return the classes of a frame's functions that are not part of ``aggr``, including nested functions."""
     classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
     foreign = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
     return tuple(sorted(foreign, key=attrgetter("name")))
 
 
 def register_carried(functions: Sequence[type[Function]]) -> None:
-    """Register the functions that are not known here; a function of the same name that is known stays."""
+    """Register functions that are not registered here; a registered function of the same name stays."""
     for function in functions:
         try:
             registry.get(function.name)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-PUBLIC_MODULE = "tiltframe.store"  # from which users import the errors, and which tracebacks name
+PUBLIC_MODULE = "tiltframe.store"  # users import the errors from here, and tracebacks name it
 
 
 class StoreError(ValueError):
-    """A store cannot do a requested operation; the subclasses say why, others mean that it can never be done there."""
+    """A store cannot do a requested operation. Subclasses state the cause; this class itself means: not supported."""
 
     __module__ = PUBLIC_MODULE
 
 
 class MissingStore(StoreError):
-    """There is no store, or it holds nothing yet."""
+    """The store does not exist, or has no commit yet."""
 
     __module__ = PUBLIC_MODULE
 
@@ -24,13 +24,13 @@ class DamagedStore(StoreError):
 
 
 class OtherFrame(StoreError):
-    """The store is of another frame than was given, or its frame has evolved since it was opened."""
+    """The store has another frame than the one that was passed, or its frame has changed since it was opened."""
 
     __module__ = PUBLIC_MODULE
 
 
 class CommitConflict(StoreError):
-    """The number of a writer is taken by other states, or someone else has recorded the same meanwhile."""
+    """Another commit has used the number of this writer for other states, or has recorded under the same name."""
 
     __module__ = PUBLIC_MODULE
 
@@ -42,4 +42,4 @@ class UnreachableStore(StoreError):
 
 
 class Conflict(Exception):
-    """Another commit has changed what a commit or a read was about; nothing was written. Take a new snapshot, retry."""
+    """Another commit has changed the data that a commit or a read depends on; nothing was written. Retry."""

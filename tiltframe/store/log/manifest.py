@@ -23,7 +23,7 @@ from tiltframe.store.log.carried_functions import Carried, carried_functions, re
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
-FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
+FORMAT = 5  # 1: a folder of Parquet and a manifest; 2: histograms as lists; 3 and 4: a table per level
 
 
 def _received(carried: Carried, values: tuple[Any, ...]) -> Manifest:
@@ -41,13 +41,13 @@ class Manifest:
         The names of the store's tables begin with it.
     frame : TiltFrame
     schema : pa.Schema
-        Of the states of every level: window_start, keys, states.
+            The schema of the states of every level: window_start, keys, states.
     retention : level name -> duration
-        ``{"10s": "1d"}``; levels that are not in it are kept for ever.
+            ``{"10s": "1d"}``; levels without an entry are kept for ever.
     generation : int
-        The number of times that the frame has evolved.
+            The number of times that the frame has changed.
     dropped : pa.Schema
-        Of the states of dropped measures, which rows may still have.
+            The schema of the states of dropped measures, which rows may still have.
     earlier : tuple of tuples of str
         The columns of states of every earlier frame.
     """
@@ -61,21 +61,21 @@ class Manifest:
     earlier: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
-        """Hash the members that are quick to read."""
+        """Return a hash of the members that are quick to read."""
         return hash((self.name, self.generation))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Take along functions that the receiving process may lack: it reads the store's manifest, which names them."""
+        """Pickle functions that the receiving process may lack, because the manifest there names them."""
         values = tuple(getattr(self, member.name) for member in fields(self))
         return _received, (carried_functions(self.frame), values)
 
     @property
     def columns(self) -> pa.Schema:
-        """The schema of all that rows may have: window_start, keys, states, and those that were dropped."""
+        """The schema of all columns that rows may have: window_start, keys, states, and states of dropped measures."""
         return pa.schema([*self.schema, *self.dropped])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as values that JSON has."""
+        """Return the manifest as values that JSON can represent."""
         from importlib.metadata import version
 
         functions = {
@@ -98,7 +98,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Read it back.
+        """Return the manifest of a description.
 
         Parameters
         ----------
@@ -114,9 +114,9 @@ class Manifest:
         Raises
         ------
         StoreError
-            For a manifest of a newer or of an old release, and of functions that are not installed.
+                If a newer or an unsupported old release wrote the manifest, or functions in it are not installed.
         DamagedStore
-            If it is not as it was written.
+                If the manifest has changed since it was written.
         """
         try:
             if described["format"] > FORMAT:
@@ -153,24 +153,24 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
-            if described.get("checksum") == _checksum(described):  # it is as it was written: this is another cause
+            if described.get("checksum") == _checksum(described):  # the manifest is intact, so the cause is another
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
                         f"the store {uri} keeps states of a function that is not installed here: "
                         f"{str(error).partition(';')[0]}; install the distribution that brings it"
                     ) from None
                 raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{reason}") from None
-            cause = reason if type(error) is ValueError else ""  # others are of what reads it
+            cause = reason if type(error) is ValueError else ""  # other errors concern the code that reads the manifest
             raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
-    """Read how often the frame of a store had evolved when it was described so."""
+    """Return the number of times that the frame of a store had changed when this description was written."""
     return int(described.get("generation", 0))
 
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
-    """Read the schemas of the states that a manifest describes, and of dropped states."""
+    """Return the schemas of the states that a manifest describes, and of the states of dropped measures."""
     texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
     schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
     return schema, dropped
@@ -186,7 +186,7 @@ def _checksum(described: Mapping[str, Any]) -> str:
 
 
 def check_levels(frame: TiltFrame) -> None:
-    """Raise ``ValueError`` unless a store can keep a frame's levels: a window's end must follow from its start."""
+    """Raise ``ValueError`` if a store cannot keep a frame's levels: a window's end must follow from its start."""
     for level in frame.levels:
         if not level.contiguous:
             panes = level.pane.name if level.pane.contiguous else "1h"
@@ -199,10 +199,10 @@ def check_levels(frame: TiltFrame) -> None:
 
 
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
-    """Check how long levels are to be kept, each at least as long as the one before; a month counts 30 days.
+    """Return a checked retention, in which each level is kept at least as long as the finer one; a month has 30 days.
 
-    Levels without a duration are kept for ever. A level forgets a window only when the next
-    one holds it, so that nothing that was counted is lost. Raises ``ValueError``.
+    Levels without a duration are kept for ever. A level removes a window only after the next level has its rows, so
+    that no counted row is lost. Raise ``ValueError`` for other retentions.
     """
     durations: dict[str, str | None] = {}
     for level_name, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
@@ -223,22 +223,22 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Find the time before which a level's windows may go: never in the middle of a coarser window."""
+    """Return the time before which a level's windows may be removed; it never lies inside a coarser window."""
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # there are no windows before
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # the earliest start of a window
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 
 def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
-    """Choose what a store keeps of states: window_start, keys, states; raises ``ValueError`` for names that clash."""
+    """Return the schema that a store keeps of states: window_start, keys, states; raise ``ValueError`` for clashes."""
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
     return pa.schema([pa.field(name, states.field(name).type) for name in names])
 
 
 def check_states_names(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` for names of columns that differ by case only."""
+    """Raise ``ValueError`` if names of columns differ by case only."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
@@ -246,14 +246,14 @@ def check_states_names(names: Sequence[str]) -> None:
 
 
 def check_name(name: str) -> str:
-    """Check a store's name, which becomes part of tables' names; raises ``ValueError``."""
+    """Return a store's name, which becomes part of the names of tables; raise ``ValueError`` if it is not valid."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
         raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {shown(name)}")
     return name
 
 
 def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
-    """Raise `OtherFrame` unless states of this schema can be merged with those in the store."""
+    """Raise `OtherFrame` if states of this schema cannot be merged with those in the store."""
     for name, stored_type in zip(manifest.schema.names, manifest.schema.types, strict=True):
         dtype = states.field(name).type
         if dtype != stored_type:
@@ -264,7 +264,7 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
 
 
 def _kind(dtype: pa.DataType) -> str:
-    """Name the type that a state or a key is about."""
+    """Return a word for the kind of data that a type of a state or key represents, for messages."""
     if not pa.types.is_struct(dtype):
         return str(dtype)
     about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]

@@ -1,9 +1,9 @@
-"""What a store records next to its states: names with JSON texts, of its own and of its users.
+"""Records next to the states of a store: names with JSON texts, written by the store or by its users.
 
-tiltframe:expired     {"10s": 1714500000000000}       before when levels hold no windows, microseconds UTC
-tiltframe:known       {"high": 1714500000000000}      from when on all rows have an added column of states
+tiltframe:expired     {"10s": 1714500000000000}       by level, the time before which it has no windows, in microseconds
+tiltframe:known       {"high": 1714500000000000}      by added column of states, the time from which all rows have it
 tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
-any other name        a record that a user's commit brought
+any other name        a record of a user's commit
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tiltframe.store.log.errors import MissingStore
 from tiltframe.store.log.run import Log
 from tiltframe.store.log.snapshot import Snapshot
 
-OWN = "tiltframe:"  # recorded names that begin so are the store's own
-KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
-EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement, even unchanged: of two at once, one is refused
+OWN = "tiltframe:"  # the prefix of the names of the store's own records
+KNOWN = f"{OWN}known"  # written if the frame changes, and by replacements of past windows
+EXPIRED = f"{OWN}expired"  # every expiry and replacement writes it, so that two at once conflict
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the records of some names; raises `MissingStore` if there is none."""
+    """Return a snapshot of a store with the records of some names; raise `MissingStore` if the store does not exist."""
     snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
@@ -32,24 +32,24 @@ def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
-    """Read before when levels hold no windows any more; levels that have let go of nothing are not in it."""
+    """Return, by level, the time before which it has no windows; levels that have expired none have no entry."""
     expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
     return expired
 
 
 def held_from(snapshot: Snapshot, level: str) -> int:
-    """Return the time from which on a level holds windows."""
+    """Return the time from which on a level has windows."""
     return expired_before(snapshot).get(level, EVER[0])
 
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
-    """Read from when on all rows have the columns of states that were added; those that all rows have are not in it."""
+    """Return, by added column of states, the time from which all rows have it, unless all rows have it."""
     starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return starts
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """Write records as JSON texts; raises ``ValueError`` for values that JSON lacks."""
+    """Return records as JSON texts; raise ``ValueError`` for values that JSON cannot represent."""
     texts = {}
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
         if not is_name(name) or name.startswith(OWN):
@@ -62,11 +62,11 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Write what must still be recorded under names when others are recorded: None is nothing."""
+    """Return the text that each name must still have when new records are written; None means no record."""
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}
 
 
 def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
-    """Read the records of some names."""
+    """Return the records of some names."""
     return {name: json.loads(texts[name]) for name in names if name in texts}

@@ -1,4 +1,4 @@
-"""Running transactions: one is derived from a snapshot and committed, again and again until no other was faster."""
+"""Running transactions: derive one from a snapshot and commit it; repeat if another commit was faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-_TRIES = 200  # waits double from 5 ms to half a second, half of that on average: some 50 seconds in all
+_TRIES = 200  # waits double from 5 ms to 0.5 s, half of that on average: about 50 s in total
 
 Result = TypeVar("Result")
 
@@ -28,29 +28,29 @@ class Log(Protocol):
         """The address of the store, for messages."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return the store at this moment, None if it does not exist."""
+        """Return a snapshot of the current store, or None if the store does not exist."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states as parts that are not readable yet."""
+        """Write states as parts that readers do not see yet, and return the parts."""
 
     def discard(self, parts: Sequence[Part]) -> None:
         """Remove parts that will not be committed."""
 
     def commit(self, transaction: Transaction) -> int:
-        """Make all changes at once, or raise `Conflict`."""
+        """Apply all changes atomically, or raise `Conflict`."""
 
 
 class Attempt(Transaction):
-    """A transaction that writes parts itself: they are discarded if it is not committed."""
+    """A transaction that writes parts itself; they are discarded if it is not committed."""
 
     def __init__(self, backend: Log, snapshot: Snapshot) -> None:
-        """Begin with no changes."""
+        """Create the transaction without changes."""
         super().__init__(snapshot)
         self._backend = backend
         self._written: list[Part] = []
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states of a level and add their parts, which are returned."""
+        """Write states of a level, add their parts to the transaction and return them."""
         parts = self._backend.write(level, states)
         self._written += parts
         self.adds(parts)
@@ -58,15 +58,15 @@ class Attempt(Transaction):
 
     def discard(self) -> None:
         """Discard the parts that this attempt has written."""
-        with suppress(Exception):  # the error that ends the attempt counts, and `vacuum` removes the parts too
+        with suppress(Exception):  # report the first error, not this one; `vacuum` removes the parts too
             self._backend.discard(self._written)
 
 
 def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
-    """Derive a transaction from a new snapshot and commit it, until no other commit was faster.
+    """Derive a transaction from a new snapshot and commit it; repeat while other commits are faster.
 
     ``attempt`` fills the transaction and returns the result; ``records`` names the records that it reads or replaces.
-    Raises `MissingStore` if there is no store, and `CommitConflict` if other commits were always faster.
+    Raise `MissingStore` if the store does not exist, and `CommitConflict` if other commits were always faster.
     """
     names = tuple(records)
 
@@ -80,10 +80,10 @@ def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[st
 
 
 def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Result]) -> Result:
-    """Derive a transaction from a snapshot and commit it once, unless it is empty; raises `Conflict` if it is refused.
+    """Derive a transaction from a snapshot and commit it once, unless it is empty; raise `Conflict` if it is refused.
 
-    Parts that the attempt has written are discarded if it fails or is refused. If the commit fails otherwise, it may
-    have happened, so nothing is discarded.
+    If the attempt fails or is refused, the parts that it has written are discarded. If the commit fails for another
+    reason, it may still have been applied, so nothing is discarded.
     """
     transaction = Attempt(backend, snapshot)
     try:
@@ -102,7 +102,7 @@ def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Res
 
 
 def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
-    """Call a function until it raises no `Conflict`; raises `CommitConflict` after many calls."""
+    """Call a function until it does not raise `Conflict`; raise `CommitConflict` after many calls."""
     for tries in range(_TRIES):
         try:
             return attempt()

@@ -11,18 +11,18 @@ from tiltframe.ranges import Range
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one level in one bucket of time, written together.
+    """Rows of one level in one bucket of time that were written together.
 
     Parameters
     ----------
     level : str
-        A level's name, ``10s``.
+            The name of a level, such as ``10s``.
     first_start, last_start : int
-        Starts of its first and its last window, microseconds UTC.
+            Starts of the first and the last window, microseconds UTC.
     rows, bytes : int
-        Its size, stored or about.
+            The stored size, or an estimate.
     name : str
-        Unique in the store: a file's name, or an identifier in a database.
+            A name that is unique in the store: of a file, or an identifier in a database.
     """
 
     level: str
@@ -34,7 +34,7 @@ class Part:
 
     @property
     def range(self) -> Range:
-        """The range of its window starts, end exclusive."""
+        """The range of window starts, end exclusive."""
         return self.first_start, self.last_start + 1
 
     def within(self, span: Range) -> Range | None:
@@ -56,12 +56,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Record:
-    """A text that is recorded under a name.
+    """A text that is stored under a name.
 
     Parameters
     ----------
     revision : int
-        Changes whenever the name is recorded, even with the same text.
+            A number that changes whenever the name is written, even with the same text.
     text : str
     """
 
@@ -76,13 +76,13 @@ class Snapshot:
     Parameters
     ----------
     version : int
-        Grows with every commit.
+            Increases with every commit.
     manifest : dict
-        As JSON; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
+            The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
     parts : tuple of Part
-        All readable parts, of all levels.
+            All readable parts of all levels.
     records : name -> Record
-        The records that exist among the requested names.
+            The existing records among the requested names.
     """
 
     version: int
@@ -101,12 +101,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-            One of the names that the snapshot was asked for.
+                One of the names that were requested with the snapshot.
 
         Returns
         -------
         str or None
-            None if nothing is recorded under the name.
+                None if the name has no record.
         """
         record = self.records.get(name)
         return None if record is None else record.text
@@ -117,12 +117,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-            One of the names that the snapshot was asked for.
+                One of the names that were requested with the snapshot.
 
         Returns
         -------
         int or None
-            None if nothing is recorded under the name.
+                None if the name has no record.
         """
         record = self.records.get(name)
         return None if record is None else record.revision

@@ -1,11 +1,11 @@
-"""A transaction: changes of a store that are derived from a snapshot, and their dependencies.
+"""A transaction: changes of a store that are derived from a snapshot, and the data that they depend on.
 
-It is committed if the store has not changed since in anything that it depends on: the manifest, the parts that it
-removes, the records that it read or replaces, and the parts in the ranges that it read. Otherwise a backend refuses it
-with `tiltframe.store.log.errors.Conflict`, and it is derived again from a new snapshot. (After the conflict checker of
-Delta Lake.)
+A transaction is committed if the data that it depends on has not changed since the snapshot: the manifest, the parts
+that it removes, the records that it reads or replaces, and the parts in the ranges that it reads. Otherwise a backend
+raises `tiltframe.store.log.errors.Conflict`, and the transaction is derived again from a new snapshot. The rules are
+those of the conflict checker of Delta Lake.
 
-Appends commute with rewriting, because reading merges. So a rewrite that stays right if rows are added to its windows
+Appends commute with rewriting, because reading merges. So a rewrite that stays correct if rows are added to its windows
 declares no ranges, and concurrent appends do not delay it.
 """
 
@@ -26,22 +26,22 @@ class Transaction:
     Parameters
     ----------
     snapshot : Snapshot
-        It was asked for all records that the transaction reads or replaces.
+            A snapshot with all records that the transaction reads or replaces.
 
     Attributes
     ----------
     added, removed : list of Part
-        Parts that become readable, and that become unreadable.
+            Parts that become readable, and parts that become unreadable.
     recorded : name -> text
-        Records that are replaced or made.
+            Records to write.
     record_names : set of str
-        Records that must not have another revision when it is committed. Names in ``recorded`` are among them.
+            Records whose revision must not change before the commit; names in ``recorded`` are included.
     ranges : list of (level, range)
-        The readable parts that have windows there must be the same when it is committed.
+            Ranges of window starts whose readable parts must not change before the commit.
     manifest : dict or None
         The new manifest, as JSON.
     schema : schema or None
-        With a new manifest: all earlier columns, and optionally more.
+            With a new manifest: all earlier columns, and optionally new ones.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Transaction:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Begin with no changes."""
+        """Create the transaction without changes."""
         self.snapshot = snapshot
         self.added: list[Part] = []
         self.removed: list[Part] = []
@@ -68,7 +68,7 @@ class Transaction:
         self.schema: pa.Schema | None = None
 
     def reads(self, level: str, span: Range) -> tuple[Part, ...]:
-        """Depend on the readable parts of a level in a range, which are returned.
+        """Return the readable parts of a level in a range, and depend on them.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Transaction:
         return tuple(part for part in self.snapshot.of(level) if part.within(span) is not None)
 
     def read(self, name: str) -> str | None:
-        """Depend on a record, whose text is returned.
+        """Return the text of a record, and depend on it.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Transaction:
         Returns
         -------
         str or None
-            None if nothing is recorded under the name.
+                None if the name has no record.
         """
         self.record_names.add(name)
         return self.snapshot.text(name)
@@ -105,7 +105,7 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-            As the backend's ``write`` returned them, here or in another process.
+                Parts that the backend's ``write`` returned in any process.
         """
         self.added += parts
 
@@ -115,12 +115,12 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-            Of the snapshot.
+                Parts of the snapshot.
         """
         self.removed += parts
 
     def records(self, name: str, text: str) -> None:
-        """Record a text in place of the one that the snapshot has.
+        """Write a record, in place of the record that the snapshot has.
 
         Parameters
         ----------
@@ -135,16 +135,17 @@ class Transaction:
         Parameters
         ----------
         manifest : dict
-            As JSON. Name and keys stay the same, and all levels are kept; there may be more levels and states.
+                The manifest as plain data. Name and keys must not change, and all levels must stay; levels and states
+                may be added.
         schema : schema
-            All earlier columns, and optionally more. Rows that lack a column have null in it.
+                All earlier columns, and optionally new ones. Rows that lack a column have null in it.
         """
         self.manifest = manifest
         self.schema = schema
 
     @property
     def is_empty(self) -> bool:
-        """Whether committing it would change nothing."""
+        """Whether the transaction has no changes."""
         return not (self.added or self.removed or self.recorded or self.manifest)
 
     def conflict(self, now: Snapshot) -> str | None:
@@ -152,14 +153,13 @@ class Transaction:
 
         Parameters
         ----------
-        now : Snapshot
-            The store that the commit is about to change, with the records in ``record_names``. No other commit may
+            The store directly before the commit, with the records in ``record_names``. No other commit may come between
+            this snapshot and the change.
             come between this snapshot and the change.
 
         Returns
         -------
-        str or None
-            The change, in words; None if it may be committed.
+            The dependency that has changed, in words; None if the transaction may be committed.
         """
         if now.manifest != self.snapshot.manifest:
             return "another commit has changed the store's manifest"

@@ -1,4 +1,4 @@
-"""Writers: the numbers of their commits, and fingerprints of the states that their last commits brought."""
+"""Writers: the numbers of their commits, and fingerprints of the states of their last commits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
-Digest: TypeAlias = tuple[int, int]  # of the states that a commit brings: 64 bits each
+Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, two numbers of 64 bits
 
 
 def check_writer(writer: str, commit: int) -> int:
-    """Check the name of a writer and the number of a commit.
+    """Check the name of a writer and the number of a commit, and return the number.
 
     Parameters
     ----------
     writer : str
-        Its name must not begin as the names of the store's own records do.
+            The name of the writer; it must not have the prefix of the store's own records.
     commit : int
-        From 0.
+            A number from 0.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def check_writer(writer: str, commit: int) -> int:
     Raises
     ------
     ValueError
-        Unless these can name a commit.
+            If the writer or the number is not valid.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Sum up states of the finest level: with the columns of the frame, and optionally with those of earlier frames."""
+    """Return digests of states of the finest level: for the frame's columns, and optionally for earlier frames'."""
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
     fitting = [names for names in named if set(names) <= set(states.column_names)]
@@ -59,10 +59,10 @@ def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> lis
 
 
 def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
-    """Sum up merged states of the finest level: window_start, keys and states, by name.
+    """Return the digest of merged states of the finest level: the columns window_start, keys and states, by name.
 
-    One a window and key, they are canonical: the same rows give the same bits. So the sum of their hashes does not
-    depend on batches, partitions, their order, or which attempt of a task wrote them.
+    There is one row for each window and key, and states are canonical: the same rows give the same bits. So the sum
+    of hashes does not depend on batches, partitions, their order, or which attempt of a task wrote the states.
     """
     if not states.num_rows:
         return 0, 0
@@ -71,7 +71,7 @@ def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
 
 
 def total(digests: Iterable[Sequence[int]]) -> Digest:
-    """Add up what several tasks have written for one commit.
+    """Return the sum of the digests of states that several tasks have written for one commit.
 
     >>> total([(1, 2), (2**64 - 1, 3)])
     (0, 5)
@@ -83,7 +83,7 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
 
 
 def negated(digest: Digest) -> Digest:
-    """Return the digest of retracted states, which differs from that of added ones.
+    """Return the digest of retracted states, which differs from the digest of the same states when added.
 
     >>> total([negated((1, 2**63)), (1, 2**63)])
     (0, 0)
@@ -93,12 +93,12 @@ def negated(digest: Digest) -> Digest:
 
 
 def fingerprint(number: int, digest: Sequence[int]) -> str:
-    """Return sixteen digits that identify a commit."""
+    """Return a text of sixteen digits that identifies a commit."""
     return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]
 
 
 def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
-    """Read a writer's last number, -1 if it has none, and the fingerprints of its last commits by their numbers."""
+    """Return a writer's last number, or -1, and the fingerprints of its last commits by their numbers."""
     record = f"{OWN}writer {writer}"
     text = snapshot.text(record)
     if text is None:

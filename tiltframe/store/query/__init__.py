@@ -1,1 +1,1 @@
-"""Queries: planned, executed, and made into results."""
+"""Queries: plans, their execution, and results."""

@@ -1,7 +1,7 @@
-"""Changes: the windows of a store that are not what they were, for caches, alerts and copies elsewhere.
+"""Changes: the windows of a store that have changed since an earlier view, for caches, alerts and copies elsewhere.
 
-A store is a set of parts that never change. So only added and removed parts are read, merged and compared; a
-compaction, which changes parts and no state, does not count as a change.
+A store is a set of immutable parts. So only added and removed parts are read, merged and compared. A compaction changes
+parts and no state, so it does not count as a change.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Seen:
-    """What a store held at a moment: what `tiltframe.FrameStore.changes` goes on from.
+    """The contents of a store at one moment; `tiltframe.FrameStore.changes` compares a later moment with it.
 
     Parameters
     ----------
     version : int
-        Of the store.
+            The version of the store.
     parts : tuple of Part
     """
 
@@ -45,17 +45,17 @@ class Seen:
     parts: tuple[Part, ...]
 
     def to_json(self) -> str:
-        """Write it as JSON; `from_json` reads it back."""
+        """Return it as JSON, which `from_json` reads."""
         return json.dumps({"version": self.version, "parts": [asdict(part) for part in self.parts]})
 
     @classmethod
     def from_json(cls, text: str) -> Seen:
-        """Read it back.
+        """Return the contents that a JSON text describes.
 
         Parameters
         ----------
         text : str
-            As `to_json` wrote it.
+                A text that `to_json` returned.
 
         Returns
         -------
@@ -64,7 +64,7 @@ class Seen:
         Raises
         ------
         ValueError
-            For anything else.
+                If the text was not written by `to_json`.
         """
         try:
             described = json.loads(text)
@@ -77,14 +77,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Changes:
-    """Windows that changed, and the parts that were compared.
+    """Windows that changed, and the contents of the store that they lead to.
 
     Parameters
     ----------
     seen : Seen
-        For the next call.
+            The contents of the store, to pass to the next call.
     windows : table
-        level, window_start, window_end and keys of windows that changed, came or are gone, each once.
+            level, window_start, window_end and keys of windows that changed, were added or were removed, each once.
     """
 
     seen: Seen
@@ -92,7 +92,7 @@ class Changes:
 
 
 def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: Seen | None) -> Changes:
-    """Find the windows that have changed since something was seen; all that there are, if nothing was.
+    """Return the windows that have changed since an earlier moment, or all windows without an earlier moment.
 
     If parts of the snapshot are removed meanwhile, the changes are those of a later snapshot.
     """
@@ -111,7 +111,7 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: Seen | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Compare the added parts of a level with the removed ones, some windows at a time."""
+    """Compare the added parts of a level with the removed ones, a few windows at a time."""
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
     removed = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
@@ -124,7 +124,7 @@ def _changed(
         after = _merged(backend, manifest, level=level, pieces=new, columns=compared)
         try:
             rows = _different(_merged(backend, manifest, level=level, pieces=old, columns=compared), after)
-        except Conflict:  # a vacuum has removed the old ones: whatever came may have changed
+        except Conflict:  # a vacuum removed the old parts: all windows of new parts may have changed
             if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
                 raise
             rows = after
@@ -137,7 +137,7 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Read pieces: the merged states of their windows, or their windows and keys alone."""
+    """Return the merged states of the windows in ranges of parts, or only their windows and keys."""
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):
         return merge_level(rows, manifest.frame, level, unknown=True)

@@ -30,12 +30,12 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Reading:
-    """The parts that a query plan reads, as of a snapshot."""
+    """The parts of a snapshot that a query plan reads."""
 
     plan: QueryPlan
     part_ranges: PartRanges
     held: int  # the time from which on the level holds windows
-    is_filled: bool = False  # windows without events are results too
+    is_filled: bool = False  # whether windows without events are results too
 
     @property
     def rows(self) -> float:
@@ -45,11 +45,11 @@ class Reading:
 
     @property
     def windows(self) -> float:
-        """The number of windows that the results have, estimated from the ranges of parts."""
+        """The number of windows of the results, estimated from the ranges of parts."""
         if self.plan.whole:
             return 0
         window, span = self.plan.window, self.plan.span()
-        ranges = common((piece for _, piece in self.part_ranges), [span])  # of starts: the last window goes on
+        ranges = common((piece for _, piece in self.part_ranges), [span])  # of starts; the last window ends later
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
         span_held = next(iter(common(aligned, [span])), (0, 0))
         low, high = closed(span, span_held) if self.is_filled else span_held
@@ -58,14 +58,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a query reads and returns, estimated from the parts of the store; no states are read for it.
+    """The size of a query, estimated from the parts of the store without reading states.
 
     Parameters
     ----------
     rows : int
-        Rows of states that are read.
+            The number of rows of states that are read.
     windows : int
-        Windows that the results have, of every kind that the query asks for.
+            The number of windows in the results, for all kinds of windows together.
     """
 
     rows: int
@@ -74,22 +74,22 @@ class Cost:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a store answers to a query.
+    """The answer of a store to a query.
 
     Parameters
     ----------
     schema : pa.Schema
-        Of the results.
+            The schema of the results.
     slices : iterator of tables
-        Of the results, once: at least one; it may have no rows.
+            The results: at least one table, which may have no rows. It can be iterated once.
     expired : tuple of str
-        A sentence for each level that is read and no longer holds all of the range.
+            One sentence for each level that is read and no longer has the whole range.
     unknown : tuple of str
-        A sentence if measures that were added later are not known in all of the range.
+            A sentence if measures that were added later have no values in part of the range.
     readings : sequence of Reading
         The parts that are read for each kind of window.
     lookups : name -> Lookup
-        The keys of results that a table gives.
+            The keys of results that come from a table.
     """
 
     schema: pa.Schema
@@ -100,34 +100,34 @@ class Answer:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
 
     def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
-        """Report, once all results are read, for how many of them the table of a lookup lacks the key.
+        """Report the number of results whose key is missing in the table of a lookup, after all results are read.
 
         Parameters
         ----------
         tell : callable of str
-            Takes a sentence for each such lookup.
+                A function that receives one sentence for each such lookup.
 
         Returns
         -------
         Answer
-            The same, whose slices report it at their end.
+                The same answer, whose slices report at their end.
         """
         return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
 
     @property
     def cost(self) -> Cost:
-        """The cost of the answer; it is known before anything is read."""
+        """The cost of the answer, which is known before anything is read."""
         rows = sum(reading.rows for reading in self.readings)
         windows = sum(reading.windows for reading in self.readings)
         return Cost(round(rows), round(windows))
 
     def table(self) -> pa.Table:
-        """Read all results into one table."""
+        """Read all results and return them as one table."""
         return pa.concat_tables(self.slices)
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Choose the parts that are read for a query plan: with edges, those of windows outside of its range too."""
+    """Return the parts to read for a query plan; with edges, also parts of windows outside the range."""
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
     first_held = held_from(snapshot, level)
@@ -136,9 +136,9 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
 
 
 def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Read the merged states of the windows of a query plan: at least one table, all rows of a window in one.
+    """Yield the merged states of the windows of a query plan: at least one table, with all rows of a window in one.
 
-    They come some windows at a time, so that memory is bounded.
+    Each table has a few windows, so that memory is bounded.
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
     level = plan.frame.levels[plan.level()]
@@ -146,7 +146,7 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
     schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
     nothing = regroup(schema.empty_table(), plan, (0, 0))
     yield nothing
-    if plan.window.max_overlap > 1:  # a row lies in windows of several slices
+    if plan.window.max_overlap > 1:  # a row may lie in windows of several slices
         pieces = iter([part_ranges])
     else:
         pieces = by_windows(part_ranges, level if plan.whole else plan.window)
@@ -155,13 +155,13 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
 
 
 def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Read merged states as `read_states` does, with the labels that a rollup gives them."""
+    """Yield merged states as `read_states` does, with the name of the level as in a rollup."""
     plan = reading.plan
     return (labelled(states, plan.frame, plan.window) for states in read_states(backend, manifest, reading))
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Read pieces; if they have been merged meanwhile, what stands for them now."""
+    """Return the merged states in ranges of parts; if parts have been compacted meanwhile, read their replacements."""
     planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
 
     def attempt() -> pa.Table:
@@ -180,13 +180,13 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 
 
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
-    """Return the schema of the states that a plan reads, as a rollup labels them; nothing is read."""
+    """Return the schema of the states that a plan reads, with the column of levels; nothing is read."""
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     return labelled(nothing, plan.frame, plan.window).schema
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
-    """Return the schema of the results, reading nothing; raises ``ValueError`` for what does not fit them."""
+    """Return the schema of the results without reading; raise ``ValueError`` if the query does not fit them."""
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
     if query.fill:
@@ -195,7 +195,7 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Finish the states of windows that a query asks for: slice by slice, or together up to edges."""
+    """Yield the results of the states of windows: slice by slice, or all together if the query has edges."""
     plan, first_held = reading.plan, reading.held
     if plan.edges is not None:
         return iter([finish_to_edges(pa.concat_tables(slices), plan, query=query, known_from=first_held, now=now)])

@@ -1,11 +1,11 @@
-"""Lookups: keys of results that a table gives for a key of the frame, when it is asked; states have the key alone.
+"""Lookups: keys of results that a table maps from a key of the frame at query time; states have only the frame's key.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
-Several keys become one, so states are merged, and results are those of rows that had the other key from the start:
-dimensions that change slowly, type 1 (``now``) and type 2 (``as_of``), as Kimball's data warehouses have them.
+Several keys become one, so their states are merged. Results equal those of rows that had the other key from the start.
+These are slowly changing dimensions, type 1 (``now``) and type 2 (``as_of``), as in Kimball's data warehouses.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SINCE = "valid_from"
 
 
 class Unmapped(UserWarning):
-    """Results have a null key, because a lookup has none for a key of the frame."""
+    """Results have a null key, because the table of a lookup lacks a key of the frame."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A key of results that a table gives for a key of the frame; `lookup` makes it."""
+    """A key of results that a table maps from a key of the frame; `lookup` returns it."""
 
-    key: str  # of the frame
+    key: str  # a key of the frame
     table: pa.Table  # with a column of the key, columns of results, and optionally ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
-        """Check that the columns are there, and that each row says something of its own."""
+        """Check that the columns exist, and that no two rows contradict each other."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
                 f"the table of a lookup needs a column of the frame's key; got {shown(self.key)} and the columns "
@@ -63,7 +63,7 @@ class Lookup:
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """Number the key of each row, and say since when the row holds, and its place, in this order."""
+        """Return the order of rows by key, start of validity, and position."""
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
         if SINCE in self.table.column_names:
@@ -73,7 +73,7 @@ class Lookup:
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Look up a column of the table for rows of states, as of now or of each window; null for what it lacks."""
+        """Return a column of the table for rows of states, valid now or at each window's start, or null."""
         row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
@@ -89,7 +89,7 @@ class Lookup:
         return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
     def _keys_as(self, dtype: pa.DataType) -> pa.Array:
-        """Give each key of the table once, in the type of the store's key."""
+        """Return each key of the table once, in the type of the store's key."""
         keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
         try:
             same = keys.cast(dtype)
@@ -100,7 +100,7 @@ class Lookup:
         return same
 
     def describe(self) -> dict[str, Any]:
-        """Describe it as plain data, the table by columns; raises ``ValueError`` for values that JSON does not have."""
+        """Return the lookup as plain data, the table by columns; raise ``ValueError`` for values that JSON lacks."""
         table = self.table
         if SINCE in table.column_names:
             begins = pa.array(self._order[1], mask=self._order[1] == MIN_INSTANT).cast(INSTANT)
@@ -116,18 +116,18 @@ class Lookup:
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Name a key of results by what a table has for a key of the frame: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results that a table maps from a key of the frame: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------
     key : str
-        Of the frame.
+            A key of the frame.
     table : table, DataFrame, stream or path
-        With a column called as the key, and one called as the results' key. Where a column ``valid_from`` says from
-        when on a row holds (null for ever before), a key may have several rows.
+            It has a column with the name of the frame's key, and one with the name of the results' key. With a column
+            ``valid_from``, from which time on a row is valid (null for ever before), a key may have several rows.
     valid : str
-        ``now``: the row that holds at the query's ``now``, for all windows. ``as_of``: the one that holds as each
-        window starts, of the level that is read.
+            ``now``: for all windows, the row that is valid at the query's ``now``. ``as_of``: for each window of the
+            level that is read, the row that is valid at its start.
 
     Returns
     -------
@@ -136,12 +136,12 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     Raises
     ------
     ValueError
-        For a table without the key, or that says twice what it is.
+            If the table lacks the key, or has two values for one key and time.
 
     Guarantee
     ---------
-    States of keys that become one are merged: the bits of rows that had the other key from the start. What the table
-    does not have is null, and `tiltframe.store.Unmapped` is warned of.
+    States of keys that become one are merged: results equal, bit for bit, those of rows that had the other key from the
+    start. Keys that the table lacks become null, with the warning `tiltframe.store.Unmapped`.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
 
 def described_lookup(described: Any) -> Any:
-    """Read what `Lookup.describe` wrote; a name stays."""
+    """Return the lookup that `Lookup.describe` wrote; a name is returned unchanged."""
     if not isinstance(described, Mapping):
         return described
     try:
@@ -171,7 +171,7 @@ def described_lookup(described: Any) -> Any:
 
 
 def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
-    """Check keys that are given by name: each a key of the frame, by its own name, or a lookup with such a column."""
+    """Return checked keys: each a key of the frame under its own name, or a lookup with a column of that name."""
     for name, key in keys.items():
         if not is_name(name) or (not isinstance(key, Lookup) and key != name):
             raise ValueError(
@@ -189,7 +189,7 @@ def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
 def noting_unmapped(
     slices: Iterator[pa.Table], names: Mapping[str, Lookup], tell: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Pass results on, and report at their end for how many the table of a lookup lacks the key."""
+    """Yield results, and report at the end the number whose key is missing in the table of a lookup."""
     missing, rows = dict.fromkeys(names, 0), 0
     for results in slices:
         rows += results.num_rows
@@ -204,6 +204,6 @@ def noting_unmapped(
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number pairs of a key and a moment in their order."""
+    """Return ranks of pairs of a key and a moment."""
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

@@ -1,4 +1,4 @@
-"""Merging: many parts of a level, or of finer ones, become few; some windows at a time, so that memory is bounded."""
+"""Merging: combine many parts of a level, or of finer levels, into few; a few windows at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
 
-ROWS_AT_ONCE = 100_000  # states held at once, of some kilobytes each: some hundred megabytes
+ROWS_AT_ONCE = 100_000  # states in memory, a few kilobytes each: a few hundred megabytes
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Cut parts to ranges."""
+    """Return the parts with the ranges of each that lie in some ranges."""
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)
     return [(part, piece) for part, piece in pieces if piece is not None]
 
 
 class Writer(Protocol):
-    """Writes parts: a backend, or a transaction that discards them unless it is committed."""
+    """An object that writes parts: a backend, or a transaction that discards them unless it is committed."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states as parts of a level."""
+        """Write states as parts of a level, and return the parts."""
 
 
 def write_merged(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
-    """Merge pieces, of the level or finer ones, and write them as parts of the level; some windows at a time."""
+    """Merge ranges of parts of the level or finer levels, and write parts of the level, a few windows at a time."""
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):
         states = backend.read(pieces, columns)
@@ -50,13 +50,13 @@ def write_merged(
 def write_without(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
 ) -> list[Part]:
-    """Write the windows of parts of a level that do not start in a range."""
+    """Write the windows of parts of a level, without those that start in a range."""
     pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
 def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Share pieces out so that all rows of a window come together, some buckets of the level at a time."""
+    """Yield groups of ranges of parts, a few buckets each, so that all rows of a window are in one group."""
     if not part_ranges:
         return
     bucket = bucket_of(level)
@@ -86,7 +86,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Share out the pieces of a bucket that is too large to be merged at once."""
+    """Yield smaller groups for a bucket that is too large to be merged at once."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]
@@ -101,7 +101,7 @@ def _rows(part_ranges: PartRanges) -> int:
 
 
 def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
-    """Group parts whose windows all end before a moment by the bucket they are in, if they can become fewer."""
+    """Yield groups of parts per bucket that can become fewer; all their windows end before a moment."""
     if not parts:
         return
     closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
@@ -115,7 +115,7 @@ def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -
 
 
 def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Put parts together that share windows, and neighbours that are small; large ones were split, and stay."""
+    """Yield groups of parts that share windows, and of small neighbours; large parts were split and stay."""
     cluster: list[Part] = []
     for part in sorted(parts, key=lambda part: part.first_start):
         apart = cluster and part.first_start > max(other.last_start for other in cluster)

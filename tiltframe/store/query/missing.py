@@ -11,11 +11,11 @@ class Expired(UserWarning):
 
 
 class NotKnown(UserWarning):
-    """A query reads a measure in windows of a time before it was added to the store."""
+    """A query reads a measure in windows from before it was added to the store."""
 
 
 def warn_of_missing(expired: Iterable[str], unknown: Iterable[str], stacklevel: int) -> None:
-    """Warn of windows that have expired, and of measures that were added later."""
+    """Warn about windows that have expired, and about measures that were added later."""
     for sentence in expired:
         warnings.warn(sentence, Expired, stacklevel=stacklevel + 1)
     for sentence in unknown:

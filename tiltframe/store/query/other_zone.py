@@ -1,6 +1,6 @@
-"""Windows of another zone than the store's: made of a level's windows if each of theirs begins with one of the level's.
+"""Windows of another zone than the store's, merged from a level if each starts where a window of the level starts.
 
-1d in Europe/Berlin, of hours in UTC        1d in Asia/Kathmandu (UTC+5:45), of quarters of an hour in UTC
+1d in Europe/Berlin, merged from 1h in UTC        1d in Asia/Kathmandu (UTC+5:45), merged from 15m in UTC
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, if a query names no range
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
-    """Say whether windows are made of whole windows of a level, in a range: clocks are set otherwise at other times."""
+    """Return whether windows consist of whole windows of a level in a range; offsets of zones differ between years."""
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
         return target.is_made_of(level)
@@ -32,7 +32,7 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
 
 
 def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
-    """Choose where windows are looked at: days and longer ones everywhere, others around each change of a clock."""
+    """Return the ranges to compare: everything for days and longer windows, else times near changes of offset."""
     low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
     low, high = low - int(pane.length), high + int(pane.length)
@@ -45,9 +45,9 @@ def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range
 
 
 def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
-    """Raise ``ValueError`` unless the windows of a level that were read each lie in one of the target's windows.
+    """Raise ``ValueError`` if a window of a level that was read does not lie in one of the target's windows.
 
-    Of one zone, and of kinds whose windows are the same in all years, that is known.
+    The check is skipped for windows of one zone, and for kinds whose windows are the same in all years.
     """
     pane = target.pane
     certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years

@@ -1,7 +1,7 @@
-"""Partitions: a query whose parts run in other processes, shared out by what the store says it would read.
+"""Partitions: ranges of a query that other processes read, of about equal size by the parts of the store.
 
-A query is planned once, however often it is read later. So the first and the last partition are open where the query
-is: reading one finds where its windows begin and end.
+A query is planned once and may be read many times later. So the first and the last partition have open ends if the
+query has: reading one determines where its windows begin and end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A query of a store, planned; `tiltframe.FrameStore.plan` gives it, and it pickles, for the tasks that run it.
+    """A planned query of a store; `tiltframe.FrameStore.plan` returns it. It can be pickled for the tasks that run it.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ class PlannedQuery:
     query : Query
     plan : QueryPlan
     as_states : bool
-        Give the states of a level in place of results.
+            Whether to return the states of a level in place of results.
     stored_types : bool
-        Give results in types that backends store, in place of types that Delta Lake and Spark lack.
+            Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
     expired, unknown : tuple of str
-        Sentences about windows that have expired, and measures that were added later, as `Answer` has them.
+            Sentences about expired windows, and about measures that were added later, as in `Answer`.
     """
 
     backend: Backend
@@ -65,35 +65,35 @@ class PlannedQuery:
     unknown: tuple[str, ...] = ()
 
     def warn_of_missing(self, stacklevel: int = 1) -> None:
-        """Warn of windows that have expired, and of measures that were added later.
+        """Warn about windows that have expired, and about measures that were added later.
 
         Parameters
         ----------
         stacklevel : int
-            Which caller the warning is about, as `warnings.warn` counts; 1 is the one of this method.
+                The caller that the warning names, as for `warnings.warn`; 1 is the caller of this method.
         """
         warn_of_missing(self.expired, self.unknown, stacklevel=stacklevel + 1)
 
     @property
     def is_indivisible(self) -> bool:
-        """Whether one task must see all: there is but one window, or its results depend on the whole range."""
+        """Whether one task must read everything: for a single window, or if results depend on the whole range."""
         return bool(self.query.fill) or self.query.latest or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the results, or of the states, for which nothing is read."""
+        """The schema of the results, or of the states; nothing is read for it."""
         if self.as_states:
             return states_schema(self.manifest, self.plan)
         schema = query_schema(self.manifest, self.plan, self.query)
         return stored_schema(schema) if self.stored_types else schema
 
     def partitions(self, rows: int) -> list[Range]:
-        """Cut the windows of the query into ranges of starts; reads no states.
+        """Split the windows of the query into ranges of starts; no states are read.
 
         Parameters
         ----------
         rows : int
-            Of states in each, about; a bucket of the store's is never cut.
+                The approximate number of rows of states per range; a bucket of the store is never split.
 
         Returns
         -------
@@ -110,17 +110,17 @@ class PlannedQuery:
         return list(pairwise([low, *cuts, high]))
 
     def read(self, partition: Range) -> pa.Table:
-        """Read the results, or states, of the windows of a partition.
+        """Return the results, or states, of the windows of a partition.
 
         Parameters
         ----------
         partition : (int, int)
-            As `partitions` gave it, here or in another process.
+                A range that `partitions` returned in any process.
 
         Returns
         -------
         table
-            It may have no rows.
+                A table, which may have no rows.
         """
         within = partition if self.is_indivisible else self._closed(partition)
         if within is None:
@@ -138,7 +138,7 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
-        """Close a partition that is open, by the windows that there are now; None if there are none."""
+        """Replace open ends of a partition by those of the current windows; return None if the store has no windows."""
         low, high = partition
         if low <= EVER[0] or EVER[1] <= high:
             spans = [span for _, span in self._part_ranges()]
@@ -153,7 +153,7 @@ class PlannedQuery:
 
 
 def first_with(target: TimeWindow, at: int) -> int:
-    """Find the first window that has a moment in it.
+    """Return the start of the first window that contains a moment.
 
     >>> from windows import hopping
     >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
@@ -163,7 +163,7 @@ def first_with(target: TimeWindow, at: int) -> int:
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
-    """Choose places to cut at, so that some rows lie between each two."""
+    """Return places at which to split, so that about ``rows_per_task`` rows lie between neighbours."""
     places, place_numbers = np.unique(places, return_inverse=True)
     rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)
     before = np.cumsum(rows_by_place) - rows_by_place

@@ -1,4 +1,4 @@
-"""Query plans: what a query reads of a store, checked against its frame before anything is read."""
+"""Query plans: the data that a query reads from a store, checked against the frame before anything is read."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What a query reads of a store for one kind of window."""
+    """The data that a query reads from a store for one kind of window."""
 
     frame: TiltFrame
-    window: TimeWindow  # what results are per; `windows.AllTime` for one over the whole range
-    within: Range  # windows that start in it; an open end is that of `EVER`
+    window: TimeWindow  # the windows of results; `windows.AllTime` for one result over the range
+    within: Range  # the range of starts; an open end has the value in `EVER`
     keys: tuple[str, ...]
-    measures: Mapping[str, tuple[str, Measure]]  # asked for, or read by expressions, each with its column of states
+    measures: Mapping[str, tuple[str, Measure]]  # requested or read by expressions, each with its column of states
     where: str | None
-    timezone: str  # of the clock that conditions and orders read times on
-    results: Mapping[str, str | None]  # requested results, in their order: an expression, or None for the measure
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table gives
-    now: int = 0  # microseconds UTC, at which they are looked up
-    edges: int | None = None  # microseconds, how far apart points of different windows count up to edges between them
+    timezone: str  # in which conditions and orders read times
+    results: Mapping[str, str | None]  # requested results in order: an expression, or None for a measure
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that come from a table
+    now: int = 0  # microseconds UTC: the time of the lookups
+    edges: int | None = None  # microseconds: the largest distance of points across an edge
 
     @property
     def per(self) -> str:
-        """What results are per, as text."""
+        """The windows of results, as text."""
         return self.window.name
 
     @property
     def whole(self) -> bool:
-        """Whether there is one result over the whole range."""
+        """Whether the plan has one result over the whole range."""
         return self.window == AllTime()
 
     @property
@@ -57,12 +57,12 @@ class QueryPlan:
 
     @property
     def read_to_edges(self) -> tuple[str, ...]:
-        """The measures that are read with the points of other windows, whose times are those of the windows."""
+        """The measures that are read together with points of other windows; their times are bounded by the windows."""
         near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
         return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
-        """Plan the windows to read: also those outside of the range if their points count up to its edges."""
+        """Return the plan of all windows to read; with edges, also those near the range whose points count up to it."""
         if self.edges is None:
             return self
         low, high = self.within
@@ -72,19 +72,19 @@ class QueryPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read: keys, those that the condition names, and states."""
+        """The columns to read: keys, columns in the condition, and states."""
         read = () if self.where is None else sql.columns_of(self.where)
         keys = [self.lookups[name].key if name in self.lookups else name for name in self.keys]
         return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
-        """Return the condition, if backends may leave out rows by it: they read times in UTC."""
+        """Return the condition if backends may filter rows by it, else None: backends read times in UTC."""
         read = () if self.where is None else sql.columns_of(self.where)
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
         return None if timed else self.where
 
     def span(self) -> Range:
-        """Return the range of the windows, from the start of the first to the end of the last; open ends stay."""
+        """Return the range from the start of the first window to the end of the last; open ends stay open."""
         first = self.frame.levels[0] if self.whole else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
         if not self.whole and low < high and high != EVER[1]:
@@ -92,7 +92,7 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Choose the coarsest level that makes up the windows, or the whole range, counted from the finest."""
+        """Return the index, from the finest, of the coarsest level that the windows, or the whole range, consist of."""
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
         bounds = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
@@ -102,10 +102,10 @@ class QueryPlan:
 def plan_queries(
     frame: TiltFrame, query: Query, *, within: Range, sizes: Sequence[str | TimeWindow | None], now: int
 ) -> list[QueryPlan]:
-    """Check a query against a frame, and plan it for each kind of window.
+    """Check a query against a frame, and return a plan for each kind of window.
 
-    ``within`` and ``sizes`` are what its range and its ``per`` or ``points`` mean at ``now``, microseconds UTC. Raises
-    ``ValueError`` if the query does not fit the frame, or asks for windows twice.
+    ``within`` and ``sizes`` are its range and its ``per`` or ``points``, resolved at ``now``, microseconds UTC. Raise
+    ``ValueError`` if the query does not fit the frame, or has the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
@@ -135,7 +135,7 @@ def plan_queries(
 
 
 def _check_edges(plan: QueryPlan) -> None:
-    """Raise ``ValueError`` for windows that overlap or have no edges, and if no measure is read up to them."""
+    """Raise ``ValueError`` if windows overlap or have no edges, or if no measure can count points up to edges."""
     if plan.whole or plan.window.max_overlap > 1:
         raise ValueError(f"edges needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
     if not plan.read_to_edges:
@@ -143,20 +143,20 @@ def _check_edges(plan: QueryPlan) -> None:
             f"edges is for measures of points over the frame's time, such as time_weighted_avg or increase; "
             f"{_list(plan.measures)} are read without"
         )
-    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # refuses those that no level makes
+    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 
 
 def _same(window: TimeWindow, other: TimeWindow) -> bool:
-    """Say whether windows are the same under two names, as ``60s`` and ``1m`` are."""
+    """Return whether windows are the same under two names, such as ``60s`` and ``1m``."""
     alike = window.sort_key == other.sort_key and window.timezone == other.timezone
     return window == other or (alike and window.is_made_of(other) and other.is_made_of(window))
 
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
-    """Read what results are per: text in the zone that is asked for, a window in that zone or the frame's."""
+    """Return the windows of results: text is read in the query's zone; a window must have that zone or the frame's."""
     window = AllTime() if per is None else as_window(per, zone)
     if window.timezone not in (None, frame.timezone):
-        window = window_in(window, zone)  # refuses those of a third zone
+        window = window_in(window, zone)  # raises an error for a third zone
     if any(is_made_of(window, level, within) for level in frame.levels):
         return window
     levels = _list(level.name for level in frame.levels)
@@ -182,7 +182,7 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 
 
 def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
-    """Find the states of the measures that are asked for, and of measures that expressions read."""
+    """Return the columns of states of the requested measures, and of measures that expressions read."""
     measures = {
         **frame.measures,
         **{name: reading for name, reading in requested.items() if isinstance(reading, Measure)},

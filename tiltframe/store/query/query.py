@@ -1,4 +1,4 @@
-"""A query as a value: all that is asked of a store, checked before there is one, as Python, JSON and options say it."""
+"""A query as a value: all arguments of a query, checked without a store; from Python, JSON or options."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Query:
     edges: str | None = None
 
     def __post_init__(self) -> None:
-        """Check all members, and write each in one way."""
+        """Check all members, and convert each to one form."""
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
             **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest")},
@@ -136,7 +136,7 @@ class Query:
             checked["limit"] = checked_whole(self.limit, "limit")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        _ = self.order  # refuses a name that stands twice
+        _ = self.order  # raises an error if a name occurs twice
 
     def _checked_per(self) -> Per:
         if self.points is not None:
@@ -149,25 +149,25 @@ class Query:
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
-        """Write windows of the zone that is asked for, and of no zone, by their name."""
+        """Replace windows of the query's zone, and windows without a zone, by their names."""
         window = as_window(per, self.timezone or "UTC")
         named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
         return window.name if named or isinstance(per, str) else window
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """What results are per, one after the other: text, windows, or None."""
+        """The windows of results, one after the other: text, windows, or None."""
         return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
 
     @property
     def lookups(self) -> dict[str, Lookup]:
-        """The keys of results that a table gives."""
+        """The keys of results that come from a table."""
         keys = self.keys if isinstance(self.keys, Mapping) else {}
         return {name: key for name, key in keys.items() if isinstance(key, Lookup)}
 
     @property
     def order(self) -> list[tuple[str, str]]:
-        """What results are ordered by, each ``ascending`` or ``descending``.
+        """The order of results: pairs of an expression and ``ascending`` or ``descending``.
 
         >>> Query(order_by=["latency.quantiles.0.99 desc", "n"]).order
         [('latency.quantiles.0.99', 'descending'), ('n', 'ascending')]
@@ -183,9 +183,9 @@ class Query:
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
-        """Describe it as plain data, without members that have their defaults; `from_dict` reads it back.
+        """Return the query as plain data, without members that have their defaults; `from_dict` reads it.
 
-        Raises ``ValueError`` for windows and times that have no text.
+        Raise ``ValueError`` for windows and times that have no text.
         """
         write: dict[str, Callable[[Any], Any]] = {
             "per": self._described_per,
@@ -229,17 +229,17 @@ class Query:
         return {name: key.describe() if isinstance(key, Lookup) else key for name, key in keys.items()}
 
     def to_json(self) -> str:
-        """Write it as JSON; `from_json` reads it back."""
+        """Return the query as JSON, which `from_json` reads."""
         return json.dumps(self.describe(), ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Query:
-        """Make a query from its description.
+        """Return the query of a description.
 
         Parameters
         ----------
         described : mapping
-            As `describe` returns it; further members are refused.
+                Plain data as `describe` returns it; unknown members raise an error.
 
         Returns
         -------
@@ -248,7 +248,7 @@ class Query:
         Raises
         ------
         ValueError
-            For members that there are not, or that cannot be read, naming them.
+                If a member does not exist or cannot be read; the message names it.
         """
         members = dict(checked_mapping(described, "a query", "what is asked, by name"))
         names = [f.name for f in fields(cls)]
@@ -266,12 +266,12 @@ class Query:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Query:
-        """Read a query from JSON.
+        """Return the query of a JSON text.
 
         Parameters
         ----------
         text : str or bytes
-            As `to_json` writes it: an object; every member may be left out.
+                A JSON object as `to_json` writes it; every member is optional.
 
         Returns
         -------
@@ -280,7 +280,7 @@ class Query:
         Raises
         ------
         ValueError
-            For text that is not JSON, and as `from_dict` raises it.
+                If the text is not JSON, or on the same conditions as `from_dict`.
 
         Examples
         --------
@@ -296,7 +296,7 @@ class Query:
 
 
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
-    """Have an initialiser answer a member that a query does not have with the nearest one."""
+    """Wrap an initialiser so that an error for an unknown member suggests the nearest member."""
 
     @wraps(init)
     def initialise(self: Query, /, *args: Any, **kwargs: Any) -> None:
@@ -312,7 +312,7 @@ Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
 
 
 def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
-    """Have a method that takes a query take its members, as `Query` does."""
+    """Wrap a method that takes a `Query` so that it takes the arguments of `Query` instead."""
 
     def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
         @wraps(method)
@@ -378,7 +378,7 @@ def _read_per(described: Any) -> Any:
 
 
 def _read_measure(name: str, described: Any) -> Measure | str:
-    """Read a new measure, as `aggr.Measure.describe` writes it, or an expression of results."""
+    """Return a new measure from the description of `aggr.Measure.describe`, or an expression of results."""
     if isinstance(described, Measure | str):
         return described
     try:

@@ -1,6 +1,6 @@
-"""Results: from the states of a level to the windows and keys of a query plan, and to the rows that are given.
+"""Results: convert the states of a level to the windows and keys of a query plan, and then to rows of results.
 
-states of a level ──▶ where ──▶ the plan's keys ──▶ its windows, by merging ──▶ finish ──▶ present
+states of a level ──▶ where ──▶ keys of the plan ──▶ windows of the plan, by merging ──▶ finish ──▶ present
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 
-MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
+MOST_ROWS = 10_000_000  # larger results are a mistake, and do not fit into memory
 
 
 def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
-    """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
+    """Merge the states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
     looked_up = {name: key_lookup.keys_of(rows, name, plan.now) for name, key_lookup in plan.lookups.items()}
@@ -59,13 +59,13 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
 
 
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Merge the states of the whole range, as `regroup` gives them of parts of it."""
+    """Return the states of the whole range, merged from the results of `regroup` for its parts."""
     states = pa.concat_tables(parts)
     return merge_windows(made_here(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Keep of each key the window that begins last."""
+    """Return, for each key, the window that begins last."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
@@ -73,7 +73,7 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
-    """Read results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
+    """Return results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
     neighbours = {}
     if plan.edges is not None:
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
@@ -93,7 +93,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Give results as a query asks for them: its condition, order, limit and zone, records as plain columns if flat."""
+    """Apply a query's condition, order, limit and zone to results; return records as plain columns if it is flat."""
     having = query.having
     if having is not None:
         slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
@@ -113,7 +113,7 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Order results by names or expressions, and keep the first; raises ``ValueError`` for results without an order.
+    """Sort results by names or expressions, and keep the first; raise ``ValueError`` for results without an order.
 
     NaN is greater than all numbers, as in every comparison; null comes last.
     """
@@ -131,7 +131,7 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
 
 
 def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """Pass the first rows on, and read no further; at least one table."""
+    """Yield the first rows and then stop reading; yield at least one table."""
     for results in slices:
         yield results.slice(0, limit)
         limit -= min(limit, results.num_rows)
@@ -140,7 +140,7 @@ def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 
 def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
-    """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
+    """Merge states into windows; states read from a store are checked, states that were merged here are not."""
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns
     functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}
