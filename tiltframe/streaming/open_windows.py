@@ -1,7 +1,7 @@
-"""Open windows: all levels of a tilt frame while events arrive, and the rows that they emit.
+"""Open windows: the windows of all levels of a tilt frame as events arrive, and the rows that they emit.
 
-Everything that happens is a function of the order of `add` and `advance` and of what they were given: there is no clock
-but the caller's.
+The result depends only on the order and the arguments of the calls of `add` and `advance`. The machine's clock is not
+read; the caller passes the time.
 """
 
 from __future__ import annotations
@@ -58,33 +58,33 @@ from windows.timezone import Instants
 
 
 class OpenWindows:
-    """The windows of a tilt frame that are not over, on every level at once.
+    """The windows of a tilt frame that are not over, on all levels at once.
 
     Parameters
     ----------
     frame : TiltFrame
     emit : EmitPolicy or str
-        When windows are emitted, and what of them; text is read by `read_emit`.
+            When windows are emitted, and with which content; text is read by `read_emit`.
     late : LatePolicy or str
-        How long closed windows are kept, and what becomes of events that come later; text is read by `read_late`.
+            How long closed windows are kept, and how later events are handled; text is read by `read_late`.
     max_keys : int, optional
-        How many distinct keys may be held at once.
+            The maximum number of distinct keys in memory.
     beyond : str
-        What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+            How rows of further keys are handled: ``error`` raises, ``drop`` drops and counts them.
     ahead : str, optional
-        How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises for a row beyond it. Unless
-        given, rows may have any time.
+            How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises an error for a row
+            beyond it. By default rows may have any time.
 
     Raises
     ------
     ValueError
-        If the parts do not go together.
+            If the arguments contradict each other.
 
     Guarantee
     ---------
-    After any batches in any order, with any calls of `advance` and any restarts between them, the last that is emitted
-    of a window in the mode ``accumulating`` is, bit for bit, what `tiltframe.rollup` makes of the same rows, those left
-    out that were late for the window.
+    After any batches in any order, with any calls of `advance` and any restarts between them, the last emission of a
+    window in the mode ``accumulating`` equals, bit for bit, the result of `tiltframe.rollup` for the same rows without
+    those that were late for the window.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class OpenWindows:
         beyond: str = "error",
         ahead: str | None = None,
     ) -> None:
-        """Check that the parts go together; no window is open yet."""
+        """Check the arguments; no window is open yet."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = read_emit(emit), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
@@ -124,38 +124,38 @@ class OpenWindows:
 
     @property
     def partial_frame(self) -> TiltFrame:
-        """The frame that rows are reduced by for `add`: the given one, and what the policies need to know of rows.
+        """The frame that reduces rows for `add`: the frame of the stream, and the measures that the policies need.
 
-        Where rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)``
-        of `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of `tiltframe.merged_windows` give what `add`
-        takes.
+        If rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)`` of
+        `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of `tiltframe.merged_windows` return the
+        argument of `add`.
         """
         return self._rules.partial_frame
 
     @property
     def emitted_columns(self) -> Mapping[str, pa.DataType]:
-        """The columns that `advance` gives behind those of states, and their types."""
+        """The columns that `advance` returns after those of states, and their types."""
         return self._rules.emitted
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Take a batch of rows in the order of their arrival.
+        """Add a batch of rows in the order of their arrival.
 
         Parameters
         ----------
         rows : table
-            With the columns of the frame, of the same types in every batch.
+                Rows with the columns of the frame, of the same types in every batch.
 
         Returns
         -------
         table
-            The rows that were dropped as late, as they were given. They are judged in their order: however rows are
-            cut into batches between two calls of `advance`, the same are dropped.
+                The rows that were dropped as late, unchanged. Rows are judged one after the other: the same rows are
+                dropped however they are split into batches between two calls of `advance`.
 
         Raises
         ------
         ValueError, TypeError
-            If rows do not fit the frame, are too far ahead of the clock, or their keys are more than ``max_keys``.
-            Nothing has changed then.
+                If the rows do not fit the frame, are too far ahead of the clock, or exceed ``max_keys``. The windows
+                are unchanged then.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
@@ -177,23 +177,23 @@ class OpenWindows:
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
-        """Take a batch as states of the finest panes; they need not be merged, and come in any order.
+        """Add a batch as states of the finest panes, merged or not, in any order.
 
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-            Of `partial_frame`, as `tiltframe.reducing.reduce_rows` and `tiltframe.merged_windows.merge_panes` give
-            them. Their rows count as having arrived at once: a row joins a session that any row of the batch keeps from
-            being over.
+                States of `partial_frame`, as `tiltframe.reducing.reduce_rows` and
+                `tiltframe.merged_windows.merge_panes` return them. All rows of the batch arrive at once: a row joins a
+                session that any row of the batch keeps open.
         newest : int, optional
-            The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
-            UTC; a buffer follows it.
+                If the states are part of a larger batch: the start of the newest window that the batch has events for,
+                microseconds UTC. A buffer follows it.
 
         Returns
         -------
         table of window_start, window_end, keys, states
-            The panes that were dropped as late, as every window of theirs is past its retention, with the states of
-            the frame.
+                The panes that were dropped as late because all their windows are past their retention, with the states
+                of the frame.
 
         Raises
         ------
@@ -235,31 +235,34 @@ class OpenWindows:
         Parameters
         ----------
         watermark : datetime or int, optional
-            No events before it are awaited: a datetime with a zone, or microseconds UTC. One that is lower than before
-            changes nothing.
+                The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
+                lower than the previous one changes nothing.
         now : datetime or int, optional
-            The clock by which rows arrive; for periods and timeouts. It does not go back either.
+                The time of arrival of rows, for periods and timeouts. A lower value than the previous one changes
+                nothing.
 
         Returns
         -------
         table
-            Before any rows have come, no rows, and the column level alone. Then one row for each emission: level,
-            window_start, window_end (both null of a window over all time), keys, one struct per state, and
+                Before the first rows, a table without rows and with the column level alone. Then one row for each
+                emission: level, window_start, window_end (both null for a window over all time), keys, one struct per
+                state, and
 
             - the columns that the emit policy adds: ``span`` (duration) with `AfterKeyExpire`,
-            - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows have reached a closed window), ``period``,
-              ``update``, ``count``, ``expired``, ``over_span``,
-            - ``revision`` (int64): how often the window was emitted before,
+                - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows of a closed window arrived), ``period``,
+                  ``update``, ``count``, ``expired``, ``over_span``,
+                - ``revision`` (int64): the number of earlier emissions of the window,
             - ``partial`` (bool): whether the window was still open,
-            - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for what stands.
+                - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
 
-            By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
+                Rows are sorted by level, finest first; in each, retractions first, then by window and keys. `results`
+                converts the states to results.
 
         Raises
         ------
         ValueError
-            If a time is of another type, or cannot be meant: nanoseconds beyond the year 9999, or a watermark of 1970,
-            as seconds have it, while all windows that are held begin later.
+                If a time has another type, or is implausible: nanoseconds beyond the year 9999, or a watermark in 1970
+                (from seconds in place of microseconds) while all windows in memory begin later.
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
@@ -270,12 +273,12 @@ class OpenWindows:
         return self._advanced(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
-        """Close all windows, those over all time as well, for no more rows are to come.
+        """Close all windows, also windows over all time, because no more rows will come.
 
         Returns
         -------
         table
-            As `advance` gives it: each window that has changed since it was last emitted, once.
+                As `advance` returns it: one row for each window that has changed since its last emission.
         """
         return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
@@ -286,7 +289,7 @@ class OpenWindows:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
-        behind, follows = LOWEST, self.late.closes_by_events  # the events of the level below
+        behind, follows = LOWEST, self.late.closes_by_events  # of the level below
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
@@ -301,12 +304,12 @@ class OpenWindows:
         return table
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read results of emitted states: the same rows, the measures in place of the states.
+        """Return the results of emitted states: the same rows, with measures in place of states.
 
         Parameters
         ----------
         emitted : table
-            From `advance`.
+                A table that `advance` returned.
 
         Returns
         -------
@@ -315,7 +318,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If the states are not those of the frame.
+                If the states are not of the frame.
         """
         if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
@@ -342,16 +345,16 @@ class OpenWindows:
 
     @property
     def typed(self) -> bool:
-        """Whether the types of all states are known: not before the first batch, nor the first of an added measure.
+        """Whether the types of all states are known. They are not before the first batch, or that of an added measure.
 
-        An empty batch determines them as well. Until then, emitted rows have no column of such a measure.
+        An empty batch determines the types as well. Until then, emitted rows have no column for such a measure.
         """
         columns = self._levels[0].held.schema.names if self._levels else ()
         return all(name in columns for name in self._rules.functions)
 
     @property
     def closed_before(self) -> int | None:
-        """The moment by which all finest windows that end at or before it are closed, microseconds UTC."""
+        """The time up to which all finest windows are closed, microseconds UTC."""
         at = self._levels[0].watermark if self._levels else LOWEST
         return None if at == LOWEST else at - self.emit.delay_micros
 
@@ -362,7 +365,7 @@ class OpenWindows:
         return int(self._levels[0].held.ends.max()) if len(windows) else None
 
     def unemitted(self) -> pa.Table:
-        """Give the finest windows that have had rows since they were last emitted, if ever, with their states.
+        """Return the finest windows that have new rows since their last emission, with their states.
 
         Returns
         -------
@@ -384,7 +387,7 @@ class OpenWindows:
         return twin
 
     def to_ipc(self) -> bytes:
-        """Write all that is held, and how it came to be, as Arrow IPC; `from_ipc` goes on from there."""
+        """Return the complete state of the stream as Arrow IPC, from which `from_ipc` continues."""
         return self.save().to_bytes()
 
     @classmethod
@@ -396,17 +399,15 @@ class OpenWindows:
         late: LatePolicy | str | None = None,
         **bounds: Any,
     ) -> OpenWindows:
-        """Go on from what `to_ipc` wrote, or `save` gave.
+        """Continue from a state that `to_ipc` or `save` returned.
 
         Parameters
         ----------
         data : bytes or Saved
-            Of the latter, blocks of states are read, and refused if damaged, where they are first needed.
+                In a Saved, blocks of states are read when they are first needed; damaged ones raise an error then.
         frame, emit, late, **bounds : optional
-            Also ``max_keys`` and ``beyond``.
-            Those it was saved with, unless they are given. Measures may be added: they are null in windows that
-            have had rows before. Otherwise the
-            frame must be the same, and the mode of emission too.
+                Also ``max_keys`` and ``beyond``. By default the saved values are used. Measures may be added: they are
+                null in windows that have earlier rows. Otherwise the frame and the mode of emission must not change.
 
         Returns
         -------
@@ -415,7 +416,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or of another frame; the message states the difference.
+                If ``data`` is not a saved state, or has another frame; the message states the difference.
         """
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
@@ -435,7 +436,8 @@ class OpenWindows:
     def save(self) -> saved.Saved:
         """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        The ``head`` is bytes; ``blocks`` are by name. A block that was read and has not changed is the same object.
+        The ``head`` is bytes; ``blocks`` is a mapping by name. A block that was read and is unchanged is the same
+        object.
         """
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
         if self.ahead is not None:
@@ -452,28 +454,28 @@ class OpenWindows:
         late: LatePolicy | str = "drop",
         **bounds: Any,
     ) -> OpenWindows:
-        """Go on from states of the finest level that are somewhere safe: open coarser windows are rebuilt from them.
+        """Continue from states of the finest level that are stored safely: coarser open windows are rebuilt from them.
 
         Parameters
         ----------
         states : table of level, window_start, window_end, keys, states
-            As a store or a rollup gives them. A level is made of the one below, and that of the next one where it is
-            missing: at least what lies in windows that reach beyond ``committed``.
+                States from a store or a rollup. A level is merged from the one below, and replaces the next level if
+                that is missing. At least the states in windows that end after ``committed`` are needed.
         committed : int
-            A moment, microseconds UTC: rows of finest windows that end at or before it are in ``states``. Where such
-            rows come again, they are not taken, and counted in ``progress.committed_rows``.
+                A time, microseconds UTC: rows of finest windows that end at or before it are in ``states``. If such
+                rows arrive again, they are ignored, and counted in ``progress.committed_rows``.
         frame, emit, late, **bounds : optional
-            As for a new `OpenWindows`.
+                Arguments of `OpenWindows`.
 
         Returns
         -------
         OpenWindows
-            With the watermark at ``committed`` and the delay of the emit policy.
+                Its watermark is ``committed`` plus the delay of the emit policy.
 
         Raises
         ------
         ValueError
-            If the states are not of the frame, or damaged, or windows of a level do not follow each other.
+                If the states are not of the frame, or are damaged, or windows of a level do not follow each other.
         """
         windows = cls(frame, emit, late, **bounds)
         overlapping = [level.name for level in frame.levels if not level.contiguous]
@@ -490,7 +492,7 @@ class OpenWindows:
         return windows
 
     def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
-        """Say which rows are committed somewhere already, by their finest windows."""
+        """Return which rows are already committed, by their finest windows."""
         committed = self._clock.committed
         if committed is None or not len(times) or times.min() >= committed:
             return np.zeros(len(times), np.bool_)
@@ -515,14 +517,14 @@ class OpenWindows:
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
-        """Return the rows that are judged by the sessions they join: those behind the windows that are kept."""
+        """Return the rows that are late unless the session that they join is still kept."""
         rules = self._rules
         return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
 
     def _join(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
     ) -> NDArray[np.bool_]:
-        """Say which rows count, one after the other: their sessions are kept once they have joined them."""
+        """Return which rows count, judged one after the other: a row keeps the session that it joins."""
         windows = level.held
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
@@ -536,7 +538,7 @@ class OpenWindows:
         return may
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
-        """Merge states of panes into every level; return the panes that are lost, the levels and the counts."""
+        """Merge states of panes into every level; return the lost panes, the levels and the counts."""
         exceeding = self._limit.exceeding([level.held.index for level in self._levels], panes)
         refused = 0
         if exceeding.any():
@@ -581,21 +583,21 @@ class OpenWindows:
         return lost
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
-        """Hold no window of a level, of the types of a table."""
+        """Return a level without windows, with the types of a table."""
         none, at = table.none(), self._begins
         until = self._rules.closed_by(at) if self._rules.cascades else HIGHEST
         return OpenLevel(level, held=none, emitted=none, watermark=at, cascaded_until=until)
 
     @property
     def _begins(self) -> int:
-        """The watermark that levels begin with: the last one before the first rows."""
+        """The watermark from which levels start: the last one before the first rows."""
         return LOWEST if self._clock.watermark is None else self._clock.watermark
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
-        """Say which windows of a level have begun.
+        """Return which windows of a level have begun by a time.
 
-        If windows close by events, a coarser one does when a window of the level below closes in it: until then nothing
-        has come there. Of one that a timeout closes this is known where windows do not overlap.
+        If windows close by events, a coarser window begins when a window of the level below closes in it: until then it
+        has no rows. If a timeout closes windows, this is known only for windows that do not overlap.
         """
         level, below = self._levels[at], self._levels[at - 1]
         firsts = level.held.marks["first_pane"]
@@ -615,7 +617,7 @@ class OpenWindows:
             self._counts[name] += count
 
 
-_NOTHING = pa.schema([(LEVEL, pa.string())])  # of emitted rows before the types of states are known
+_NOTHING = pa.schema([(LEVEL, pa.string())])  # the schema of emitted rows before the types of states are known
 
 
 def _check_types(schema: pa.Schema, new: pa.Schema) -> None:

@@ -1,4 +1,4 @@
-"""What a stream has done so far, in numbers."""
+"""The progress of a stream in numbers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Progress:
-    """What a stream has done so far, and what it holds.
+    """The numbers of rows so far, and of windows, keys and bytes in memory.
 
     Parameters
     ----------
     rows : int
-        That came, the late ones included.
+            Rows that arrived, late ones included.
     late_rows : int
-        Dropped, because none of their windows was kept.
+            Rows that were dropped because none of their windows was kept.
     moved_rows : int
-        Older than a buffer, and counted in its oldest window.
+            Rows that were older than a buffer and counted in its oldest window.
     refused_rows : int
-        Dropped, because their keys are beyond ``max_keys``.
+            Rows that were dropped because their keys exceed ``max_keys``.
     committed_rows : int
-        Not taken, because a store holds them already.
+            Rows that were ignored because a store has them already.
     emitted_rows : int
         Rows of emitted tables, retractions included.
     open_windows : level -> int
-        Windows and keys that are not closed. Under a buffer a coarser window is open once a window of the level below
-        has closed in it: until then its rows are still in that one.
+            The number of open windows and keys. With a buffer, a coarser window opens when a window of the level below
+            closes in it: until then its rows are in that finer window.
     kept_windows : level -> int
-        Closed, and kept for late events.
+            The number of closed windows and keys that are kept for late events.
     keys : int
-        Distinct keys among the windows that are held.
+            The number of distinct keys of the windows in memory.
     watermark_us : int, optional
-        Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` has it as a time.
+            Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` is the same as
+            a datetime.
     state_bytes : int
-        Of the tables that are held, in memory.
+            The size of the tables in memory.
     """
 
     rows: int = 0
@@ -56,14 +57,14 @@ class Progress:
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The watermark in UTC; None before the first, and once all windows were closed (`OpenWindows.close`)."""
+        """The watermark in UTC; None before the first, and after `OpenWindows.close` has closed all windows."""
         try:
             return None if self.watermark_us is None else _EPOCH + dt.timedelta(microseconds=self.watermark_us)
-        except OverflowError:  # of a year that datetime has not
+        except OverflowError:  # the year is outside the range of datetime
             return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the numbers as plain data, for JSON and for a query's progress; the watermark as ISO 8601."""
+        """Return the numbers as plain data, for JSON and a Spark query's progress; the watermark is ISO 8601."""
         counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counts.items()}
         return plain | {"watermark": None if self.watermark is None else self.watermark.isoformat()}

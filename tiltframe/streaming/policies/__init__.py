@@ -1,4 +1,4 @@
-"""tiltframe.streaming.policies: when open windows are emitted, and what late events do; the door for one's own."""
+"""tiltframe.streaming.policies: when open windows are emitted, how late events are handled, and bases for your own."""
 
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic

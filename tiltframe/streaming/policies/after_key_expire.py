@@ -1,4 +1,4 @@
-"""AfterKeyExpire: a key's own window over all of time, emitted and forgotten when no event of the key comes any more.
+"""AfterKeyExpire: one window per key over all time, emitted and forgotten after a time without events of the key.
 
 After Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
@@ -27,25 +27,25 @@ SPAN = "span"
 
 @dataclass(frozen=True, repr=False)
 class AfterKeyExpire(ByClock):
-    """Emit a key's own window, over all of time, when no event of the key has come for a while; then forget the key.
+    """Emit one window per key, over all time, after a time without events of the key; then forget the key.
 
-    The frame has one level, ``all``, and keys. Emitted rows have a column ``span``, from the key's earliest event to
-    its latest. An event that comes afterwards begins the key again.
+    The frame must have one level, ``all``, and keys. Emitted rows have a column ``span``, from the key's earliest event
+    to its latest. A later event of the key starts a new window.
 
     Parameters
     ----------
     timeout : duration
-        How long no event of the key must have come.
+            The time without events of the key.
     span_of : column name, optional
-        The times that the span is measured by; the frame's own unless another column is named.
+            The column of times that the span is measured by; the frame's time column by default.
     maxspan : duration, optional
-        Longer spans have the reason ``over_span``, others ``expired``.
+            Longer spans have the reason ``over_span``, shorter ones ``expired``.
     only : bool
-        Emit over-span keys only; others are forgotten in silence.
+            Whether to emit only keys with longer spans; other keys are forgotten without a row.
     clock : str
-        ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
-        its last event.
-    delay, mode, having, latest : as in `EmitPolicy`; there is no mode but accumulating
+            ``arrival``: a key expires ``timeout`` after its last event arrived. ``event``: it expires when the
+            watermark is ``timeout`` after its last event.
+    delay, mode, having, latest : as in `EmitPolicy`; the only mode is accumulating
 
     Examples
     --------

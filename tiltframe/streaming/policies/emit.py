@@ -1,9 +1,9 @@
-"""Emit policies: when open windows are emitted, and what of them.
+"""Emit policies: when open windows are emitted, and with which content.
 
-All policies emit a window at its close, if it has changed since its last emission, and a closed window again, with the
-next revision, after each batch that reaches it; they differ in what they emit before. A window is closed once the
-watermark has reached its end and a delay; one without an end (``all``) never is. After the triggers and accumulation
-modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+All policies emit a window when it closes, if it has changed since its last emission. They emit a closed window again,
+with the next revision, after each batch that adds rows to it. They differ in the emissions before the close. A window
+is closed when the watermark reaches its end plus a delay; a window without an end (``all``) is never closed. After the
+triggers and accumulation modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ CLOCKS = ("arrival", "event")
 
 @dataclass(frozen=True, repr=False)
 class EmitPolicy(Policy):
-    """What an emit policy is: a frozen dataclass, whose fields are its arguments and whose ``name`` begins its text.
+    """The base of emit policies: frozen dataclasses whose fields are the arguments and whose ``name`` begins the text.
 
-    Everything has a default, that of `AfterClose`; a policy overrides what it does in another way.
+    All methods have defaults, those of `AfterClose`; a policy overrides the methods that differ.
 
     Parameters
     ----------
     delay : duration
-        How long after its end a window is held open for events that are on their way, by the watermark.
+            How long after its end a window stays open for delayed events, by the watermark.
     timeout : duration, optional
-        Close a window that has seen no event for so long by the clock, wherever the watermark stands.
+            Close a window that has received no event for this time by the clock, whatever the watermark.
     mode : str
         ``accumulating``: the whole window each time. ``discarding``: the rows since its last emission.
         ``changelog``: the whole window, and first a retraction of its last emission; the column
         ``change`` is -1 for a retraction and 1 for what replaces it.
     having : str, optional
-        A condition in SQL on the keys and results; what does not meet it is held back until it does. In a changelog
-        a window that no longer meets it is retracted.
+            An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog
+            a window that no longer meets it is retracted.
     latest : bool
-        Of each level and key the latest window alone: none is emitted behind one that begins later. In a changelog it
-        retracts the one before.
+            Whether to emit only the latest window of each level and key: none is emitted after one that begins later.
+            In a changelog it retracts the previous window.
 
     Raises
     ------
     ValueError
-        For anything else.
+            If an argument is not valid.
 
     Examples
     --------
-    docs/streams.md has a policy of one's own, in one file.
+    docs/streams.md has an example of a policy in another package, in one file.
     """
 
     delay: str = field(default="0s", kw_only=True, metadata=DURATION)
@@ -69,8 +69,8 @@ class EmitPolicy(Policy):
     latest: bool = field(default=False, kw_only=True)
 
     name: ClassVar[str] = ""
-    early_reason: ClassVar[str] = ""  # of open windows that are emitted; a policy without one emits none
-    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # added to emitted rows
+    early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; without one there are none
+    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns to add to emitted rows
     forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class EmitPolicy(Policy):
 
     @property
     def timeout_micros(self) -> int | None:
-        """The timeout in microseconds, if there is one."""
+        """The timeout in microseconds, or None."""
         return None if self.timeout is None else micros(self.timeout)
 
     @property
@@ -98,16 +98,16 @@ class EmitPolicy(Policy):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether windows may be emitted by the clock that rows arrive by, though no row comes."""
+        """Whether windows may be emitted by the time of arrival, even if no row arrives."""
         return self.timeout is not None
 
     @property
     def by_event(self) -> bool:
-        """Whether `is_due` counts by the watermark, not by the clock that rows arrive by."""
+        """Whether `is_due` receives the watermark in place of the time of arrival."""
         return False
 
     def check(self, frame: TiltFrame) -> None:
-        """Refuse a frame whose windows cannot be emitted so.
+        """Raise an error if the policy cannot emit the windows of a frame.
 
         Parameters
         ----------
@@ -116,11 +116,11 @@ class EmitPolicy(Policy):
         Raises
         ------
         ValueError
-            The message says what the policy needs.
+                If the frame does not fit; the message states what the policy needs.
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
-        """Name the measures that the policy needs of each window, next to those of the frame; they are not emitted.
+        """Return the measures of each window that the policy needs in addition to the frame's; they are not emitted.
 
         Parameters
         ----------
@@ -134,12 +134,12 @@ class EmitPolicy(Policy):
         return {}
 
     def time(self, watermark: int | None, now: int | None) -> int | None:
-        """Read the clock that `is_due` counts by; None while it is not known.
+        """Return the time of the clock that `is_due` receives; None if it is unknown.
 
         Parameters
         ----------
         watermark, now : int, optional
-            Microseconds; None while they are not known.
+                Microseconds; None if unknown.
 
         Returns
         -------
@@ -148,12 +148,12 @@ class EmitPolicy(Policy):
         return watermark if self.by_event else now
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Say whether open windows are to be looked at, given the clock, and where it stood when they last were.
+        """Return whether to check open windows now, from the time now and the time of the last check.
 
         Parameters
         ----------
         before, time : int, optional
-            Microseconds of the policy's clock.
+                Microseconds of the policy's clock: the time of the last check, and the current time.
 
         Returns
         -------
@@ -162,12 +162,12 @@ class EmitPolicy(Policy):
         return True
 
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Say from where on the clock counts, after open windows were emitted or not.
+        """Return the time that the next call of `is_due` receives as ``before``.
 
         Parameters
         ----------
         before, time : int, optional
-            Microseconds of the policy's clock.
+                Microseconds of the policy's clock: the time of the last check, and the current time.
         emitted : bool
 
         Returns
@@ -177,12 +177,12 @@ class EmitPolicy(Policy):
         return time
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose windows to emit while they are open, with the reason ``early_reason``.
+        """Return which windows to emit while they are open, with the reason ``early_reason``.
 
         Parameters
         ----------
         windows : HeldWindows
-            They include closed windows, whose answer is ignored.
+                Open and closed windows; values for closed windows are ignored.
 
         Returns
         -------
@@ -191,13 +191,13 @@ class EmitPolicy(Policy):
         return np.zeros(len(windows), np.bool_)
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
-        """Choose the windows that are closed, whatever their ends, for they have seen no event for the timeout.
+        """Return which windows to close before their ends because they have received no event for the timeout.
 
         Parameters
         ----------
         windows : HeldWindows
         watermark, now : int, optional
-            Microseconds; None while they are not known.
+                Microseconds; None if unknown.
 
         Returns
         -------
@@ -208,26 +208,26 @@ class EmitPolicy(Policy):
         return windows.last_arrival <= now - self.timeout_micros
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Compute the columns that the policy adds.
+        """Return the columns that the policy adds to emitted rows.
 
         Parameters
         ----------
         windows : HeldWindows
-            Those that are emitted.
+                The emitted windows.
 
         Returns
         -------
-        name -> array, as ``columns`` names and types them
+        name -> array, with the names and types in ``columns``
         """
         return {}
 
     def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
-        """Say why windows are emitted.
+        """Return the reason of each emission.
 
         Parameters
         ----------
         windows : HeldWindows
-            Those that are emitted.
+                The emitted windows.
         reasons : array of str, shape (windows,)
             ``close``, ``timeout``, ``late``, or ``early_reason``.
 
@@ -238,7 +238,7 @@ class EmitPolicy(Policy):
         return reasons
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Choose the windows to emit, among the windows that are due; the others are held back.
+        """Return which of the windows that are due are emitted now; the others wait.
 
         Parameters
         ----------
@@ -253,12 +253,12 @@ class EmitPolicy(Policy):
 
 @dataclass(frozen=True, repr=False)
 class ByClock(EmitPolicy):
-    """An emit policy that counts by one of two clocks.
+    """An emit policy that uses one of two clocks.
 
     Parameters
     ----------
     clock : str
-        ``arrival``, the clock that rows arrive by; ``event``, the watermark.
+            ``arrival``, the time at which rows arrive, or ``event``, the watermark.
     delay, timeout, mode, having, latest : as in `EmitPolicy`
     """
 
@@ -295,14 +295,14 @@ class AfterClose(EmitPolicy):
 
 @dataclass(frozen=True, repr=False)
 class Periodic(ByClock):
-    """Emit open windows every so often, those that have changed; besides, all at their close.
+    """Emit changed open windows once per period, and all windows when they close.
 
     Parameters
     ----------
     every : duration
-        A period ends at each multiple of it since 1970 on the clock.
+            The period. Periods end at multiples of it since 1970 on the clock.
     repeat : bool
-        Emit open windows even if they have not changed.
+            Whether to emit open windows even if they have not changed.
     clock, delay, timeout, mode, having, latest : as in `ByClock`
 
     Examples
@@ -335,14 +335,14 @@ class Periodic(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class OnUpdate(ByClock):
-    """Emit every window that a batch has changed; besides, all at their close.
+    """Emit every window that a batch has changed, and all windows when they close.
 
     Parameters
     ----------
     batch : duration, optional
-        Emit at most once in so long by the clock, and then a window once for all its changes.
+            The minimum time between emissions by the clock; a window is then emitted once for all its changes.
     clock : str
-        Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
+            The clock for ``batch``: ``arrival`` or ``event``, as in `Periodic`.
     delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
@@ -374,9 +374,9 @@ class OnUpdate(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class AfterCount(EmitPolicy):
-    """Emit a window once ``rows`` of its rows have come since its last emission; besides, all at their close.
+    """Emit a window after ``rows`` new rows since its last emission, and all windows when they close.
 
-    It is looked at after each batch, so that more rows than these may be emitted at once.
+    The count is checked after each batch, so an emission may contain more new rows.
 
     Parameters
     ----------

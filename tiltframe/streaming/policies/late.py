@@ -1,7 +1,7 @@
 """Late policies: how long a closed window is kept for late events, and how later events are handled.
 
-Lateness is decided per window: an event that is late for one window still counts in those that are kept. An event is
-late only when none of its windows, on any level, is left. `Buffer` is after Siddhi's ``@BufferSize`` and
+Lateness is decided per window: an event that is late for one window still counts in the windows that are kept. An event
+is late only if none of its windows, on any level, is kept. `Buffer` is after Siddhi's ``@BufferSize`` and
 ``@IgnoreEventsOlderThanBuffer``.
 """
 
@@ -27,15 +27,16 @@ OLDER = ("oldest", "drop")
 
 
 class Arrival(NamedTuple):
-    """How events arrive: the times at which they count, which of them are dropped, and the newest window by now.
+    """How arriving events are handled: the times at which they count, which are dropped, and the newest window so far.
 
     Parameters
     ----------
     times : array of int64, shape (events,)
-        Microseconds UTC. An event that counts in another window than its own keeps its time for ``first`` and ``last``.
+            Microseconds UTC. If an event counts in another window, it still has its own time for ``first`` and
+            ``last``.
     dropped : array of bool, shape (events,)
     newest : int, optional
-        The start of the newest window of the finest level that events have come for, if the policy follows it.
+            The start of the newest finest window that has events, if the policy follows it.
     """
 
     times: Instants
@@ -45,21 +46,21 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LatePolicy(Policy):
-    """What a late policy is: a frozen dataclass, whose fields are its arguments and whose ``name`` begins its text.
+    """The base of late policies: frozen dataclasses whose fields are the arguments and whose ``name`` begins the text.
 
-    Everything has a default: a closed window is not kept, and events count in the windows of their times.
+    All methods have defaults: a closed window is not kept, and events count in the windows of their times.
     """
 
     name: ClassVar[str] = ""
-    closes_by_events: ClassVar[bool] = False  # windows close as events come (`closed_until`), without a watermark
+    closes_by_events: ClassVar[bool] = False  # whether events close windows (`closed_until`), without a watermark
 
     @property
     def lateness_micros(self) -> int | None:
-        """How long after its close a window is kept, in microseconds by the watermark; None for ever."""
+        """How long a window is kept after its close, in microseconds by the watermark; None for ever."""
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
-        """Return the policy with what it leaves to the frame; itself unless overridden.
+        """Return the policy with defaults that depend on the frame filled in; unchanged unless overridden.
 
         Parameters
         ----------
@@ -72,7 +73,7 @@ class LatePolicy(Policy):
         return self
 
     def check(self, frame: TiltFrame) -> None:
-        """Refuse a frame whose windows cannot be kept so.
+        """Raise an error if the policy does not fit the windows of a frame.
 
         Parameters
         ----------
@@ -81,22 +82,22 @@ class LatePolicy(Policy):
         Raises
         ------
         ValueError
-            The message says what the policy needs.
+                If the frame does not fit; the message states what the policy needs.
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Say in which windows events count, as they arrive.
+        """Return the times at which arriving events count.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest.
+                The finest level.
         times : array of int64, shape (events,)
             Event times in the order of arrival, microseconds UTC.
         newest : int, optional
-            What the last `Arrival` said.
+                ``newest`` of the last `Arrival`.
         together : bool
-            Whether all of them arrive at once, and none of them is before another.
+                Whether all events arrive at once, in no order.
 
         Returns
         -------
@@ -105,14 +106,14 @@ class LatePolicy(Policy):
         return Arrival(times, np.zeros(len(times), np.bool_), newest)
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Find the moment up to which windows are closed by events; asked only if the policy ``closes_by_events``.
+        """Return the time up to which events have closed windows; called only if the policy ``closes_by_events``.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest.
+                The finest level.
         newest : int
-            What the last `Arrival` said.
+                ``newest`` of the last `Arrival`.
 
         Returns
         -------
@@ -121,27 +122,27 @@ class LatePolicy(Policy):
         raise NotImplementedError(f"{self.name} closes windows by events, and does not say up to when")
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Find the newest window that closes windows up to a moment: the reverse of `closed_until`.
+        """Return the newest window that closes windows up to a time: the inverse of `closed_until`.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest.
+                The finest level.
         closed_until : int
             Microseconds UTC.
 
         Returns
         -------
-        int, microseconds UTC, or None if the policy follows no newest window
+        int, microseconds UTC, or None if the policy does not follow a newest window
         """
         return None
 
 
 @dataclass(frozen=True, repr=False)
 class TrueWindow(LatePolicy):
-    """Keep every window for ever: a late event counts where it belongs, and its windows are emitted again.
+    """Keep every window for ever: a late event counts in the window of its time, which is emitted again.
 
-    State grows with all windows that ever were; into a store late events go to their true windows without that.
+    Memory grows with the number of all windows. A stream into a store counts late events correctly without this policy.
 
     Examples
     --------
@@ -158,18 +159,18 @@ class TrueWindow(LatePolicy):
 
 @dataclass(frozen=True, repr=False)
 class Drop(LatePolicy):
-    """Keep closed windows for a while; drop and count the events that come after that.
+    """Keep closed windows for a limited time; drop and count later events.
 
     Parameters
     ----------
     lateness : duration, optional
-        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. Unless given, the
-        gap of a frame with sessions, and 0s of others.
+            How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. The default is
+            the gap if the frame has sessions, and else 0s.
 
     Notes
     -----
-    With a lateness of at least the gap, a row that would join a session which is no longer kept is late. With a smaller
-    one it opens a session of its own that overlaps the other, as in Flink.
+    If the lateness is at least the gap, a row that would join a session that is no longer kept is late. If it is
+    smaller, the row opens a session of its own that overlaps the earlier one, as in Flink.
 
     Examples
     --------
@@ -200,17 +201,17 @@ def gap_of(frame: TiltFrame) -> int | None:
 
 @dataclass(frozen=True, repr=False)
 class Buffer(LatePolicy):
-    """Keep the newest window of the finest level and a number of windows before it; older rows go to the oldest window.
+    """Keep the newest finest window and a number of windows before it; older rows count in the oldest one.
 
-    Windows follow the events, not a watermark: a finest window closes when it leaves the buffer, and a coarser one when
-    a window of the level below closes that lies behind it.
+    Windows close by events, not by a watermark: a finest window closes when it leaves the buffer. A coarser window
+    closes when a later window of the level below closes.
 
     Parameters
     ----------
     windows : int
-        How many windows are held before the newest; with 0, late events go to the newest window.
+            The number of windows to keep before the newest; with 0, late events count in the newest window.
     older : str
-        ``oldest``: an event older than the buffer counts in its oldest window. ``drop``: it is dropped and counted.
+            ``oldest``: an event older than the buffer counts in its oldest window. ``drop``: it is dropped and counted.
 
     Examples
     --------
@@ -258,7 +259,7 @@ class Buffer(LatePolicy):
         return int(start[0])
 
     def _oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """Find the oldest window of the buffer for each start of a newest window."""
+        """Return the oldest window of the buffer for each start of a newest window."""
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):
             unique = level.starts(unique - 1)

@@ -1,4 +1,4 @@
-"""What emit and late policies share: frozen values that show themselves as text, and what they see of windows."""
+"""The base of emit and late policies: frozen values with a text form, and the windows that they receive."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aggr.duration import duration_text, read_duration
 from tiltframe.event_time import event_times
 from windows.timezone import Instants
 
-DURATION = {"shortest": 0}  # metadata of a field: text such as 10s, of at least this number of microseconds
+DURATION = {"shortest": 0}  # metadata of a field: a text such as 10s, with its minimum in microseconds
 LONGER_THAN_0 = {"shortest": 1}
 
 
 class Policy:
-    """A frozen dataclass, whose fields are the arguments that its text has."""
+    """A frozen dataclass whose fields are the arguments in its text."""
 
     name: ClassVar[str]
 
@@ -37,7 +37,7 @@ class Policy:
             object.__setattr__(self, argument.name, duration_text(length) if length else "0s")
 
     def written(self) -> dict[str, Any]:
-        """Name what differs from the defaults, in the order of the arguments."""
+        """Return the arguments that differ from the defaults, in their order."""
         own = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
 
@@ -49,12 +49,12 @@ class Policy:
 
 
 def micros(duration: str) -> int:
-    """Read a duration in microseconds.
+    """Return a duration in microseconds.
 
     Parameters
     ----------
     duration : str
-        Such as ``10s``.
+            A text such as ``10s``.
 
     Returns
     -------
@@ -63,26 +63,26 @@ def micros(duration: str) -> int:
     Raises
     ------
     ValueError
-        If it cannot be read.
+            If the text cannot be read.
     """
     return read_duration(duration, "duration")
 
 
 @dataclass(frozen=True)
 class HeldWindows:
-    """The windows of a level, one a row, whether open or closed; times are microseconds UTC.
+    """The windows of a level, one per row, open or closed; times are microseconds UTC.
 
     Parameters
     ----------
     starts, ends : array of int64, shape (windows,)
-        Of windows over all time, `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
+            For windows over all time, `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
     new_rows : array of int64, shape (windows,)
-        How many rows have come since the last emission.
+            The number of new rows since the last emission.
     last_arrival : array of int64, shape (windows,)
-        Where the clock of arrival stood when the last rows came.
+            The arrival time of the last rows.
     result : callable, name -> array of as many results
-        Reads one of the policy's own measures (`EmitPolicy.measures`): null if it has nothing to read from, or has
-        not seen all rows of the window.
+            Returns the results of one of the policy's own measures (`EmitPolicy.measures`), one per window: null if the
+            state has no value, or lacks rows of the window.
     """
 
     starts: Instants
@@ -95,7 +95,7 @@ class HeldWindows:
         return len(self.starts)
 
     def times(self, name: str) -> pa.Array:
-        """Read a measure of the policy whose results are times, of any type that a tilt frame takes.
+        """Return the results of a measure of the policy that are times, in any type that a tilt frame accepts.
 
         Parameters
         ----------

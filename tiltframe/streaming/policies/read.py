@@ -1,4 +1,4 @@
-"""Policies from text, those of other packages too: entry points of the group ``tiltframe.policies`` have their name."""
+"""Policies from text; packages add policies by name with entry points of the group ``tiltframe.policies``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ P = TypeVar("P", bound=Policy)
 
 
 def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Read an emit policy from text; a policy is returned unchanged.
+    """Return the emit policy of a text; a policy is returned unchanged.
 
     Parameters
     ----------
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of a
-        policy that another package has in the entry points ``tiltframe.policies``.
+            with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of
+            a policy of another package, from the entry points ``tiltframe.policies``.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     Raises
     ------
     ValueError
-        If it cannot be read.
+            If the text cannot be read.
 
     Examples
     --------
@@ -47,13 +47,13 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
-    """Read a late policy from text; a policy is returned unchanged.
+    """Return the late policy of a text; a policy is returned unchanged.
 
     Parameters
     ----------
     text : str
-        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy that
-        another package has in the entry points ``tiltframe.policies``.
+            ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy of
+            another package, from the entry points ``tiltframe.policies``.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     Raises
     ------
     ValueError
-        If it cannot be read.
+            If the text cannot be read.
 
     Examples
     --------
@@ -73,12 +73,12 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
-    """Read a policy of ours, or if a text begins with the name of none of them, of another package."""
+    """Return a policy of this package, or of another package if no policy here has the name."""
     if isinstance(text, base):
         return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
     if name not in ours:
-        from importlib.metadata import entry_points  # with all of email and zipfile
+        from importlib.metadata import entry_points  # imports email and zipfile
 
         others = [point.load() for point in entry_points(group=GROUP, name=name)]
         family |= {kind.name: kind for kind in others if issubclass(kind, base)}
