@@ -33,31 +33,30 @@ class TiltFrame:
     Parameters
     ----------
     levels : windows, from the finest to the coarsest
-            By name, as `windows.read_window` reads them, or as values. Each window must consist of whole windows of the
-            level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of whole panes, and the next
-            window of whole panes of the hopping window: ``["hopping(1h, 10m)", "1d"]``. A session,
-            ``["session(30m)"]``, must be the only level.
+        By name, as `windows.read_window` reads them, or as values. Each window must consist of whole windows of the
+        level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of whole panes, and the next window
+        of whole panes of the hopping window: ``["hopping(1h, 10m)", "1d"]``. A session, ``["session(30m)"]``, must be
+        the only level.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
-            Times without a zone are UTC. In a frame with another zone they raise an error unless
-            ``ReadOptions(clock=…)`` names their zone. A date is the whole day in ``timezone``.
+        Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
+        names their zone. A date is the whole day in ``timezone``.
     measures : name -> measure
-            Measures are made by `aggr.count`, `aggr.dds` and the other functions of `aggr`.
+        Measures are made by `aggr.count`, `aggr.dds` and the other functions of `aggr`.
     keys : column names, or name -> column or expression
-            Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an
-            SQL expression, ``{"tag": each("tags")}`` by the elements of a list, as `aggr.tables.keys` describes.
+        Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an SQL
+        expression, ``{"tag": each("tags")}`` by the elements of a list, as `aggr.tables.keys` describes.
     keyed_by : name -> column or expression
-            ``keys`` as a mapping: the column or expression that computes each key.
+        ``keys`` as a mapping: the column or expression that computes each key.
     timezone : str
-            The IANA zone in which windows are aligned.
+        The IANA zone in which windows are aligned.
     kept : sequence of StateColumn, optional
-            The columns of states of a store, set by `keeping`, if they differ from those that the measures would
-            choose.
+        The columns of states of a store, set by `keeping`, if they differ from those that the measures would choose.
 
     Raises
     ------
     ValueError
-            If the levels do not nest or have another zone, a name is used twice or reserved, or the zone is unknown.
+        If the levels do not nest or have another zone, a name is used twice or reserved, or the zone is unknown.
 
     Examples
     --------
@@ -131,7 +130,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                On the same conditions as `TiltFrame`.
+            On the same conditions as `TiltFrame`.
         """
         measures = {**self.measures, **more}
         frame = TiltFrame(self.levels, self.time, measures, keys=self.keyed_by, timezone=self.timezone)
@@ -148,7 +147,7 @@ class TiltFrame:
         Parameters
         ----------
         names : collection of str
-                The columns of the data. They decide whether a text names a column or is an expression.
+            The columns of the data. They decide whether a text names a column or is an expression.
 
         Returns
         -------
@@ -157,7 +156,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                If a column is missing, or if a text names a column and is also an expression of other columns.
+            If a column is missing, or if a text names a column and is also an expression of other columns.
         """
         if self.time not in names:
             raise ValueError(f"the data has no column {shown(self.time)}; {nearest(self.time, names)}")
@@ -226,7 +225,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                If the frame does not have this level; the message lists the levels.
+            If the frame does not have this level; the message lists the levels.
         """
         own = {level.name: level for level in self.levels}
         if isinstance(name, str) and name in own:
@@ -243,12 +242,12 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-                The schema of the rows; further columns are ignored.
+            The schema of the rows; further columns are ignored.
 
         Raises
         ------
         TypeError
-                If a key, or the function of a measure, does not accept the type of a column.
+            If a key, or the function of a measure, does not accept the type of a column.
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
@@ -264,17 +263,17 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-                The schema of the rows.
+            The schema of the rows.
 
         Returns
         -------
         pa.Schema
-                The columns level, window_start, window_end, keys, and a struct for each column of states.
+            The columns level, window_start, window_end, keys, and a struct for each column of states.
 
         Raises
         ------
         TypeError, ValueError
-                On the same conditions as `check`.
+            On the same conditions as `check`.
         """
         self.check(schema)
         fields = states_fields(schema, self.keyed_by, self.states, INSTANT)
@@ -291,12 +290,12 @@ class TiltFrame:
         Returns
         -------
         pa.Schema
-                The columns level, window_start, window_end, keys, and one column for each measure.
+            The columns level, window_start, window_end, keys, and one column for each measure.
 
         Raises
         ------
         ValueError
-                On the same conditions as `check_states`.
+            On the same conditions as `check_states`.
         """
         self.check_states(states)
         results = [
@@ -311,7 +310,7 @@ class TiltFrame:
         Parameters
         ----------
         measure : str
-                The name of the measure in the frame.
+            The name of the measure in the frame.
 
         Returns
         -------
@@ -321,7 +320,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                If the frame does not have this measure; the message suggests the nearest name.
+            If the frame does not have this measure; the message suggests the nearest name.
         """
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
@@ -336,14 +335,14 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-                The schema of the states; further columns are ignored.
+            The schema of the states; further columns are ignored.
         exactly : bool
-                Whether the columns of states must equal the frame's. Otherwise they must contain what the frame reads.
+            Whether the columns of states must equal the frame's. Otherwise they must contain what the frame reads.
 
         Raises
         ------
         ValueError
-                If a column or a part of the description differs; the message names it.
+            If a column or a part of the description differs; the message names it.
         """
         columns = checked_type(schema, pa.Schema, "the schema of states").names
         missing = [name for name in self.states_columns if name not in columns]
@@ -376,7 +375,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                If the kind of window of a level is not registered, because its name could not be read back.
+            If the kind of window of a level is not registered, because its name could not be read back.
         """
         for level in self.levels:
             text_of(level)
@@ -410,7 +409,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-                If a part is missing or cannot be read, or on the same conditions as `TiltFrame`.
+            If a part is missing or cannot be read, or on the same conditions as `TiltFrame`.
 
         Examples
         --------
@@ -449,12 +448,12 @@ class TiltFrame:
         ----------
         other : TiltFrame
         own, others : str
-                The words in the message for the place of this frame's parts and of the other frame's parts.
+            The words in the message for the place of this frame's parts and of the other frame's parts.
 
         Returns
         -------
         str or None
-                The clause, or None if the frames are equal.
+            The clause, or None if the frames are equal.
 
         Raises
         ------

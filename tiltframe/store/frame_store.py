@@ -71,36 +71,35 @@ class FrameStore:
     Parameters
     ----------
     uri : str, path or Backend
-            A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or
-            your own backend (`tiltframe.store.testing`), for which ``storage_options`` are not allowed.
+        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or your
+        own backend (`tiltframe.store.testing`), for which ``storage_options`` are not allowed.
     frame : TiltFrame, optional
-            The frame of the store; optional if the store exists. Nothing is written before the first commit, because
-            the types of states follow from rows, unless ``row_schema`` is passed.
+        The frame of the store; optional if the store exists. Nothing is written before the first commit, because the
+        types of states follow from rows, unless ``row_schema`` is passed.
     name : str, optional
-            The name of the store: its tables are called ``<name>_<level>``. The default is ``frame``. In a database
-            with several stores it selects one.
+        The name of the store: its tables are called ``<name>_<level>``. The default is ``frame``. In a database with
+        several stores it selects one.
     retention : level -> duration, optional
-            How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``; None means for ever. If the
-            store exists, this replaces its retention.
+        How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``; None means for ever. If the store
+        exists, this replaces its retention.
     storage_options : str -> str, optional
-            Options of the object store, as deltalake names them.
+        Options of the object store, as deltalake names them.
     durable : bool
-            Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive a loss
-            of power. Otherwise they survive only the end of the process. Object stores and databases do this
-            themselves.
+        Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive a loss of
+        power. Otherwise they survive only the end of the process. Object stores and databases do this themselves.
     row_schema : schema, optional
-            The schema of future rows: if the store does not exist, it is created at once, and readers find it.
+        The schema of future rows: if the store does not exist, it is created at once, and readers find it.
 
     Raises
     ------
     MissingStore
-            If the store does not exist and no frame is passed.
+        If the store does not exist and no frame is passed.
     OtherFrame
-            If the store has another frame; the message names the difference.
+        If the store has another frame; the message names the difference.
     DamagedStore, UnreachableStore
-            If the store is damaged, or its place cannot be read.
+        If the store is damaged, or its place cannot be read.
     StoreError
-            If the store was written by a newer release, or a package that its backend needs is not installed.
+        If the store was written by a newer release, or a package that its backend needs is not installed.
 
     Examples
     --------
@@ -213,19 +212,19 @@ class FrameStore:
         Parameters
         ----------
         now : moment, optional
-                The time for queries that do not name theirs; the clock's time by default.
+            The time for queries that do not name theirs; the clock's time by default.
 
         Returns
         -------
         StoreView
-                All queries of the view are answered from the same states and at the same time.
+            All queries of the view are answered from the same states and at the same time.
 
         Raises
         ------
         ValueError
             If ``now`` cannot be read.
         StoreError
-                If the store does not exist or is damaged.
+            If the store does not exist or is damaged.
         """
         return StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
 
@@ -236,23 +235,23 @@ class FrameStore:
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-                Passed to `Query`, which describes each.
+            Passed to `Query`, which describes each.
         now, flat, having, points, timezone, latest, edges : optional
-                Passed to `Query`.
+            Passed to `Query`.
 
         Returns
         -------
         table
-                The columns level, window_start, window_end, keys, one column per measure or per field of its records,
-                and ``partial``: whether the window is not over yet, or overlaps expired windows of its level. Starts
-                and ends are in the time zone of the query, or of the frame.
+            The columns level, window_start, window_end, keys, one column per measure or per field of its records, and
+            ``partial``: whether the window is not over yet, or overlaps expired windows of its level. Starts and ends
+            are in the time zone of the query, or of the frame.
 
         Raises
         ------
         ValueError
-                If the query is not valid; the message lists the valid values.
+            If the query is not valid; the message lists the valid values.
         StoreError
-                If the store does not exist or is damaged.
+            If the store does not exist or is damaged.
 
         Guarantee
         ---------
@@ -268,20 +267,19 @@ class FrameStore:
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-                Passed to `Query`. With ``fill`` or ``edges`` all states are in memory, with ``order_by`` all results.
+            Passed to `Query`. With ``fill`` or ``edges`` all states are in memory, with ``order_by`` all results.
         now, flat, having, points, timezone, latest, edges : optional
-                Passed to `Query`.
+            Passed to `Query`.
 
         Returns
         -------
         iterator of tables
-                At least one table, which may have no rows. All are of one moment, except rows that are merged
-                meanwhile.
+            At least one table, which may have no rows. All are of one moment, except rows that are merged meanwhile.
 
         Raises
         ------
         ValueError, StoreError
-                On the same conditions as `query`, before anything is read.
+            On the same conditions as `query`, before anything is read.
 
         Examples
         --------
@@ -309,7 +307,7 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-                On the same conditions as `query`.
+            On the same conditions as `query`.
         """
         return self.ask(query).schema
 
@@ -324,7 +322,7 @@ class FrameStore:
         Returns
         -------
         int
-                If two versions are equal, so are the answers to queries that name their ``now``.
+            If two versions are equal, so are the answers to queries that name their ``now``.
         """
         return self.at().version
 
@@ -343,15 +341,15 @@ class FrameStore:
         Returns
         -------
         table
-                One row for each window and key, as `tiltframe.rollup` returns it: level, window_start, window_end,
-                keys, and a struct for each column of states.
+            One row for each window and key, as `tiltframe.rollup` returns it: level, window_start, window_end, keys,
+            and a struct for each column of states.
 
         Raises
         ------
         ValueError
-                If the frame does not have this level, or the range or the condition cannot be read.
+            If the frame does not have this level, or the range or the condition cannot be read.
         StoreError
-                If the store does not exist or is damaged.
+            If the store does not exist or is damaged.
         """
         query = Query(self.frame.level(per), within, where)
         return self._warned(self.at().states(query)).table()
@@ -362,26 +360,26 @@ class FrameStore:
         Parameters
         ----------
         measure : str
-                A measure of the frame. For a record with quantiles its quantiles are plotted, for another record all
-                numbers.
+            A measure of the frame. For a record with quantiles its quantiles are plotted, for another record all
+            numbers.
         quantiles : numbers from 0 to 1, optional
-                Quantiles to plot in place of the measure's own.
+            Quantiles to plot in place of the measure's own.
         options : keyword arguments
-                ``ax`` to draw on, and arguments of `query`: ``per``, one or several, ``within``, ``where``, ``points``;
-                each value of ``keys`` has its own line. By default keys are merged, and at most 500 points are plotted.
+            ``ax`` to draw on, and arguments of `query`: ``per``, one or several, ``within``, ``where``, ``points``;
+            each value of ``keys`` has its own line. By default keys are merged, and at most 500 points are plotted.
 
         Returns
         -------
         matplotlib axes
-                Times are in the zone of the results. Windows that are not over yet, or overlap expired windows, are
-                dotted; the line is interrupted if windows are missing.
+            Times are in the zone of the results. Windows that are not over yet, or overlap expired windows, are dotted;
+            the line is interrupted if windows are missing.
 
         Raises
         ------
         ValueError
-                If the measure does not exist or has no numbers, or if there are too many lines to distinguish.
+            If the measure does not exist or has no numbers, or if there are too many lines to distinguish.
         MissingExtra
-                If matplotlib is not installed.
+            If matplotlib is not installed.
         """
         from tiltframe.store.plot import plot  # imports matplotlib
 
@@ -420,7 +418,7 @@ class FrameStore:
         ----------
         writer : str
         commit : int
-                The number of the commit.
+            The number of the commit.
 
         Returns
         -------
@@ -429,7 +427,7 @@ class FrameStore:
         Raises
         ------
         ValueError
-                If the arguments cannot name a commit.
+            If the arguments cannot name a commit.
         StoreError
             If the store cannot be read.
         """
@@ -452,7 +450,7 @@ class FrameStore:
         Raises
         ------
         ValueError
-                If ``writer`` cannot be the name of a writer.
+            If ``writer`` cannot be the name of a writer.
         StoreError
             If the store cannot be read.
         """
@@ -467,12 +465,12 @@ class FrameStore:
         Parameters
         ----------
         names : names
-                The names that were passed to `append` or `replace`; any number of names takes one lookup.
+            The names that were passed to `append` or `replace`; any number of names takes one lookup.
 
         Returns
         -------
         dict of name -> plain data
-                Names without a record are left out.
+            Names without a record are left out.
 
         Raises
         ------
@@ -491,16 +489,16 @@ class FrameStore:
         Parameters
         ----------
         recorded, replacing : name -> plain data
-                As for `append`.
+            As for `append`.
 
         Raises
         ------
         ValueError
-                If a name or a value cannot be recorded.
+            If a name or a value cannot be recorded.
         CommitConflict
-                If another writer has recorded under the same name.
+            If another writer has recorded under the same name.
         StoreError
-                If the store does not exist or cannot be written.
+            If the store does not exist or cannot be written.
         """
         texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
 
@@ -528,7 +526,7 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-                On the same conditions as `check_states`.
+            On the same conditions as `check_states`.
         """
         return self.created_for(self.check_states(states))
 
@@ -538,18 +536,18 @@ class FrameStore:
         Parameters
         ----------
         schema : pa.Schema
-                The schema of the rows.
+            The schema of the rows.
         of_numbers : bool
-                Whether columns of numbers that would lead to other states get such a type as well: a few rows may have
-                only whole numbers in a column that has fractions elsewhere.
+            Whether columns of numbers that would lead to other states get such a type as well: a few rows may have only
+            whole numbers in a column that has fractions elsewhere.
         guessed : names
-                Columns that are numbers because a text file has digits; in the store they may be text.
+            Columns that are numbers because a text file has digits; in the store they may be text.
 
         Returns
         -------
         pa.Schema
-                Unchanged if the store has no states yet. A column for which no type leads to the store's states is
-                unchanged.
+            Unchanged if the store has no states yet. A column for which no type leads to the store's states is
+            unchanged.
         """
         if self.schema is None:
             return schema
@@ -561,17 +559,17 @@ class FrameStore:
         Parameters
         ----------
         retention : level -> duration
-                As for `FrameStore`.
+            As for `FrameStore`.
 
         Returns
         -------
         dict of level name -> duration
-                The levels with a duration.
+            The levels with a duration.
 
         Raises
         ------
         ValueError
-                If the store does not have a level, or a level would be kept for a shorter time than a finer one.
+            If the store does not have a level, or a level would be kept for a shorter time than a finer one.
         """
         return checked_retention(retention, self.frame)
 
@@ -590,7 +588,7 @@ class FrameStore:
         Raises
         ------
         StoreError
-                If the store has states of other types, or another frame.
+            If the store has states of other types, or another frame.
         """
         if self._manifest is None:
             manifest = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
@@ -613,14 +611,14 @@ class FrameStore:
         Returns
         -------
         pa.Schema
-                The schema in the types that a store keeps.
+            The schema in the types that a store keeps.
 
         Raises
         ------
         ValueError
-                If the schema is not that of states of the store's frame.
+            If the schema is not that of states of the store's frame.
         StoreError
-                If the store has states of other types.
+            If the store has states of other types.
         """
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
@@ -634,21 +632,21 @@ class FrameStore:
         Parameters
         ----------
         saved : path or bytes
-                The file of ``tiltframe stream --state``, which is read again if it has changed, or the bytes that
-                ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows` returned.
+            The file of ``tiltframe stream --state``, which is read again if it has changed, or the bytes that
+            ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows` returned.
 
         Returns
         -------
         FrameStore
-                For `query` and all other methods that read. Call it once for each of several streams:
-                ``store.with_open(a).with_open(b)``.
+            For `query` and all other methods that read. Call it once for each of several streams:
+            ``store.with_open(a).with_open(b)``.
 
         Raises
         ------
         TypeError
-                If ``saved`` is neither a path nor bytes.
+            If ``saved`` is neither a path nor bytes.
         StoreError
-                On reading, if ``saved`` is not a saved state of a stream into this store, or is older than the store.
+            On reading, if ``saved`` is not a saved state of a stream into this store, or is older than the store.
 
         Guarantee
         ---------
@@ -680,19 +678,19 @@ class FrameStore:
         Parameters
         ----------
         frame : TiltFrame
-                The new frame. Keys, time zone and column of times must be the same. All present levels must stay;
-                coarser ones may be added. A measure with the name of a present one must be the same, except for what it
-                reads from the state, such as quantiles.
+            The new frame. Keys, time zone and column of times must be the same. All present levels must stay; coarser
+            ones may be added. A measure with the name of a present one must be the same, except for what it reads from
+            the state, such as quantiles.
         row_schema : schema, optional
-                The schema of future rows; needed if a new measure reads columns whose states the store does not have.
+            The schema of future rows; needed if a new measure reads columns whose states the store does not have.
 
         Raises
         ------
         ValueError, TypeError
-                If the store cannot change to this frame (the message names the difference), or if the rows do not fit a
-                measure. Nothing has changed then.
+            If the store cannot change to this frame (the message names the difference), or if the rows do not fit a
+            measure. Nothing has changed then.
         StoreError
-                If the store does not exist or is damaged, or its frame has changed since this object opened it.
+            If the store does not exist or is damaged, or its frame has changed since this object opened it.
 
         Guarantee
         ---------
@@ -726,8 +724,8 @@ class FrameStore:
         Parameters
         ----------
         older_than : str
-                A duration, such as ``1d``, longer than any query or commit takes. ``0s`` removes all of them, for
-                erasure; then no other process may read or write meanwhile, because its files are removed too.
+            A duration, such as ``1d``, longer than any query or commit takes. ``0s`` removes all of them, for erasure;
+            then no other process may read or write meanwhile, because its files are removed too.
 
         Returns
         -------
@@ -741,7 +739,7 @@ class FrameStore:
         ValueError
             If the duration cannot be read.
         StoreError
-                If the store does not exist.
+            If the store does not exist.
         """
         seconds = read_age(older_than)
         _ = self.manifest  # raises an error if the store does not exist
@@ -757,14 +755,14 @@ class FrameStore:
         Returns
         -------
         VerifyReport
-                ``ok``, and ``problems`` with one sentence for each damage or loss.
+            ``ok``, and ``problems`` with one sentence for each damage or loss.
 
         Raises
         ------
         ValueError
             If ``progress`` cannot be called.
         StoreError
-                If the store does not exist.
+            If the store does not exist.
         """
         check_progress(progress)
         return verify_store(self._backend, self.manifest, progress)

@@ -46,13 +46,13 @@ class HeldLevel:
     Parameters
     ----------
     first_start, last_start : int or None
-            Starts of the first and the last window, microseconds UTC; None if the level has no windows.
+        Starts of the first and the last window, microseconds UTC; None if the level has no windows.
     end : int or None
         The end of the last window.
     rows : int
-            The number of rows of states.
+        The number of rows of states.
     held_from : int
-            The time from which on the level has windows, microseconds UTC.
+        The time from which on the level has windows, microseconds UTC.
     has_expired : bool
         Whether windows of the level have been removed by retention or replacement.
     """
@@ -158,7 +158,7 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-                If the query is not valid; raised before anything is read.
+            If the query is not valid; raised before anything is read.
 
         Examples
         --------
@@ -188,17 +188,17 @@ class StoreView:
         Parameters
         ----------
         query : Query
-                A query per one kind of window. Only ``within``, ``where``, ``measures`` and ``keys`` are used besides.
+            A query per one kind of window. Only ``within``, ``where``, ``measures`` and ``keys`` are used besides.
 
         Returns
         -------
         Answer
-                Tables with level, window_start, window_end, keys, and a struct for each column of states.
+            Tables with level, window_start, window_end, keys, and a struct for each column of states.
 
         Raises
         ------
         ValueError, StoreError
-                If the query is not valid; raised before anything is read.
+            If the query is not valid; raised before anything is read.
         """
         reading = reading_of(self._plan(query), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
@@ -210,17 +210,17 @@ class StoreView:
         Parameters
         ----------
         query : Query
-                A query per one kind of window. Only ``within``, ``where`` and ``keys`` are used besides.
+            A query per one kind of window. Only ``within``, ``where`` and ``keys`` are used besides.
 
         Returns
         -------
         Answer
-                Tables with level, window_start, window_end and keys.
+            Tables with level, window_start, window_end and keys.
 
         Raises
         ------
         ValueError, StoreError
-                If the query is not valid; raised before anything is read.
+            If the query is not valid; raised before anything is read.
         """
         reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
@@ -233,20 +233,20 @@ class StoreView:
         ----------
         query : Query
         as_states : bool
-                Whether to return the states of a level in place of results.
+            Whether to return the states of a level in place of results.
         stored_types : bool
-                Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
+            Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
 
         Returns
         -------
         PlannedQuery
-                It can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the results of
-                one.
+            It can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the results of
+            one.
 
         Raises
         ------
         ValueError, StoreError
-                If the query is not valid, or asks for results per several kinds of windows.
+            If the query is not valid, or asks for results per several kinds of windows.
 
         Examples
         --------
@@ -286,12 +286,12 @@ class StoreView:
         Returns
         -------
         Cost
-                The same as in the answer of `ask`.
+            The same as in the answer of `ask`.
 
         Raises
         ------
         ValueError, StoreError
-                If the query is not valid.
+            If the query is not valid.
 
         Examples
         --------
@@ -311,21 +311,21 @@ class StoreView:
         Parameters
         ----------
         key : str
-                A key of the frame.
+            A key of the frame.
         within : range, optional
-                A range of windows, as for `Query`.
+            A range of windows, as for `Query`.
 
         Returns
         -------
         array
-                Each value once, ascending; null is last.
+            Each value once, ascending; null is last.
 
         Raises
         ------
         ValueError
-                If the frame does not have this key, or the range cannot be read.
+            If the frame does not have this key, or the range cannot be read.
         StoreError
-                If the store is damaged.
+            If the store is damaged.
         """
         values = self.windows(Query(within=within, keys=[key])).table().column(key).combine_chunks()
         return values.sort()
@@ -336,20 +336,20 @@ class StoreView:
         Parameters
         ----------
         since : Seen, optional
-                ``seen`` of the earlier view. By default all windows of the store are returned.
+            ``seen`` of the earlier view. By default all windows of the store are returned.
 
         Returns
         -------
         Changes
-                ``windows``, a table of level, window_start, window_end and keys of windows that were added, changed or
-                removed; and ``seen`` for the next call, which ``to_json`` writes.
+            ``windows``, a table of level, window_start, window_end and keys of windows that were added, changed or
+            removed; and ``seen`` for the next call, which ``to_json`` writes.
 
         Raises
         ------
         ValueError
-                If ``since`` is not from a view of this store.
+            If ``since`` is not from a view of this store.
         StoreError
-                If the store is damaged.
+            If the store is damaged.
 
         Guarantee
         ---------
@@ -378,7 +378,7 @@ class StoreView:
         Parameters
         ----------
         name : str
-                The name of a level of the frame.
+            The name of a level of the frame.
 
         Returns
         -------

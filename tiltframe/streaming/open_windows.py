@@ -64,21 +64,21 @@ class OpenWindows:
     ----------
     frame : TiltFrame
     emit : EmitPolicy or str
-            When windows are emitted, and with which content; text is read by `read_emit`.
+        When windows are emitted, and with which content; text is read by `read_emit`.
     late : LatePolicy or str
-            How long closed windows are kept, and how later events are handled; text is read by `read_late`.
+        How long closed windows are kept, and how later events are handled; text is read by `read_late`.
     max_keys : int, optional
-            The maximum number of distinct keys in memory.
+        The maximum number of distinct keys in memory.
     beyond : str
-            How rows of further keys are handled: ``error`` raises, ``drop`` drops and counts them.
+        How rows of further keys are handled: ``error`` raises, ``drop`` drops and counts them.
     ahead : str, optional
-            How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises an error for a row
-            beyond it. By default rows may have any time.
+        How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises an error for a row beyond
+        it. By default rows may have any time.
 
     Raises
     ------
     ValueError
-            If the arguments contradict each other.
+        If the arguments contradict each other.
 
     Guarantee
     ---------
@@ -143,19 +143,19 @@ class OpenWindows:
         Parameters
         ----------
         rows : table
-                Rows with the columns of the frame, of the same types in every batch.
+            Rows with the columns of the frame, of the same types in every batch.
 
         Returns
         -------
         table
-                The rows that were dropped as late, unchanged. Rows are judged one after the other: the same rows are
-                dropped however they are split into batches between two calls of `advance`.
+            The rows that were dropped as late, unchanged. Rows are judged one after the other: the same rows are
+            dropped however they are split into batches between two calls of `advance`.
 
         Raises
         ------
         ValueError, TypeError
-                If the rows do not fit the frame, are too far ahead of the clock, or exceed ``max_keys``. The windows
-                are unchanged then.
+            If the rows do not fit the frame, are too far ahead of the clock, or exceed ``max_keys``. The windows are
+            unchanged then.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
@@ -182,18 +182,18 @@ class OpenWindows:
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-                States of `partial_frame`, as `tiltframe.reducing.reduce_rows` and
-                `tiltframe.merged_windows.merge_panes` return them. All rows of the batch arrive at once: a row joins a
-                session that any row of the batch keeps open.
+            States of `partial_frame`, as `tiltframe.reducing.reduce_rows` and `tiltframe.merged_windows.merge_panes`
+            return them. All rows of the batch arrive at once: a row joins a session that any row of the batch keeps
+            open.
         newest : int, optional
-                If the states are part of a larger batch: the start of the newest window that the batch has events for,
-                microseconds UTC. A buffer follows it.
+            If the states are part of a larger batch: the start of the newest window that the batch has events for,
+            microseconds UTC. A buffer follows it.
 
         Returns
         -------
         table of window_start, window_end, keys, states
-                The panes that were dropped as late because all their windows are past their retention, with the states
-                of the frame.
+            The panes that were dropped as late because all their windows are past their retention, with the states of
+            the frame.
 
         Raises
         ------
@@ -235,34 +235,32 @@ class OpenWindows:
         Parameters
         ----------
         watermark : datetime or int, optional
-                The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
-                lower than the previous one changes nothing.
+            The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
+            lower than the previous one changes nothing.
         now : datetime or int, optional
-                The time of arrival of rows, for periods and timeouts. A lower value than the previous one changes
-                nothing.
+            The time of arrival of rows, for periods and timeouts. A lower value than the previous one changes nothing.
 
         Returns
         -------
         table
-                Before the first rows, a table without rows and with the column level alone. Then one row for each
-                emission: level, window_start, window_end (both null for a window over all time), keys, one struct per
-                state, and
+            Before the first rows, a table without rows and with the column level alone. Then one row for each emission:
+            level, window_start, window_end (both null for a window over all time), keys, one struct per state, and
 
             - the columns that the emit policy adds: ``span`` (duration) with `AfterKeyExpire`,
-                - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows of a closed window arrived), ``period``,
-                  ``update``, ``count``, ``expired``, ``over_span``,
-                - ``revision`` (int64): the number of earlier emissions of the window,
+            - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows of a closed window arrived), ``period``,
+              ``update``, ``count``, ``expired``, ``over_span``,
+            - ``revision`` (int64): the number of earlier emissions of the window,
             - ``partial`` (bool): whether the window was still open,
-                - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
+            - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
 
-                Rows are sorted by level, finest first; in each, retractions first, then by window and keys. `results`
-                converts the states to results.
+            Rows are sorted by level, finest first; in each, retractions first, then by window and keys. `results`
+            converts the states to results.
 
         Raises
         ------
         ValueError
-                If a time has another type, or is implausible: nanoseconds beyond the year 9999, or a watermark in 1970
-                (from seconds in place of microseconds) while all windows in memory begin later.
+            If a time has another type, or is implausible: nanoseconds beyond the year 9999, or a watermark in 1970
+            (from seconds in place of microseconds) while all windows in memory begin later.
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
@@ -278,7 +276,7 @@ class OpenWindows:
         Returns
         -------
         table
-                As `advance` returns it: one row for each window that has changed since its last emission.
+            As `advance` returns it: one row for each window that has changed since its last emission.
         """
         return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
@@ -309,7 +307,7 @@ class OpenWindows:
         Parameters
         ----------
         emitted : table
-                A table that `advance` returned.
+            A table that `advance` returned.
 
         Returns
         -------
@@ -318,7 +316,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-                If the states are not of the frame.
+            If the states are not of the frame.
         """
         if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
@@ -404,10 +402,10 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes or Saved
-                In a Saved, blocks of states are read when they are first needed; damaged ones raise an error then.
+            In a Saved, blocks of states are read when they are first needed; damaged ones raise an error then.
         frame, emit, late, **bounds : optional
-                Also ``max_keys`` and ``beyond``. By default the saved values are used. Measures may be added: they are
-                null in windows that have earlier rows. Otherwise the frame and the mode of emission must not change.
+            Also ``max_keys`` and ``beyond``. By default the saved values are used. Measures may be added: they are null
+            in windows that have earlier rows. Otherwise the frame and the mode of emission must not change.
 
         Returns
         -------
@@ -416,7 +414,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-                If ``data`` is not a saved state, or has another frame; the message states the difference.
+            If ``data`` is not a saved state, or has another frame; the message states the difference.
         """
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
@@ -459,23 +457,23 @@ class OpenWindows:
         Parameters
         ----------
         states : table of level, window_start, window_end, keys, states
-                States from a store or a rollup. A level is merged from the one below, and replaces the next level if
-                that is missing. At least the states in windows that end after ``committed`` are needed.
+            States from a store or a rollup. A level is merged from the one below, and replaces the next level if that
+            is missing. At least the states in windows that end after ``committed`` are needed.
         committed : int
-                A time, microseconds UTC: rows of finest windows that end at or before it are in ``states``. If such
-                rows arrive again, they are ignored, and counted in ``progress.committed_rows``.
+            A time, microseconds UTC: rows of finest windows that end at or before it are in ``states``. If such rows
+            arrive again, they are ignored, and counted in ``progress.committed_rows``.
         frame, emit, late, **bounds : optional
-                Arguments of `OpenWindows`.
+            Arguments of `OpenWindows`.
 
         Returns
         -------
         OpenWindows
-                Its watermark is ``committed`` plus the delay of the emit policy.
+            Its watermark is ``committed`` plus the delay of the emit policy.
 
         Raises
         ------
         ValueError
-                If the states are not of the frame, or are damaged, or windows of a level do not follow each other.
+            If the states are not of the frame, or are damaged, or windows of a level do not follow each other.
         """
         windows = cls(frame, emit, late, **bounds)
         overlapping = [level.name for level in frame.levels if not level.contiguous]

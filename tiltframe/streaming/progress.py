@@ -18,29 +18,29 @@ class Progress:
     Parameters
     ----------
     rows : int
-            Rows that arrived, late ones included.
+        Rows that arrived, late ones included.
     late_rows : int
-            Rows that were dropped because none of their windows was kept.
+        Rows that were dropped because none of their windows was kept.
     moved_rows : int
-            Rows that were older than a buffer and counted in its oldest window.
+        Rows that were older than a buffer and counted in its oldest window.
     refused_rows : int
-            Rows that were dropped because their keys exceed ``max_keys``.
+        Rows that were dropped because their keys exceed ``max_keys``.
     committed_rows : int
-            Rows that were ignored because a store has them already.
+        Rows that were ignored because a store has them already.
     emitted_rows : int
         Rows of emitted tables, retractions included.
     open_windows : level -> int
-            The number of open windows and keys. With a buffer, a coarser window opens when a window of the level below
-            closes in it: until then its rows are in that finer window.
+        The number of open windows and keys. With a buffer, a coarser window opens when a window of the level below
+        closes in it: until then its rows are in that finer window.
     kept_windows : level -> int
-            The number of closed windows and keys that are kept for late events.
+        The number of closed windows and keys that are kept for late events.
     keys : int
-            The number of distinct keys of the windows in memory.
+        The number of distinct keys of the windows in memory.
     watermark_us : int, optional
-            Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` is the same as
-            a datetime.
+        Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` is the same as a
+        datetime.
     state_bytes : int
-            The size of the tables in memory.
+        The size of the tables in memory.
     """
 
     rows: int = 0

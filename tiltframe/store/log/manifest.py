@@ -41,13 +41,13 @@ class Manifest:
         The names of the store's tables begin with it.
     frame : TiltFrame
     schema : pa.Schema
-            The schema of the states of every level: window_start, keys, states.
+        The schema of the states of every level: window_start, keys, states.
     retention : level name -> duration
-            ``{"10s": "1d"}``; levels without an entry are kept for ever.
+        ``{"10s": "1d"}``; levels without an entry are kept for ever.
     generation : int
-            The number of times that the frame has changed.
+        The number of times that the frame has changed.
     dropped : pa.Schema
-            The schema of the states of dropped measures, which rows may still have.
+        The schema of the states of dropped measures, which rows may still have.
     earlier : tuple of tuples of str
         The columns of states of every earlier frame.
     """
@@ -114,9 +114,9 @@ class Manifest:
         Raises
         ------
         StoreError
-                If a newer or an unsupported old release wrote the manifest, or functions in it are not installed.
+            If a newer or an unsupported old release wrote the manifest, or functions in it are not installed.
         DamagedStore
-                If the manifest has changed since it was written.
+            If the manifest has changed since it was written.
         """
         try:
             if described["format"] > FORMAT:

@@ -16,13 +16,13 @@ class Part:
     Parameters
     ----------
     level : str
-            The name of a level, such as ``10s``.
+        The name of a level, such as ``10s``.
     first_start, last_start : int
-            Starts of the first and the last window, microseconds UTC.
+        Starts of the first and the last window, microseconds UTC.
     rows, bytes : int
-            The stored size, or an estimate.
+        The stored size, or an estimate.
     name : str
-            A name that is unique in the store: of a file, or an identifier in a database.
+        A name that is unique in the store: of a file, or an identifier in a database.
     """
 
     level: str
@@ -61,7 +61,7 @@ class Record:
     Parameters
     ----------
     revision : int
-            A number that changes whenever the name is written, even with the same text.
+        A number that changes whenever the name is written, even with the same text.
     text : str
     """
 
@@ -76,13 +76,13 @@ class Snapshot:
     Parameters
     ----------
     version : int
-            Increases with every commit.
+        Increases with every commit.
     manifest : dict
-            The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
+        The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
     parts : tuple of Part
-            All readable parts of all levels.
+        All readable parts of all levels.
     records : name -> Record
-            The existing records among the requested names.
+        The existing records among the requested names.
     """
 
     version: int
@@ -101,12 +101,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-                One of the names that were requested with the snapshot.
+            One of the names that were requested with the snapshot.
 
         Returns
         -------
         str or None
-                None if the name has no record.
+            None if the name has no record.
         """
         record = self.records.get(name)
         return None if record is None else record.text
@@ -117,12 +117,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-                One of the names that were requested with the snapshot.
+            One of the names that were requested with the snapshot.
 
         Returns
         -------
         int or None
-                None if the name has no record.
+            None if the name has no record.
         """
         record = self.records.get(name)
         return None if record is None else record.revision

@@ -26,22 +26,22 @@ class Transaction:
     Parameters
     ----------
     snapshot : Snapshot
-            A snapshot with all records that the transaction reads or replaces.
+        A snapshot with all records that the transaction reads or replaces.
 
     Attributes
     ----------
     added, removed : list of Part
-            Parts that become readable, and parts that become unreadable.
+        Parts that become readable, and parts that become unreadable.
     recorded : name -> text
-            Records to write.
+        Records to write.
     record_names : set of str
-            Records whose revision must not change before the commit; names in ``recorded`` are included.
+        Records whose revision must not change before the commit; names in ``recorded`` are included.
     ranges : list of (level, range)
-            Ranges of window starts whose readable parts must not change before the commit.
+        Ranges of window starts whose readable parts must not change before the commit.
     manifest : dict or None
         The new manifest, as JSON.
     schema : schema or None
-            With a new manifest: all earlier columns, and optionally new ones.
+        With a new manifest: all earlier columns, and optionally new ones.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Transaction:
         Returns
         -------
         str or None
-                None if the name has no record.
+            None if the name has no record.
         """
         self.record_names.add(name)
         return self.snapshot.text(name)
@@ -105,7 +105,7 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-                Parts that the backend's ``write`` returned in any process.
+            Parts that the backend's ``write`` returned in any process.
         """
         self.added += parts
 
@@ -115,7 +115,7 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-                Parts of the snapshot.
+            Parts of the snapshot.
         """
         self.removed += parts
 
@@ -135,10 +135,10 @@ class Transaction:
         Parameters
         ----------
         manifest : dict
-                The manifest as plain data. Name and keys must not change, and all levels must stay; levels and states
-                may be added.
+            The manifest as plain data. Name and keys must not change, and all levels must stay; levels and states may
+            be added.
         schema : schema
-                All earlier columns, and optionally new ones. Rows that lack a column have null in it.
+            All earlier columns, and optionally new ones. Rows that lack a column have null in it.
         """
         self.manifest = manifest
         self.schema = schema

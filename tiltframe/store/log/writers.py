@@ -26,9 +26,9 @@ def check_writer(writer: str, commit: int) -> int:
     Parameters
     ----------
     writer : str
-            The name of the writer; it must not have the prefix of the store's own records.
+        The name of the writer; it must not have the prefix of the store's own records.
     commit : int
-            A number from 0.
+        A number from 0.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def check_writer(writer: str, commit: int) -> int:
     Raises
     ------
     ValueError
-            If the writer or the number is not valid.
+        If the writer or the number is not valid.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class Seen:
     Parameters
     ----------
     version : int
-            The version of the store.
+        The version of the store.
     parts : tuple of Part
     """
 
@@ -55,7 +55,7 @@ class Seen:
         Parameters
         ----------
         text : str
-                A text that `to_json` returned.
+            A text that `to_json` returned.
 
         Returns
         -------
@@ -64,7 +64,7 @@ class Seen:
         Raises
         ------
         ValueError
-                If the text was not written by `to_json`.
+            If the text was not written by `to_json`.
         """
         try:
             described = json.loads(text)
@@ -82,9 +82,9 @@ class Changes:
     Parameters
     ----------
     seen : Seen
-            The contents of the store, to pass to the next call.
+        The contents of the store, to pass to the next call.
     windows : table
-            level, window_start, window_end and keys of windows that changed, were added or were removed, each once.
+        level, window_start, window_end and keys of windows that changed, were added or were removed, each once.
     """
 
     seen: Seen

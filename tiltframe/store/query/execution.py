@@ -63,9 +63,9 @@ class Cost:
     Parameters
     ----------
     rows : int
-            The number of rows of states that are read.
+        The number of rows of states that are read.
     windows : int
-            The number of windows in the results, for all kinds of windows together.
+        The number of windows in the results, for all kinds of windows together.
     """
 
     rows: int
@@ -79,17 +79,17 @@ class Answer:
     Parameters
     ----------
     schema : pa.Schema
-            The schema of the results.
+        The schema of the results.
     slices : iterator of tables
-            The results: at least one table, which may have no rows. It can be iterated once.
+        The results: at least one table, which may have no rows. It can be iterated once.
     expired : tuple of str
-            One sentence for each level that is read and no longer has the whole range.
+        One sentence for each level that is read and no longer has the whole range.
     unknown : tuple of str
-            A sentence if measures that were added later have no values in part of the range.
+        A sentence if measures that were added later have no values in part of the range.
     readings : sequence of Reading
         The parts that are read for each kind of window.
     lookups : name -> Lookup
-            The keys of results that come from a table.
+        The keys of results that come from a table.
     """
 
     schema: pa.Schema
@@ -105,12 +105,12 @@ class Answer:
         Parameters
         ----------
         tell : callable of str
-                A function that receives one sentence for each such lookup.
+            A function that receives one sentence for each such lookup.
 
         Returns
         -------
         Answer
-                The same answer, whose slices report at their end.
+            The same answer, whose slices report at their end.
         """
         return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
 

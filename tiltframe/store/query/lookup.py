@@ -121,13 +121,13 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     Parameters
     ----------
     key : str
-            A key of the frame.
+        A key of the frame.
     table : table, DataFrame, stream or path
-            It has a column with the name of the frame's key, and one with the name of the results' key. With a column
-            ``valid_from``, from which time on a row is valid (null for ever before), a key may have several rows.
+        It has a column with the name of the frame's key, and one with the name of the results' key. With a column
+        ``valid_from``, from which time on a row is valid (null for ever before), a key may have several rows.
     valid : str
-            ``now``: for all windows, the row that is valid at the query's ``now``. ``as_of``: for each window of the
-            level that is read, the row that is valid at its start.
+        ``now``: for all windows, the row that is valid at the query's ``now``. ``as_of``: for each window of the level
+        that is read, the row that is valid at its start.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     Raises
     ------
     ValueError
-            If the table lacks the key, or has two values for one key and time.
+        If the table lacks the key, or has two values for one key and time.
 
     Guarantee
     ---------

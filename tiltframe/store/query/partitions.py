@@ -48,11 +48,11 @@ class PlannedQuery:
     query : Query
     plan : QueryPlan
     as_states : bool
-            Whether to return the states of a level in place of results.
+        Whether to return the states of a level in place of results.
     stored_types : bool
-            Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
+        Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
     expired, unknown : tuple of str
-            Sentences about expired windows, and about measures that were added later, as in `Answer`.
+        Sentences about expired windows, and about measures that were added later, as in `Answer`.
     """
 
     backend: Backend
@@ -70,7 +70,7 @@ class PlannedQuery:
         Parameters
         ----------
         stacklevel : int
-                The caller that the warning names, as for `warnings.warn`; 1 is the caller of this method.
+            The caller that the warning names, as for `warnings.warn`; 1 is the caller of this method.
         """
         warn_of_missing(self.expired, self.unknown, stacklevel=stacklevel + 1)
 
@@ -93,7 +93,7 @@ class PlannedQuery:
         Parameters
         ----------
         rows : int
-                The approximate number of rows of states per range; a bucket of the store is never split.
+            The approximate number of rows of states per range; a bucket of the store is never split.
 
         Returns
         -------
@@ -115,12 +115,12 @@ class PlannedQuery:
         Parameters
         ----------
         partition : (int, int)
-                A range that `partitions` returned in any process.
+            A range that `partitions` returned in any process.
 
         Returns
         -------
         table
-                A table, which may have no rows.
+            A table, which may have no rows.
         """
         within = partition if self.is_indivisible else self._closed(partition)
         if within is None:

@@ -239,7 +239,7 @@ class Query:
         Parameters
         ----------
         described : mapping
-                Plain data as `describe` returns it; unknown members raise an error.
+            Plain data as `describe` returns it; unknown members raise an error.
 
         Returns
         -------
@@ -248,7 +248,7 @@ class Query:
         Raises
         ------
         ValueError
-                If a member does not exist or cannot be read; the message names it.
+            If a member does not exist or cannot be read; the message names it.
         """
         members = dict(checked_mapping(described, "a query", "what is asked, by name"))
         names = [f.name for f in fields(cls)]
@@ -271,7 +271,7 @@ class Query:
         Parameters
         ----------
         text : str or bytes
-                A JSON object as `to_json` writes it; every member is optional.
+            A JSON object as `to_json` writes it; every member is optional.
 
         Returns
         -------
@@ -280,7 +280,7 @@ class Query:
         Raises
         ------
         ValueError
-                If the text is not JSON, or on the same conditions as `from_dict`.
+            If the text is not JSON, or on the same conditions as `from_dict`.
 
         Examples
         --------

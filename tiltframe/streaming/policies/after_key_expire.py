@@ -35,16 +35,16 @@ class AfterKeyExpire(ByClock):
     Parameters
     ----------
     timeout : duration
-            The time without events of the key.
+        The time without events of the key.
     span_of : column name, optional
-            The column of times that the span is measured by; the frame's time column by default.
+        The column of times that the span is measured by; the frame's time column by default.
     maxspan : duration, optional
-            Longer spans have the reason ``over_span``, shorter ones ``expired``.
+        Longer spans have the reason ``over_span``, shorter ones ``expired``.
     only : bool
-            Whether to emit only keys with longer spans; other keys are forgotten without a row.
+        Whether to emit only keys with longer spans; other keys are forgotten without a row.
     clock : str
-            ``arrival``: a key expires ``timeout`` after its last event arrived. ``event``: it expires when the
-            watermark is ``timeout`` after its last event.
+        ``arrival``: a key expires ``timeout`` after its last event arrived. ``event``: it expires when the watermark is
+        ``timeout`` after its last event.
     delay, mode, having, latest : as in `EmitPolicy`; the only mode is accumulating
 
     Examples

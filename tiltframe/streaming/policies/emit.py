@@ -38,24 +38,24 @@ class EmitPolicy(Policy):
     Parameters
     ----------
     delay : duration
-            How long after its end a window stays open for delayed events, by the watermark.
+        How long after its end a window stays open for delayed events, by the watermark.
     timeout : duration, optional
-            Close a window that has received no event for this time by the clock, whatever the watermark.
+        Close a window that has received no event for this time by the clock, whatever the watermark.
     mode : str
         ``accumulating``: the whole window each time. ``discarding``: the rows since its last emission.
         ``changelog``: the whole window, and first a retraction of its last emission; the column
         ``change`` is -1 for a retraction and 1 for what replaces it.
     having : str, optional
-            An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog
-            a window that no longer meets it is retracted.
+        An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog a
+        window that no longer meets it is retracted.
     latest : bool
-            Whether to emit only the latest window of each level and key: none is emitted after one that begins later.
-            In a changelog it retracts the previous window.
+        Whether to emit only the latest window of each level and key: none is emitted after one that begins later. In a
+        changelog it retracts the previous window.
 
     Raises
     ------
     ValueError
-            If an argument is not valid.
+        If an argument is not valid.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class EmitPolicy(Policy):
         Raises
         ------
         ValueError
-                If the frame does not fit; the message states what the policy needs.
+            If the frame does not fit; the message states what the policy needs.
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
@@ -139,7 +139,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         watermark, now : int, optional
-                Microseconds; None if unknown.
+            Microseconds; None if unknown.
 
         Returns
         -------
@@ -153,7 +153,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         before, time : int, optional
-                Microseconds of the policy's clock: the time of the last check, and the current time.
+            Microseconds of the policy's clock: the time of the last check, and the current time.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         before, time : int, optional
-                Microseconds of the policy's clock: the time of the last check, and the current time.
+            Microseconds of the policy's clock: the time of the last check, and the current time.
         emitted : bool
 
         Returns
@@ -182,7 +182,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         windows : HeldWindows
-                Open and closed windows; values for closed windows are ignored.
+            Open and closed windows; values for closed windows are ignored.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class EmitPolicy(Policy):
         ----------
         windows : HeldWindows
         watermark, now : int, optional
-                Microseconds; None if unknown.
+            Microseconds; None if unknown.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         windows : HeldWindows
-                The emitted windows.
+            The emitted windows.
 
         Returns
         -------
@@ -227,7 +227,7 @@ class EmitPolicy(Policy):
         Parameters
         ----------
         windows : HeldWindows
-                The emitted windows.
+            The emitted windows.
         reasons : array of str, shape (windows,)
             ``close``, ``timeout``, ``late``, or ``early_reason``.
 
@@ -258,7 +258,7 @@ class ByClock(EmitPolicy):
     Parameters
     ----------
     clock : str
-            ``arrival``, the time at which rows arrive, or ``event``, the watermark.
+        ``arrival``, the time at which rows arrive, or ``event``, the watermark.
     delay, timeout, mode, having, latest : as in `EmitPolicy`
     """
 
@@ -300,9 +300,9 @@ class Periodic(ByClock):
     Parameters
     ----------
     every : duration
-            The period. Periods end at multiples of it since 1970 on the clock.
+        The period. Periods end at multiples of it since 1970 on the clock.
     repeat : bool
-            Whether to emit open windows even if they have not changed.
+        Whether to emit open windows even if they have not changed.
     clock, delay, timeout, mode, having, latest : as in `ByClock`
 
     Examples
@@ -340,9 +340,9 @@ class OnUpdate(ByClock):
     Parameters
     ----------
     batch : duration, optional
-            The minimum time between emissions by the clock; a window is then emitted once for all its changes.
+        The minimum time between emissions by the clock; a window is then emitted once for all its changes.
     clock : str
-            The clock for ``batch``: ``arrival`` or ``event``, as in `Periodic`.
+        The clock for ``batch``: ``arrival`` or ``event``, as in `Periodic`.
     delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples

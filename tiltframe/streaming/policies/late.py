@@ -32,11 +32,10 @@ class Arrival(NamedTuple):
     Parameters
     ----------
     times : array of int64, shape (events,)
-            Microseconds UTC. If an event counts in another window, it still has its own time for ``first`` and
-            ``last``.
+        Microseconds UTC. If an event counts in another window, it still has its own time for ``first`` and ``last``.
     dropped : array of bool, shape (events,)
     newest : int, optional
-            The start of the newest finest window that has events, if the policy follows it.
+        The start of the newest finest window that has events, if the policy follows it.
     """
 
     times: Instants
@@ -82,7 +81,7 @@ class LatePolicy(Policy):
         Raises
         ------
         ValueError
-                If the frame does not fit; the message states what the policy needs.
+            If the frame does not fit; the message states what the policy needs.
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
@@ -91,13 +90,13 @@ class LatePolicy(Policy):
         Parameters
         ----------
         level : TimeWindow
-                The finest level.
+            The finest level.
         times : array of int64, shape (events,)
             Event times in the order of arrival, microseconds UTC.
         newest : int, optional
-                ``newest`` of the last `Arrival`.
+            ``newest`` of the last `Arrival`.
         together : bool
-                Whether all events arrive at once, in no order.
+            Whether all events arrive at once, in no order.
 
         Returns
         -------
@@ -111,9 +110,9 @@ class LatePolicy(Policy):
         Parameters
         ----------
         level : TimeWindow
-                The finest level.
+            The finest level.
         newest : int
-                ``newest`` of the last `Arrival`.
+            ``newest`` of the last `Arrival`.
 
         Returns
         -------
@@ -127,7 +126,7 @@ class LatePolicy(Policy):
         Parameters
         ----------
         level : TimeWindow
-                The finest level.
+            The finest level.
         closed_until : int
             Microseconds UTC.
 
@@ -164,8 +163,8 @@ class Drop(LatePolicy):
     Parameters
     ----------
     lateness : duration, optional
-            How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. The default is
-            the gap if the frame has sessions, and else 0s.
+        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. The default is the
+        gap if the frame has sessions, and else 0s.
 
     Notes
     -----
@@ -209,9 +208,9 @@ class Buffer(LatePolicy):
     Parameters
     ----------
     windows : int
-            The number of windows to keep before the newest; with 0, late events count in the newest window.
+        The number of windows to keep before the newest; with 0, late events count in the newest window.
     older : str
-            ``oldest``: an event older than the buffer counts in its oldest window. ``drop``: it is dropped and counted.
+        ``oldest``: an event older than the buffer counts in its oldest window. ``drop``: it is dropped and counted.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def micros(duration: str) -> int:
     Parameters
     ----------
     duration : str
-            A text such as ``10s``.
+        A text such as ``10s``.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def micros(duration: str) -> int:
     Raises
     ------
     ValueError
-            If the text cannot be read.
+        If the text cannot be read.
     """
     return read_duration(duration, "duration")
 
@@ -75,14 +75,14 @@ class HeldWindows:
     Parameters
     ----------
     starts, ends : array of int64, shape (windows,)
-            For windows over all time, `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
+        For windows over all time, `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
     new_rows : array of int64, shape (windows,)
-            The number of new rows since the last emission.
+        The number of new rows since the last emission.
     last_arrival : array of int64, shape (windows,)
-            The arrival time of the last rows.
+        The arrival time of the last rows.
     result : callable, name -> array of as many results
-            Returns the results of one of the policy's own measures (`EmitPolicy.measures`), one per window: null if the
-            state has no value, or lacks rows of the window.
+        Returns the results of one of the policy's own measures (`EmitPolicy.measures`), one per window: null if the
+        state has no value, or lacks rows of the window.
     """
 
     starts: Instants

@@ -26,8 +26,8 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     ----------
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-            with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of
-            a policy of another package, from the entry points ``tiltframe.policies``.
+        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of a
+        policy of another package, from the entry points ``tiltframe.policies``.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     Raises
     ------
     ValueError
-            If the text cannot be read.
+        If the text cannot be read.
 
     Examples
     --------
@@ -52,8 +52,8 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     Parameters
     ----------
     text : str
-            ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy of
-            another package, from the entry points ``tiltframe.policies``.
+        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy of another
+        package, from the entry points ``tiltframe.policies``.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     Raises
     ------
     ValueError
-            If the text cannot be read.
+        If the text cannot be read.
 
     Examples
     --------
