@@ -1,1 +1,1 @@
-"""Stores over HTTP: queries, writing, and a page to look at them."""
+"""Stores over HTTP: queries, writing, and a web page that shows them."""

@@ -1,6 +1,6 @@
 """Access control.
 
-Without a token only requests from this machine to a loopback name are allowed. With a token, any request that sends it.
+Without a token, only requests from this machine to a loopback name are allowed. With one, requests must send it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggr.arguments import because, shown
 from tiltframe.serve.errors import Refused
 
-_SHORTEST = 16  # letters of a token
+_SHORTEST = 16  # characters of a token
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Read where to listen.
+    """Return the host and the port of an address to listen at.
 
     >>> listen_address("127.0.0.1:9464"), listen_address("[::1]:0")
     (('127.0.0.1', 9464), ('::1', 0))
@@ -33,7 +33,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine, to itself alone.
+    """Return whether a host name refers to this machine and is not reachable from others.
 
     >>> is_loopback("localhost"), is_loopback("127.1.2.3"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)
@@ -51,7 +51,7 @@ def check_origin(text: str) -> None:
 
 
 def check_reach(host: str, token: bytes | None) -> None:
-    """Refuse to listen beyond this machine without a token; raises ``ValueError``."""
+    """Raise ``ValueError`` if the server would be reachable from other machines without a token."""
     if token is None and not is_loopback(host):
         raise ValueError(
             f"{host} can be reached from other machines: give --token FILE, which requests must bring, or listen at "
@@ -60,7 +60,7 @@ def check_reach(host: str, token: bytes | None) -> None:
 
 
 def read_token(file: Path) -> bytes:
-    """Read the token from a file; raises ``ValueError`` if it is not a valid token."""
+    """Return the token in a file; raise ``ValueError`` if it is not a valid token."""
     try:
         token = file.read_bytes().strip()
     except OSError as error:
@@ -76,7 +76,7 @@ class Access:
     """ASGI middleware that rejects requests without the token, or with another host's name."""
 
     def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
-        """Create the middleware. Paths in ``open_to_all`` need no token: they contain no data of stores."""
+        """Create the middleware. Paths in ``open_to_all`` do not need a token: they contain no data of stores."""
         self._app, self._open = app, open_to_all
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
@@ -99,7 +99,7 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Refuse names of other machines: a page elsewhere may have its name lead here."""
+        """Raise an error for names of other machines: a foreign page's name may resolve to this machine."""
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(
                 421, f"without a token this server answers to localhost alone; the request is for {shown(host)}"

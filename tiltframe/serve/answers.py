@@ -1,4 +1,4 @@
-"""Answers: computed once for each version of a store in worker threads, tagged by it, and kept while there is room."""
+"""Answers, computed in worker threads once per version of a store, tagged by version, and cached in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 
-_BUFFERED_BYTES = 1 << 20  # bytes: a longer answer is sent while it is computed
-_CACHE_BYTES = 64 << 20  # bytes of memory for answers that are kept
-_ENTRY = 440  # bytes of an entry without its body and headers: objects, dicts and the tag, as measured
-_CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
+_BUFFERED_BYTES = 1 << 20  # bytes: longer answers are sent while they are computed
+_CACHE_BYTES = 64 << 20  # bytes of memory for cached answers
+_ENTRY = 440  # measured bytes of an entry without body and headers: objects, dicts, tag
+_CHUNK = 1 << 16  # bytes that are sent at once: the most that a slow client keeps in memory
 _LIVES = "private, no-cache"  # caches must revalidate an answer before each use
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,37 +34,37 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """What an answer depends on, and how it is computed."""
+    """The data that an answer depends on, and the function that computes it."""
 
     words: str  # cache key of the answer: the store's name and version, and the query
     form: str  # the media type
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-    # of its packing and the deadline of its beginning: headers, pieces
+    # computes headers and pieces, from the compression and the deadline of the first piece
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """The beginning of an answer, and the pieces that follow, unless it is whole."""
+    """The start of an answer, and the following pieces if it is not complete."""
 
     headers: Mapping[str, str]
     form: str
     body: bytes
     remaining: Iterator[bytes] | None = None
-    deadline: Deadline | None = None  # of the next piece
+    deadline: Deadline | None = None  # the deadline of the next piece
 
 
 class Answers:
     """Answers to requests, computed in worker threads."""
 
     def __init__(self, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
-        """Know no answer yet."""
+        """Create an empty cache."""
         self._pool, self._limits, self._metrics = pool, limits, metrics
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Begun] = OrderedDict()
         self._bytes = 0
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
-        """Answer a request: ``ask`` says, in a worker thread, what it asks for."""
+        """Return the response to a request; ``ask`` runs in a worker thread and returns the question."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
@@ -115,7 +115,7 @@ class Answers:
                 return _Begun(headers, question.form, bytes(body), remaining=pieces, deadline=deadline)
         begun = _Begun(headers, question.form, bytes(body))
         with self._lock:
-            replaced = self._kept.pop(tag, None)  # another thread has computed the same answer meanwhile
+            replaced = self._kept.pop(tag, None)  # another thread may have computed the same answer
             self._kept[tag] = begun
             self._bytes += _kept_bytes(begun) - (_kept_bytes(replaced) if replaced else 0)
             while self._bytes > _CACHE_BYTES:
@@ -124,17 +124,17 @@ class Answers:
 
 
 def _kept_bytes(begun: _Begun) -> int:
-    """Return the memory that a kept answer takes, not its body alone."""
+    """Return the bytes of memory of a cached answer, including its overhead."""
     return sys.getsizeof(begun.body) + sum(map(len, begun.headers.values())) + _ENTRY
 
 
 def described(words: str, describe: Callable[[], object]) -> Question:
-    """Ask for plain data as JSON."""
+    """Return a question whose answer is plain data as JSON."""
     return written(words, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
 def written(words: str, write: Callable[[Deadline], str]) -> Question:
-    """Ask for a text of JSON."""
+    """Return a question whose answer is a JSON text."""
 
     def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()
@@ -151,23 +151,23 @@ def _packed(text: bytes, packing: str) -> bytes:
 
 
 class WorkerPool:
-    """A thread for each query that may run at once, and as many for look-ups, which never wait for queries."""
+    """Threads for queries, one per concurrent query, and as many for look-ups, which do not wait for queries."""
 
     def __init__(self, limits: Limits) -> None:
-        """Start no thread yet."""
+        """Create the pool; no thread is started yet."""
         self._limits = limits
         self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in a thread, for so long as a query may take; raises `Refused` after that.
+        """Run a function in a thread for at most the time limit of a query; raise `Refused` after that.
 
-        A thread cannot be stopped: it ends what it is at, and until then others wait for it.
+        A thread cannot be stopped: it completes the call, and other calls wait for the thread until then.
         """
         return await self._awaited(self._computing.submit(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that computes nothing, as `run` does, while queries run."""
+        """Run a function that only looks values up, as `run` does; it does not wait for queries."""
         return await self._awaited(self._looking.submit(function, *args, **kwargs))
 
     async def _awaited(self, future: Future[T]) -> T:
@@ -187,7 +187,7 @@ class WorkerPool:
             ) from None
 
     def close(self) -> bool:
-        """Begin nothing more; say whether a thread is still at something."""
+        """Accept no further calls, and return whether a thread is still running one."""
         for threads in (self._computing, self._looking):
             threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._begun)

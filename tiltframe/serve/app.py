@@ -1,4 +1,4 @@
-"""The app: all routes, behind what checks, counts and logs every request; and uvicorn, by which it is served."""
+"""The app: all routes, behind middleware that checks, counts and logs every request; and its server, uvicorn."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
 _FILES = {"/": "index.html", **{f"/{name}": name for name in _BESIDE}}
-PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # hold nothing of the stores: open without the token
-_GRACE = 5  # seconds that answers have to end in
+PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # contain no data of stores: no token is needed
+_GRACE = 5  # seconds for running answers after a signal to stop
 
 
 def app_of(
@@ -52,7 +52,7 @@ def app_of(
     origins: Sequence[str] = (),
     writable: bool = False,
 ) -> Starlette:
-    """Make the app; pages at ``origins`` may ask it by their scripts, and ``writable`` stores take events."""
+    """Return the app. Scripts of pages at ``origins`` may query it, and ``writable`` stores accept events."""
     metrics = Metrics()
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
@@ -94,7 +94,7 @@ def app_of(
 
 
 def _refusals() -> list[Route]:
-    """Say of the routes that write that this server does not."""
+    """Return routes that answer writing requests with the message that this server is read-only."""
 
     async def refuse(request: Request) -> Response:
         raise Refused(403, "this server is read-only; start it with --writable to accept events")
@@ -103,7 +103,7 @@ def _refusals() -> list[Route]:
 
 
 def _error_response(request: Request, error: Exception) -> Response:
-    """Say in a sentence what the router means."""
+    """Return the router's error as an answer with a sentence."""
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused) or error.status_code not in _MESSAGES:
         raise error
@@ -112,7 +112,7 @@ def _error_response(request: Request, error: Exception) -> Response:
 
 
 def _page_file(path: str, name: str) -> Route:
-    """Make a route for a file of the page, which holds nothing of the stores and is sent to everyone."""
+    """Return a route for a file of the web page; it contains no data of stores and needs no token."""
     content = (_FOLDER / name).read_bytes()
 
     async def page_file(request: Request) -> Response:
@@ -130,7 +130,7 @@ def run(
     origins: Sequence[str],
     writable: bool,
 ) -> None:
-    """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if the address cannot be used."""
+    """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address cannot be used."""
     pool = WorkerPool(limits)
     app = app_of(stores, pool, limits, token=token, origins=origins, writable=writable)
     host, port = address
@@ -154,7 +154,7 @@ def run(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Listen at an address, by a socket whose protocol is named: asyncio sends small answers at once by such alone."""
+    """Return a socket that listens, with an explicit protocol: asyncio disables Nagle's algorithm only with one."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)

@@ -1,7 +1,7 @@
-"""Bodies without a number of their own: the same bytes are added to a store once, also after a failure or a restart.
+"""Bodies without a number: the same bytes are added to a store only once, also after a failure or a restart.
 
-With the states of a body its digest is recorded, in the same commit. Digests are kept in 256 records, each of the last
-40 bodies whose digest begins alike, so that a commit writes a small record and some 10,000 bodies are remembered.
+A commit records the digest of a body together with its states. Digests are kept in 256 records by their first two
+digits. Each has the last 40 bodies, so that a commit writes a small record and about 10,000 bodies are remembered.
 
     otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}     and the writer ``otlp-3f`` has the numbers up to 12
 """
@@ -17,9 +17,9 @@ from tiltframe import rollup
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore
 
-_DIGITS = 24  # of a digest, hexadecimal
+_DIGITS = 24  # hexadecimal digits of a digest
 _REMEMBERED = 40  # digests in a record
-_ATTEMPTS = 100  # each after another body of the same record was added first
+_ATTEMPTS = 100  # a retry follows if another body of the same record was added first
 
 
 def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
@@ -31,7 +31,7 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
     events : table
         The rows of the body.
     body : bytes
-        As it was before it was packed.
+        The body as it was before compression.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
     Raises
     ------
     ValueError, StoreError
-        As `FrameStore.append`; after an error the same body can be sent again, and counts once.
+        On the same conditions as `FrameStore.append`; after an error the same body can be sent again, and counts once.
     """
     digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
     name = f"otlp {digest[:2]}"
@@ -54,9 +54,9 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
         number = record["last"] + 1
         record = {"last": number, "digests": [*record["digests"], digest][-_REMEMBERED:]}
         try:
-            # False if another body with the same states took the number: its digest is not this one
+            # False if another body with the same states used the number; it has another digest
             if store.append(states, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before):
                 return True
         except CommitConflict:
-            continue  # another body took the number
+            continue  # another body used the number
     raise Refused(503, "other writers add to the same record all the time; send it again", {"retry-after": "1"})

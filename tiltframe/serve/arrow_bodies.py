@@ -1,7 +1,7 @@
-"""Arrow streams from outside: their size after decompression is known, and bounded, before anything is decompressed.
+"""Arrow streams from clients: their size after decompression is checked before anything is decompressed.
 
-A compressed buffer begins with its length as it was before, 8 bytes, little-endian; -1 stands for a buffer that is not
-compressed. Source: ``format/Message.fbs`` of Apache Arrow, read by hand, as pyarrow does not expose these lengths.
+A compressed buffer begins with its uncompressed length, 8 bytes, little-endian; -1 means that the buffer is not
+compressed. Source: ``format/Message.fbs`` of Apache Arrow, parsed here because pyarrow does not expose these lengths.
 
     Message       header type (field 1), header (2)
     DictionaryBatch   data, a RecordBatch (1)
@@ -17,19 +17,20 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from tiltframe.serve.errors import Refused
 
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of the union MessageHeader
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # numbers in the union MessageHeader
 
 
 def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
-    """Read a stream of Arrow, of a bounded size.
+    """Return the table of an Arrow stream of a bounded size.
 
     Parameters
     ----------
     body : bytes
     max_bytes : int
-        For all buffers after decompression, for the texts of dictionaries in all rows, and for the number of rows.
+        The limit for the bytes of all buffers after decompression, for the bytes of texts if dictionaries are expanded,
+        and for the number of rows.
     name : str
-        What errors call the stream.
+        The name of the stream in error messages.
 
     Returns
     -------
@@ -38,9 +39,9 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
     Raises
     ------
     ValueError
-        If this is not a stream of Arrow, or is damaged.
+        If the body is not an Arrow stream, or is damaged.
     Refused
-        413, for more than the limit.
+        With status 413 if the limit is exceeded.
     """
     try:
         reader = pa.ipc.open_stream(body)
@@ -49,7 +50,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         _check(size, f"bytes of {name} after decompression", max_bytes)
         batches = list(reader)
         for batch in batches:
-            batch.validate(full=True)  # lengths and offsets come from outside
+            batch.validate(full=True)  # lengths and offsets come from the client
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise ValueError(f"{name} are not a stream of Arrow: {str(error).splitlines()[0]}") from None
     expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)
@@ -63,7 +64,7 @@ def _check(count: int, what: str, limit: int) -> None:
 
 
 def _rows_and_bytes(body: bytes) -> tuple[int, int]:
-    """Add up the rows of all batches, and the bytes of all buffers after decompression."""
+    """Return the number of rows of all batches, and the bytes of all buffers after decompression."""
     rows = size = 0
     for message in pa.ipc.MessageReader.open_stream(body):
         root = _Table.root(message.metadata.to_pybytes())
@@ -90,7 +91,7 @@ def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return the bytes of a column's texts once each row has its own: a dictionary may have one long text for all."""
+    """Return the bytes of a column's texts if dictionaries are expanded: many rows may refer to one long text."""
     if not pa.types.is_dictionary(column.type) or not (
         pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
     ):
@@ -104,17 +105,17 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 class _Table:
-    """A table of a flatbuffer: a field is found by its number in the table's vtable, and may be absent."""
+    """A table of a flatbuffer: the table's vtable has the place of each field by its number; fields may be absent."""
 
     def __init__(self, data: bytes, place: int) -> None:
-        """Find the vtable."""
+        """Locate the vtable of the table at a place."""
         self._data, self._place = data, place
         self._vtable = place - struct.unpack_from("<i", data, place)[0]
         (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)
 
     @classmethod
     def root(cls, data: bytes) -> _Table:
-        """Return the table that a flatbuffer begins with."""
+        """Return the root table of a flatbuffer."""
         return cls(data, struct.unpack_from("<I", data, 0)[0])
 
     def _field(self, number: int) -> int | None:
@@ -125,22 +126,22 @@ class _Table:
         return self._place + offset if offset else None
 
     def byte(self, number: int) -> int:
-        """Read a field of one byte, 0 if it is absent."""
+        """Return a field of one byte, or 0 if it is absent."""
         place = self._field(number)
         return 0 if place is None else self._data[place]
 
     def long(self, number: int) -> int:
-        """Read a field of 64 bits, 0 if it is absent."""
+        """Return a field of 64 bits, or 0 if it is absent."""
         place = self._field(number)
         return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
 
     def table(self, number: int) -> _Table | None:
-        """Read a field that is a table."""
+        """Return a field that is a table, or None if it is absent."""
         place = self._field(number)
         return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """Read a field that is a list of two numbers of 64 bits each."""
+        """Return a field that is a list of pairs of 64-bit numbers."""
         place = self._field(number)
         if place is None:
             return []

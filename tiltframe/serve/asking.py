@@ -1,4 +1,4 @@
-"""Asking over HTTP: queries, by words in the address or as JSON, and what stores say of themselves."""
+"""Reading over HTTP: queries, as parameters of the address or as JSON, and descriptions of stores."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tiltframe.store import Query, StoreView
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 
-MANY = ("per", "measures", "keys", "order_by")  # words that may stand several times in an address
+MANY = ("per", "measures", "keys", "order_by")  # parameters that an address may repeat
 INTEGER_WORDS = ("limit", "points")
 TRUTHS = ("flat", "latest")
 WORDS = ("store", *(field.name for field in fields(Query)))
-_KEY_VALUES = 1000  # of a key, to choose from
+_KEY_VALUES = 1000  # values of a key in a list of choices
 _LABELS = (LEVEL, START, END, PARTIAL)
 
 
 def from_address(params: QueryParams) -> tuple[str, Query]:
-    """Read the store's name and a query from an address.
+    """Return the store's name and the query in the parameters of an address.
 
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -61,7 +61,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
 
 
 def from_body(body: bytes) -> tuple[str, Query]:
-    """Read the store's name and a query from JSON."""
+    """Return the store's name and the query in a JSON body."""
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
@@ -97,14 +97,14 @@ def _value(word: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Asking:
-    """The routes that read."""
+    """The routes for reading."""
 
     served: Stores
     answers: Answers
     budget: Budget
 
     def routes(self) -> list[Route]:
-        """List the routes."""
+        """Return the routes."""
         return [
             Route("/v1/query", self.query, methods=["GET", "POST"]),
             Route("/v1/stores", self.stores),
@@ -113,7 +113,7 @@ class Asking:
         ]
 
     async def query(self, request: Request) -> Response:
-        """Answer a query."""
+        """Return the results of a query."""
         form = form_of(request.headers.get("accept", ""))
         body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
         words = request.query_params
@@ -135,7 +135,7 @@ class Asking:
         return await self.answers.to(request, ask)
 
     async def stores(self, request: Request) -> Response:
-        """List the stores."""
+        """Return the list of stores."""
 
         def ask() -> Question:
             seen = {name: self.served.now(name) for name in self.served}
@@ -147,11 +147,11 @@ class Asking:
         return await self.answers.to(request, ask)
 
     async def store(self, request: Request) -> Response:
-        """Describe a store: its frame, levels, ranges, and the columns of its measures."""
+        """Return the description of a store: its frame, levels, ranges, and the columns of its measures."""
         return await self._about(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
-        """List the values of a key, to choose from."""
+        """Return the values of a key, as a list of choices."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(unknown))}")
@@ -189,7 +189,7 @@ class Asking:
 
 
 def _words(name: str, view: StoreView, query: Query) -> str:
-    """Write what an answer depends on: the store, its version, the query, and the clock if the query has no ``now``."""
+    """Return the cache key of an answer: store, version, query, and the time if the query has no ``now``."""
     now = view.now if query.now is None else ""
     return f"{name} {view.version} {now} {query.to_json()}"
 
@@ -201,7 +201,7 @@ def _outline(name: str, view: StoreView) -> dict[str, Any]:
 
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
-    """Describe a store by its manifest and its parts; no states are read."""
+    """Return the description of a store from its manifest and its parts; no states are read."""
     frame, known_starts = view.frame, view.known_from
     levels = []
     for level in frame.levels:

@@ -9,18 +9,18 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost
 
-BODY_BYTES = 16 << 20  # of a request that writes
-QUERY_BYTES = 1 << 20  # of a request that asks
+BODY_BYTES = 16 << 20  # the maximum body of a request that writes
+QUERY_BYTES = 1 << 20  # the maximum body of a request that reads
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a query may take: whole numbers from 1, else ``ValueError``."""
+    """The limits of a query: whole numbers from 1; other values raise ``ValueError``."""
 
-    rows: int = 10_000_000  # of states that it reads, about: what the store's parts hold of its range
-    windows: int = 100_000  # that its range has, of every kind that it asks for
-    seconds: int = 30  # that it computes, and that it waits for others
-    queries: int = 4  # that run at once; others wait
+    rows: int = 10_000_000  # of states to read, estimated from the parts in the range
+    windows: int = 100_000  # in its range, for all kinds of windows together
+    seconds: int = 30  # of computation, and of waiting for other queries
+    queries: int = 4  # that run at the same time; others wait
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -29,13 +29,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each query may cost, and what all have cost."""
+    """The limits of each query, and the metrics that count the cost of all queries."""
 
     limits: Limits
     metrics: Metrics
 
     def spend(self, store: str, cost: Cost) -> None:
-        """Raise `Refused` if a cost exceeds the limits; otherwise count its rows in the metrics."""
+        """Raise `Refused` if a cost exceeds the limits; otherwise add its rows to the metrics."""
         limits = self.limits
         for what, much, limit in (
             ("rows of states", cost.rows, limits.rows),

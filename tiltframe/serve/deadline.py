@@ -1,4 +1,4 @@
-"""The deadline of a request: one value, passed into every loop whose length the request decides."""
+"""The deadline of a request: one value, passed into every loop whose length depends on the request."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """The moment until which the server computes for a request.
+    """The time until which the server computes for a request.
 
     Parameters
     ----------
     seconds : float
-        From now on; infinite for no deadline.
+        The time from now; infinite for no deadline.
     """
 
     def __init__(self, seconds: float = math.inf) -> None:
-        """Begin to count."""
+        """Start the time."""
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """Count from now on: the next piece of a long answer has as much time as the first."""
+        """Start the time again: each piece of a long answer has as much time as the first."""
         self._end = time.monotonic() + self._seconds
 
     def within(self, seconds: float) -> Deadline:
-        """Return a deadline that comes after a number of seconds, or with this one if that is earlier."""
+        """Return a deadline after a number of seconds, or at this deadline if that is earlier."""
         return Deadline(min(seconds, self._end - time.monotonic()))
 
     def check(self) -> None:
@@ -40,7 +40,7 @@ class Deadline:
             raise OutOfTime("the query took longer than it may; ask for a shorter range, fewer series or coarser steps")
 
     def checked(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items; raises `OutOfTime` before the first item after the deadline."""
+        """Yield items; raise `OutOfTime` before the first item after the deadline."""
         for item in items:
             self.check()
             yield item

@@ -1,4 +1,4 @@
-"""Errors as answers: one table of statuses, and two forms of the answer, this server's and Prometheus'."""
+"""Errors as answers: one table of statuses, and two formats of the answer, this server's and Prometheus'."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from aggr import UnknownFunction
 from aggr.extras import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
-_LONGEST = 300  # letters of a sentence
+_LONGEST = 300  # characters of a sentence
 
 
 class Refused(HTTPException):
-    """A request that is not answered: its status, a sentence, and headers."""
+    """A rejected request: its status, a sentence, and headers."""
 
 
 class PromQLError(ValueError):
-    """A request of Prometheus' API that is not answered."""
+    """A rejected request of Prometheus' API."""
 
     kind: ClassVar[str]
     status: ClassVar[int]
@@ -36,14 +36,14 @@ class BadData(PromQLError):
 
 
 class Unanswerable(PromQLError):
-    """The request can be read, but is not a merge of states, or is too much."""
+    """The request can be read, but its answer is not a merge of states, or exceeds a limit."""
 
     kind = "execution"
     status = 422
 
 
 class OutOfTime(PromQLError):
-    """The request took longer than it may."""
+    """The request took longer than the limit."""
 
     kind = "timeout"
     status = 503
@@ -59,11 +59,11 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((StoreError, MissingExtra), 422),
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
-_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}  # Prometheus' words
+_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}  # error types of Prometheus
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status of an error; one that is not in the table is the server's own."""
+    """Return the status of an error; an error that is not in the table is a server error."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
@@ -80,27 +80,27 @@ def sentence_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an error was raised, for the log."""
+    """Return the place in the code where an error was raised, for the log."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({at.filename}:{at.lineno})" for at in last)
 
 
 def failure(error: BaseException) -> Response:
-    """Answer with an error's status and sentence."""
+    """Return the answer for an error: its status and its sentence."""
     return _response({"error": sentence_of(error)}, status_of(error), error)
 
 
 def prometheus_failure(error: BaseException) -> Response:
-    """Answer with an error as Prometheus does: status, kind and sentence."""
+    """Return the answer for an error in Prometheus' format: status, type and sentence."""
     status = status_of(error)
     kind = _KINDS.get(status, "internal" if status >= 500 else BadData.kind)
     if isinstance(error, PromQLError):
         kind = error.kind
     elif isinstance(error, HTTPException):
-        if status == 413:  # Prometheus has no word for it
+        if status == 413:  # Prometheus has no error type for it
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
-    elif status == 400:  # the expression was read, and the store cannot be asked it
+    elif status == 400:  # the expression is valid, but the store cannot answer it
         status, kind = Unanswerable.status, Unanswerable.kind
     return _response({"status": "error", "errorType": kind, "error": sentence_of(error)}, status, error)
 

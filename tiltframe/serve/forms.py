@@ -1,4 +1,4 @@
-"""Forms of an answer: JSON, CSV or an Arrow stream, packed or not, as pieces of bytes that follow its slices."""
+"""Forms of an answer: JSON, CSV or an Arrow stream, compressed or not, as pieces of bytes, one or more per slice."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tiltframe.store import Answer
 from tiltframe.text.results import csv_cells, json_rows, json_text
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
-PROTOBUF = "application/x-protobuf"  # of OpenTelemetry's exporters
-LINES = "application/x-ndjson"  # JSON lines, of rows that are written
+PROTOBUF = "application/x-protobuf"  # the form of OpenTelemetry's exporters
+LINES = "application/x-ndjson"  # JSON lines, for rows to write
 
 
 class _Pieces(io.BytesIO):
-    """A file in memory whose content can be taken even after it is closed."""
+    """A file in memory whose content can be read even after it is closed."""
 
     def close(self) -> None:
         pass
@@ -34,7 +34,7 @@ class _Pieces(io.BytesIO):
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
-    """Write an answer in a form, packed by gzip or zstd, slice after slice; ``head`` stands before JSON's rows."""
+    """Yield an answer in a form, compressed by gzip or zstd, slice by slice; ``head`` precedes the rows in JSON."""
     pieces = _Pieces()
     file = pa.PythonFile(pieces, "w")
     out = pa.CompressedOutputStream(file, packing) if packing else file
@@ -80,7 +80,7 @@ _WRITERS: dict[str, _Writer] = {JSON: _as_json, CSV: _as_csv, ARROW: _as_arrow}
 
 
 def warning_header(sentences: Sequence[str]) -> dict[str, str]:
-    r"""Write sentences as the header ``Warning``; names in them may have any letters, and a header has those of ASCII.
+    r"""Return the header ``Warning`` with sentences; characters outside ASCII are escaped.
 
     >>> warning_header(['the measure "名" is not known'])
     {'warning': '299 - "the measure \\"\\u540d\\" is not known"'}
@@ -91,7 +91,7 @@ def warning_header(sentences: Sequence[str]) -> dict[str, str]:
 
 
 def form_of(accept: str) -> str:
-    """Choose the form that a request likes best; raises `Refused` for what there is not.
+    """Return the form that a request prefers; raise `Refused` if the server has none of its forms.
 
     >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
     ('application/json', 'text/csv')
@@ -103,7 +103,7 @@ def form_of(accept: str) -> str:
 
 
 def packing_of(accept: str) -> str | None:
-    """Choose how an answer is packed by what a request can unpack.
+    """Return the compression of an answer that a request accepts, or None.
 
     >>> packing_of("gzip, deflate, br, zstd"), packing_of("zstd;q=0, gzip"), packing_of("*;q=0")
     ('zstd', 'gzip', None)
@@ -112,7 +112,7 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Return the offered name with the highest weight in a header, the first of equals."""
+    """Return the offered name with the highest weight in a header; the first if several have it."""
     weights = {}
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))

@@ -1,4 +1,4 @@
-"""Bodies of requests: read within a limit of bytes and of time."""
+"""Bodies of requests, read within a limit of bytes and of time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tiltframe.serve.errors import Refused
 
 
 async def read_body(request: Request, max_bytes: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
-    """Read the body of a request.
+    """Return the body of a request.
 
     Parameters
     ----------
     max_bytes, seconds : int
-        Bytes that it may have, and seconds that it may take to arrive.
+        The maximum number of bytes, and the maximum time to arrive.
     packings : sequence of str
-        Content encodings that are accepted; the body is returned as it was sent.
+        Content encodings that are accepted; the body is returned without decompression.
 
     Raises
     ------
     Refused
-        413, 408 and 415.
+        With status 413 for too many bytes, 408 for too much time, and 415 for another encoding.
     """
     packing = request.headers.get("content-encoding", "identity")
     if packing not in packings:

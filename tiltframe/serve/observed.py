@@ -1,4 +1,4 @@
-"""Observation of requests: each has a line in the log and is counted, and every error becomes an answer."""
+"""Observation of requests: each has a line in the log, is counted, and its error becomes an answer."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _HELP = {
     "cache_misses_total": "Answers that were computed.",
 }
 LOG = logging.getLogger("tiltframe.serve")
-_SEND_SECONDS = 30  # after which a reader that takes nothing has gone
-_LONGEST = 1000  # letters of an address in the log
+_SEND_SECONDS = 30  # after which a client that reads nothing is disconnected
+_LONGEST = 1000  # characters of an address in the log
 _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _HEADERS += [(b"content-security-policy", _POLICY)]
 
 
 class Metrics:
-    """Counters, each with its labels; any thread may add to them."""
+    """Counters by name and labels; any thread may add to them."""
 
     def __init__(self) -> None:
-        """Begin at nothing."""
+        """Create the counters without values."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:
-        """Add to a counter."""
+        """Add a number to a counter."""
         with self._lock:
             self._counts[name, tuple(labels.items())] += much  # type: ignore[assignment]
 
     def text(self) -> str:
-        """Write all counters as Prometheus reads them."""
+        """Return all counters in Prometheus' text format."""
         with self._lock:
             counts = dict(self._counts)
         lines = []
@@ -63,7 +63,7 @@ class Metrics:
 
 @dataclass
 class Observed:
-    """ASGI middleware that answers errors, and adds every request to the log and the metrics."""
+    """ASGI middleware that turns errors into answers, and adds every request to the log and the metrics."""
 
     app: ASGIApp
     metrics: Metrics
@@ -109,7 +109,7 @@ class Observed:
 
 
 class _Lines(logging.Formatter):
-    """One JSON object a line."""
+    """A format of the log with one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
@@ -118,7 +118,7 @@ class _Lines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Have this server, and what carries it, log to standard error."""
+    """Write the log of this server, and of uvicorn, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}

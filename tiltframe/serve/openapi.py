@@ -1,4 +1,4 @@
-"""The description of what can be asked, as OpenAPI, and as a page that people read."""
+"""The description of the API, as OpenAPI, and as a web page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ERRORS = {
     "422": "It is beyond the server's limits, or the store cannot do it.",
     "503": "It took too long, or too many queries run.",
 }
-_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # kinds of what may be several
+_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # types in a body
 _IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
 
 def openapi(writable: bool) -> dict[str, Any]:
-    """Describe the API as a document of OpenAPI 3.1, with the routes that write where stores take events."""
+    """Return the API as a document of OpenAPI 3.1; if stores are writable, it has the routes that write."""
     meanings = _meanings()
     words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
@@ -71,7 +71,7 @@ def openapi(writable: bool) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """Write the description as a page: every operation with what it takes."""
+    """Return the description as a web page: every operation with its parameters."""
     parts = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -94,7 +94,7 @@ def page(document: dict[str, Any]) -> str:
 
 
 def _meanings() -> dict[str, str]:
-    """Read what each word of a query means from the docstring of `tiltframe.Query`."""
+    """Return the meaning of each parameter of a query, from the docstring of `tiltframe.Query`."""
     parts = re.split(r"^(\w+) : [^\n]*\n", inspect.cleandoc(Query.__doc__ or ""), flags=re.M)
     texts = {name: text.partition("\n\n")[0] for name, text in zip(parts[1::2], parts[2::2], strict=True)}
     return {"store": "A name of `/v1/stores`.", **{name: " ".join(text.split()) for name, text in texts.items()}}

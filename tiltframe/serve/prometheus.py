@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API over stores: what Grafana, promtool and their like ask."""
+"""The Prometheus HTTP API over stores, for Grafana, promtool and similar clients."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Form = Mapping[str, list[str]]
 TextOf = Callable[[Form, Metrics, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MOST_POINTS = 11_000  # of a series, as in Prometheus
+MOST_POINTS = 11_000  # points of a series, as in Prometheus
 _MOST_BYTES = QUERY_BYTES
-_API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
-_OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")  # not given if empty
+_API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
+_OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")  # an empty text counts as missing
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 _EMPTY: dict[str, Any] = {"rules": {"groups": []}, "alerts": {"alerts": []}, "query_exemplars": []}
 _EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
@@ -46,9 +46,9 @@ _EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 def routes(
     now: Callable[[], Mapping[str, StoreView]], pool: WorkerPool, answers: Answers, budget: Budget
 ) -> list[Route]:
-    """Make the routes of the API; ``now`` returns the current views of the stores, for each request.
+    """Return the routes of the API; ``now`` returns the current views of the stores, for each request.
 
-    Raises ``ValueError`` if two measures or two keys of a store would have the same legal name.
+    Raise ``ValueError`` if two measures or two keys of a store would have the same valid name.
     """
     metrics_of(now())
     api = _Api(budget)
@@ -94,7 +94,7 @@ def routes(
 
 @dataclass(frozen=True)
 class _Api:
-    """The answers, each the JSON of a form's parameters."""
+    """The endpoints: each returns JSON for the parameters of a form."""
 
     budget: Budget
 
@@ -153,7 +153,7 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Read the range in which series are looked for; an end that is not there is open."""
+        """Return the range in which to list series; a missing end is open."""
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
             raise BadData("the end of the range is before its start; exchange them")
@@ -177,7 +177,7 @@ def _constant(data: Any) -> TextOf:
 
 
 def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
-    """Say errors as Prometheus does; the name is the route's in metrics."""
+    """Wrap an endpoint so that errors are answered in Prometheus' format; the name is the route's in metrics."""
 
     async def respond(request: Request) -> Response:
         try:
@@ -186,7 +186,7 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # the log gets the place, and the client no details
+                raise  # the log has the place; the client gets no details
             return prometheus_failure(error)
 
     respond.__name__ = name

@@ -1,4 +1,4 @@
-"""The stores that are served, by their names: opened once for all threads, and again when a frame has evolved."""
+"""The served stores by name: opened once for all threads, and again after a change of frame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DATABASES = ("postgres", "postgresql")
 
 
 class ServedStore:
-    """A store and its name, given as a folder or address, or ``NAME=ADDRESS``: of a database its own name.
+    """A store and its name, from a folder, an address, or ``NAME=ADDRESS``; in a database the store's own name.
 
-    Raises ``ValueError`` for a name that cannot stand in a path, `StoreError` for a store that cannot be opened.
+    Raise ``ValueError`` if a name is not allowed in a path, and `StoreError` if a store cannot be opened.
     """
 
     def __init__(self, place: str, durable: bool = False) -> None:
@@ -38,15 +38,15 @@ class ServedStore:
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """Read it with what a stream holds, which saves its state in a file, from now on."""
+        """Read the store together with the open windows in the state file of a stream from now on."""
         self.store = self.store.with_open(saved)
         self.now()
 
     def now(self) -> StoreView:
-        """Return the current view of the store, which is opened again if its frame has evolved.
+        """Return the current view of the store, which is opened again if its frame has changed.
 
-        The time of the view is the last one of the finest window that is open: until then the same windows are over, so
-        that equal versions of the store give equal answers.
+        The time of the view is the last microsecond of the finest window that is open. All times in that window have
+        the same windows over, so that equal versions of the store give equal answers.
         """
         view = self.store.at()
         if view.snapshot.manifest != self._described:
@@ -59,12 +59,12 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """Served stores by name, each in its current version. Unknown names are refused with a message."""
+    """Served stores by name, each in its current version. Unknown names raise an error with a message."""
 
     def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open all, some with the states of streams, FILE or NAME=FILE.
+        """Open all stores, some with the state files of streams, FILE or NAME=FILE.
 
-        Raises ``ValueError`` if two have one name, and for states of no store.
+        Raise ``ValueError`` if two stores have one name, or if a state file belongs to none of them.
         """
         self._stores: dict[str, ServedStore] = {}
         for text in places:
@@ -85,7 +85,7 @@ class Stores(Mapping[str, FrameStore]):
             self._stores[name].read_with_open(file)
 
     def now(self, name: str) -> StoreView:
-        """Return the current view of a store; raises `Refused` for an unknown name."""
+        """Return the current view of a store; raise `Refused` for an unknown name."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()

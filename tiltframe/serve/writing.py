@@ -1,4 +1,4 @@
-"""Writing over HTTP: events are rolled up into a store, once, however often they are sent."""
+"""Writing over HTTP: events are rolled up into a store exactly once, however often they are sent."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # in messages, in place of a file
+_CALLED = "the events"  # in messages, in place of a file's name
 
 
 class Writing:
-    """The routes that write."""
+    """The routes for writing."""
 
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
-        """Take the stores, and the threads that write."""
+        """Create the routes of stores, with the threads that write."""
         self._stores, self._pool, self._limits = stores, pool, limits
 
     def routes(self) -> list[Route]:
-        """List the routes."""
+        """Return the routes."""
         return [
             Route("/v1/stores/{name}/events", self.events, methods=["POST"]),
             Route("/v1/stores/{name}/metrics", self.metrics, methods=["POST"]),
         ]
 
     async def events(self, request: Request) -> Response:
-        """Add events under a writer's number."""
+        """Add events under the number of a writer."""
         kind = _kind(request, "events", LINES, ARROW)
         writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
@@ -59,11 +59,11 @@ class Writing:
         return JSONResponse({"added": await self._pool.run(append)})
 
     async def metrics(self, request: Request) -> Response:
-        """Add the points that an exporter of OpenTelemetry sends, under a writer's number, or the same bytes once."""
+        """Add points of an OpenTelemetry exporter by a writer's number; without a number, the same bytes once."""
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
-        # importing it is a tenth of the time in which a server starts
+        # imported here, because the import takes a tenth of the server's start
         from aggr.interchange.otlp_metrics import response_of, rows_of_metrics
 
         is_packed = request.headers.get("content-encoding") == "gzip"
@@ -92,7 +92,7 @@ class Writing:
 
 @contextmanager
 def _called(store: FrameStore, name: str) -> Iterator[None]:
-    """Name the store in errors as clients do, and not by its address on the server."""
+    """Name the store in errors by its name, without its address on the server."""
     try:
         yield
     except StoreError as error:
@@ -100,7 +100,7 @@ def _called(store: FrameStore, name: str) -> Iterator[None]:
 
 
 def _reasons(refused: Sequence[str]) -> str:
-    """Return the first reasons why points were refused, each once."""
+    """Return the first reasons for which points were rejected, each once."""
     reasons = list(dict.fromkeys(refused))
     more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     return reasons[0] + more
@@ -134,7 +134,7 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def read_lines(body: bytes, store: FrameStore) -> pa.Table:
-    """Read JSON lines as files of them are read, in the types of the columns that the store was made of."""
+    """Return the rows of JSON lines, read like a file, with the types of the columns of the store's frame."""
     frame = store.frame
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(body)

@@ -1,4 +1,4 @@
-"""The catalogue: which series, labels and values there are."""
+"""The catalogue: lists of series, labels and values."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from tiltframe.store import Query, StoreView
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-# kind of metric -> the function of a range, and the aggregation, that both merge its states
+# kind of metric -> the function of a range and the aggregation that both merge its states
 _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
 _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """In which range series are looked for, both ends within, and what that may cost."""
+    """The range in which series are listed, both ends included, and the limits of the cost."""
 
     start: int | None  # microseconds UTC; None is an open end
     end: int | None
@@ -57,7 +57,7 @@ class Listing:
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
-    """List the labels of the series that any of some selectors choose, and that have a value in the range."""
+    """Return the labels of the series that match any of some selectors and have a value in the range."""
     series = []
     for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
         labels = tuple(metrics_of_store[0].labels)
@@ -68,7 +68,7 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
-    """List the names of labels: of the series that selectors choose, or all."""
+    """Return the names of labels: of the series that match selectors, or of all series."""
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     every = [metric for of_name in metrics.values() for metric in of_name]
@@ -77,7 +77,7 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
-    """List the values of a label: of the series that selectors choose, or of all rows."""
+    """Return the values of a label: of the series that match selectors, or of all rows."""
     every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
@@ -98,10 +98,10 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
-    """Say of the plain columns of a measure how PromQL reads them: ``aggregation by (keys) (function(metric[range]))``.
+    """Return PromQL expressions of a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
 
     A column of a quantile is ``histogram_quantile`` of its expression. A column that PromQL cannot merge from states
-    has no expression.
+    does not have an expression.
     """
     metrics = {
         metric.path: metric
@@ -123,7 +123,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
 
 
 def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
-    """Find the metrics that selectors choose, each with the matchers on its keys."""
+    """Yield the metrics that match selectors, each with the matchers on its keys."""
     for text in matches:
         node = read_expression(text)
         if not isinstance(node, VectorSelector):
@@ -136,7 +136,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
 
 
 def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
-    """Put together the metrics of a store that are chosen by the same matchers: they are read at once."""
+    """Group the metrics of a store that have the same matchers: they are read together."""
     by_store: dict[tuple[str, tuple[Matcher, ...]], list[Metric]] = {}
     for metric, matchers in selected:
         by_store.setdefault((metric.store_name, matchers), []).append(metric)
@@ -151,9 +151,9 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """List the labels that occur together in windows of the coarsest level that overlap the range, for each metric.
+    """Yield, for each metric, the labels in windows of the coarsest level that overlap the range.
 
-    Of windows in which the metric has a value, or with ``of_rows`` in all that have rows.
+    Only windows in which the metric has a value are read, or with ``of_rows`` all windows that have rows.
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
@@ -185,7 +185,7 @@ def _labels(
 
 
 def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
-    """Write the range of the windows that overlap the range of a listing."""
+    """Return the text of the range of windows that overlap the range of a listing."""
     start = listing.start
     if start is not None:
         start = int(frame.levels[-1].starts(np.array([start]))[0])

@@ -1,4 +1,4 @@
-"""Cells: the value of an expression over series and moments, as states while they can be merged, then as numbers.
+"""Cells: the values of an expression by series and moment; states while they can be merged, later numbers.
 
            moments ──▶
 series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
@@ -39,7 +39,7 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 
 @dataclass(frozen=True)
 class Vector:
-    """Values, shape (series, moments), and which of them are present; the labels of series differ."""
+    """Values with a mask of presence, both of shape (series, moments), and the different labels of each series."""
 
     series: Sequence[Mapping[str, str]]
     values: Floats
@@ -47,19 +47,19 @@ class Vector:
 
     @classmethod
     def empty(cls, moments: int) -> Vector:
-        """Make one without series."""
+        """Return a vector without series."""
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Drop the names of metrics; raises `Unanswerable` as `relabelled`."""
+        """Return the vector without the names of metrics; raise `Unanswerable` as `relabelled` does."""
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
         return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)
 
     def relabelled(self, series: Sequence[Labels]) -> Vector:
-        """Give each series other labels; series whose labels become equal are joined.
+        """Return the vector with other labels; series whose labels become equal are joined.
 
-        Raises `Unanswerable` if two of them have a value at one moment, as Prometheus does.
+        Raise `Unanswerable` if two of them have a value at the same moment, as Prometheus does.
         """
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
         ids = np.array([numbers.setdefault(identity(labels), len(numbers)) for labels in series], np.intp)
@@ -75,11 +75,11 @@ class Vector:
         return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
 
     def chosen(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
-        """Choose series."""
+        """Return the vector of some of the series."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
     def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
-        """Return the first group in which two series have a value at one moment."""
+        """Return the first group in which two series have a value at the same moment, or None."""
         if len(np.unique(ids)) == len(ids):
             return None
         moments = self.present.shape[1]
@@ -104,32 +104,32 @@ class Vector:
 
 @dataclass(frozen=True)
 class States:
-    """States over series and moments."""
+    """States by series and moment."""
 
     series: Sequence[Mapping[str, str]]
-    moments: int  # how many
-    cells: NDArray[np.int64]  # the place ``series · moments + moment`` of each state, ascending
+    moments: int  # the number of moments
+    cells: NDArray[np.int64]  # the index ``series · moments + moment`` of each state, ascending
     states: pa.StructArray
-    function: Function  # that merges them
-    reader: Function  # that reads them; its quantiles may differ from the measure's
-    path: tuple[str, ...]  # of the fields that lead to values in its results
-    kind: str  # of `tiltframe.serve.promql.metrics`: which aggregation is a merge
-    per: float = 1.0  # what sums are divided by, the seconds of a rate
-    known_results: pa.Array | None = None  # of the reader, one for each state, if they have been computed
+    function: Function  # merges the states
+    reader: Function  # reads the states; its quantiles may differ from the measure's
+    path: tuple[str, ...]  # the fields that lead to the values in the reader's results
+    kind: str  # a kind of `tiltframe.serve.promql.metrics`: which aggregation is a merge
+    per: float = 1.0  # the divisor of sums: the seconds of a rate
+    known_results: pa.Array | None = None  # the reader's result for each state, if already computed
 
     @property
     def merged_by(self) -> str:
-        """The aggregation that merges them."""
+        """The aggregation that merges the states."""
         return SUM if self.kind == HISTOGRAM else self.kind
 
     def present(self) -> NDArray[np.bool_]:
-        """Say which cells there are, shape (series, moments)."""
+        """Return which cells are present, shape (series, moments)."""
         mask = np.zeros(len(self.series) * self.moments, np.bool_)
         mask[self.cells] = True
         return mask.reshape(len(self.series), self.moments)
 
     def merged(self, grouping: Grouping) -> States:
-        """Merge series: the very states that their rows would have given together."""
+        """Merge groups of series: the states are those that the rows of the groups would have given directly."""
         ids, labels = grouping.groups(self.series)
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
@@ -137,11 +137,11 @@ class States:
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Read the states by another function of the same states, such as one of other quantiles."""
+        """Return the states with another function that reads them, such as one with other quantiles."""
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 
     def with_values(self) -> States:
-        """Leave out the cells whose result is null."""
+        """Return the states without cells whose result is null."""
         valid, results = valued(self.states, self.reader, self.path, self.kind)
         kept_cells = np.flatnonzero(valid)
         if len(kept_cells) == len(valid):
@@ -155,7 +155,7 @@ class States:
         )
 
     def values(self) -> Vector:
-        """Read the values."""
+        """Return the values of the states."""
         results = self.known_results
         if results is None:
             results = self.reader.finish(made_here(self.states))

@@ -1,4 +1,4 @@
-"""Evaluation: an expression, node by node; each part that is not answered is named."""
+"""Evaluation of an expression, node by node; an error names the part that cannot be answered."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ Value: TypeAlias = "Scalar | States | Vector | str"
 
 
 def evaluate(node: Expression, evaluation: Evaluation) -> Value:
-    """Evaluate an expression at the moments of an evaluation.
+    """Return the value of an expression at the moments of an evaluation.
 
-    Raises `Unanswerable` if it is not a merge of states, `OutOfTime` after the deadline.
+    Raise `Unanswerable` if the value is not a merge of states, and `OutOfTime` after the deadline.
     """
     evaluation.check()
     try:
@@ -56,7 +56,7 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
-    """Evaluate an expression of numbers; raises `Unanswerable` for texts and histograms."""
+    """Return the value of a numeric expression; raise `Unanswerable` for texts and histograms."""
     value = evaluate(node, evaluation)
     if isinstance(value, str):
         raise Unanswerable(f"{shown(value)} is a text, and here numbers are computed with")
@@ -69,14 +69,14 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def shown_of(value: Value) -> Scalar | States | Vector | str:
-    """Return the numbers of a value; histograms are returned unchanged."""
+    """Return a value with states converted to numbers; histograms are returned unchanged."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Evaluate a range by itself at one moment: its windows, as Prometheus gives samples, or its steps.
+    """Return the value of a range selector or a subquery at one moment: its windows, like samples, or its steps.
 
-    Returns None if the expression is not a range.
+    Return None if the expression is not a range.
     """
     node = _inside(node)
     if isinstance(node, SubqueryExpr):
@@ -103,12 +103,12 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vect
 
 def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
     value = _numbers(node, evaluation)
-    assert isinstance(value, Vector)  # the parser has checked types
+    assert isinstance(value, Vector)  # the parser checks types
     return value
 
 
 def _constant(node: Expression | None, evaluation: Evaluation) -> float:
-    assert node is not None  # the parser has counted
+    assert node is not None  # the parser checks the number of arguments
     value = _numbers(node, evaluation)
     assert not isinstance(value, Vector)
     return float(value[0])
@@ -138,7 +138,7 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
 
 
 def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
-    """Read numbers of the newest windows; of a histogram its quantiles, as a summary."""
+    """Return the numbers of the newest windows; for a histogram, its quantiles as a summary."""
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
@@ -147,7 +147,7 @@ def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
 
 
 def _summary(states: States, matchers: list[Matcher]) -> Vector:
-    """Read the quantiles of a measure as a summary, each a series."""
+    """Return the quantiles of a measure as a summary: one series per quantile."""
     parts = [Vector.empty(states.moments)]
     for q in states.reader.parameters()["quantiles"]:
         if all(matcher.takes(label(q)) for matcher in matchers):
@@ -163,7 +163,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
         return _absent(node, evaluation)
     if name == "vector":
         scalar = _numbers(node.args[0], evaluation)
-        assert not isinstance(scalar, Vector)  # the parser has checked types
+        assert not isinstance(scalar, Vector)  # the parser checks types
         return Vector([{}], scalar[None, :], np.ones((1, len(scalar)), np.bool_))
     if name in COUNTING or name.endswith("_over_time"):
         return _over_time(node, evaluation, ALL)
@@ -181,7 +181,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
 
 
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
-    """Evaluate ``absent`` of a vector, or ``absent_over_time`` of a range: is there a value, of any series?"""
+    """Return 1 at moments without a value of any series, for ``absent`` and ``absent_over_time``."""
     argument: Any = _inside(node.args[0])
     selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
     of_selector = isinstance(selected, promql_parser.VectorSelector)
@@ -204,18 +204,18 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
         value = evaluate(argument, evaluation)
     if isinstance(value, States):
         value = _presence(value)
-    assert isinstance(value, Vector)  # the parser has checked types
+    assert isinstance(value, Vector)  # the parser checks types
     return absent(value, matchers)
 
 
 def _presence(states: States) -> Vector:
-    """Say where there are values, for functions that do not read them."""
+    """Return which cells have a value, for functions that do not read the values."""
     present = states.present()
     return Vector(states.series, np.ones(present.shape), present)
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Evaluate a function of a range, merging series by the labels that an aggregation above keeps."""
+    """Return the value of a function of a range; series are merged by the labels of the aggregation around it."""
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
@@ -224,7 +224,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         values = vector.unnamed()
         span = _micros(argument.range)
         return reduced(name, values, steps, moments=moments, span=span, deadline=evaluation.deadline)
-    if not isinstance(argument, MatrixSelector):  # of more arguments than are read here
+    if not isinstance(argument, MatrixSelector):  # a function with more arguments
         raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
     span = _micros(argument.range)
     selector = selector_of(argument.vector_selector, span, evaluation)
@@ -234,13 +234,13 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows do not add up; quantile_over_time reads a range's")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    if selector.metric.kind == LAST:  # a value of the metric, so that its name is kept
+    if selector.metric.kind == LAST:  # the value is the metric's own, so it keeps the name
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
-    """Evaluate what a subquery is of, at its steps; return them, and the moments whose ranges they lie in."""
+    """Return the values of a subquery's expression at its steps, the steps, and the moments of the ranges."""
     if node.at is not None:
         raise Unanswerable("a subquery has the modifier @, which is not answered; ask at that time, or use offset")
     if node.step is None:
@@ -267,7 +267,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.merged_by == name:
             return value.merged(grouping)
-        if name == "count":  # of histograms too
+        if name == "count":  # counts histograms too
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} of histograms is no merge of them; sum is: {_text(node.expr)}")
@@ -280,14 +280,14 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Evaluate the operand of an aggregation; a range is merged while reading if the aggregation merges its states."""
+    """Return the operand of an aggregation; a range is merged while reading if the aggregation merges its states."""
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
         selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}))
         if selector is not None and merges(name, node.func.name, selector.metric.kind):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
-    assert isinstance(value, States | Vector)  # the parser has checked types
+    assert isinstance(value, States | Vector)  # the parser checks types
     return value
 
 

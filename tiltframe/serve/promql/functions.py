@@ -1,4 +1,4 @@
-"""Functions and aggregations: what each reads of merged states, or makes of values; others are refused by name."""
+"""Functions and aggregations: how each reads merged states, or computes from values; others raise an error."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from windows.timezone import Instants
 RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FUNCTIONS = (HISTOGRAM_QUANTILE, "histogram_avg", "histogram_count", "histogram_sum")
-_PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}  # of a histogram, and how each merges
-OVER_TIME: Mapping[str, tuple[str, ...]] = {  # by the kind of metric
+_PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}  # the parts of a histogram, and how each merges
+OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
     GAUGE: (),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
-_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are
+_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are NaN
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
-_CELLS_AT_ONCE = 1_000_000  # that are reduced between two looks at the clock
+_CELLS_AT_ONCE = 1_000_000  # cells that are reduced between two checks of the deadline
 AGGREGATIONS = ("sum", "avg", "min", "max", "count")
 RANKED = ("topk", "bottomk")
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
 def check_over_time(name: str, kind: str, text: str) -> None:
-    """Raise `Unanswerable` unless a function of ranges is a merge of the states of a metric of this kind."""
+    """Raise `Unanswerable` if a function of ranges is not a merge of the states of a metric of this kind."""
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
             f"{name}({text}) is no merge of states; of this metric these are: "
@@ -48,13 +48,13 @@ def check_over_time(name: str, kind: str, text: str) -> None:
 
 
 def merges(aggregation: str, function: str, kind: str) -> bool:
-    """Say whether an aggregation of what a function reads of ranges is a merge of the states."""
+    """Return whether an aggregation of a function of ranges is a merge of the states."""
     part = function.removesuffix("_over_time")
     return aggregation == (kind if kind != HISTOGRAM else SUM if part in COUNTING else _PARTS.get(part))
 
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
-    """Apply a function that `check_over_time` allows to states merged over ranges of a length in microseconds."""
+    """Apply a function that `check_over_time` allows to states merged over ranges of ``span`` microseconds."""
     if quantile is not None:
         return quantile_of(states, quantile)
     if name == RATE:
@@ -65,7 +65,7 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Read a part of histograms: count, sum, min, max or avg."""
+    """Return a part of histograms: count, sum, min, max or avg."""
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(f"{text} keeps no {part}: its states are those of {states.reader.name}")
@@ -74,7 +74,7 @@ def part_of(states: States, part: str, text: str) -> States:
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
-    """Read a quantile of histograms, as the sketch has it; below 0 and above 1 it is infinite, as in Prometheus."""
+    """Return a quantile of histograms from the sketch; below 0 and above 1 it is infinite, as in Prometheus."""
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
         return states.read_by(reader, ("quantiles", label(quantile)), GAUGE)
@@ -83,7 +83,7 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
-    """Aggregate by ``sum``, ``avg``, ``min``, ``max`` or ``count``; sums and means are rounded once."""
+    """Aggregate values by ``sum``, ``avg``, ``min``, ``max`` or ``count``; sums and means are rounded once."""
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
@@ -99,7 +99,7 @@ def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.boo
 
 
 def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
-    """Reduce the values of each group by an aggregation, shape (count,); a group without values gets any."""
+    """Reduce the values of each group, shape (count,); the result of a group without values is arbitrary."""
     if name == "count":
         return np.bincount(groups, minlength=count).astype(np.float64)
     if name in _EXTREMES:
@@ -113,7 +113,7 @@ def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) ->
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Find the quantile of the values in each group, between two of them as Prometheus has it; NaN is the least."""
+    """Return the quantile of each group, interpolated between two values as in Prometheus; NaN is the least value."""
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
@@ -137,9 +137,9 @@ def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
 
 
 def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
-    """Keep the k greatest (``topk``) or least (``bottomk``) values of each group and moment; NaN comes last.
+    """Return the k greatest (``topk``) or least (``bottomk``) values of each group and moment; NaN comes last.
 
-    Raises `Unanswerable` for a k that is NaN or does not fit 64 bits, as Prometheus does.
+    Raise `Unanswerable` if k is NaN or does not fit 64 bits, as Prometheus does.
     """
     if not -(2.0**63) <= k < 2.0**63:
         raise Unanswerable(f"{name} needs a number of series that fits 64 bits; got {k}")
@@ -152,12 +152,12 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     among = np.zeros_like(vector.present)
     np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
     ranked_vector = Vector(vector.series, vector.values, vector.present & among)
-    rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))  # at one moment in the order of values
+    rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))  # a single moment: by value
     return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """List the multiples of a step in the ranges ``(t - span, t]`` before moments, ascending.
+    """Return the multiples of a step in the ranges ``(t - span, t]`` before moments, ascending.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
@@ -166,7 +166,7 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
 
 
 def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
-    """Reduce the values of each range ``(t - span, t]`` of steps, some moments at a time."""
+    """Reduce the values of steps in each range ``(t - span, t]``, a few moments at a time."""
     kind = name.removesuffix("_over_time")
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
     shape = len(vector.series), len(moments)
@@ -186,7 +186,7 @@ def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, sp
 
 
 def _pieces(lengths: Instants, max_steps: int) -> Iterator[tuple[int, int]]:
-    """Divide ranges into runs ``[low, high)`` of at most ``max_steps`` steps together, or of one range."""
+    """Split ranges into runs ``[low, high)`` of at most ``max_steps`` steps together, or of a single range."""
     totals = np.cumsum(lengths)
     low = 0
     while low < len(lengths):

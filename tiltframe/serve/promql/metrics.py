@@ -1,4 +1,4 @@
-"""Labels and metrics: keys as text and what matchers choose, what measures of stores are called, and how each adds up.
+"""Labels and metrics: keys as text, matchers, the names of measures in PromQL, and how each measure is aggregated.
 
 count() as requests         requests_total                    a counter
 sum, min, max, avg, …       bytes                             a gauge, by the measure's name
@@ -37,7 +37,7 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and but for the point none in RE2
+_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and only the point does in RE2
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 SUM, MIN, MAX, AVG, LAST, GAUGE, HISTOGRAM = "sum", "min", "max", "avg", "last", "gauge", "histogram"
@@ -47,7 +47,7 @@ _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on one label: ``=`` and ``!=`` a text, or ``=~`` and ``!~`` an expression of RE2 for all of it."""
+    """A condition on a label: ``=`` or ``!=`` with a text, ``=~`` or ``!~`` with an RE2 expression for all of it."""
 
     label: str
     text: str
@@ -56,13 +56,13 @@ class Matcher:
 
     @classmethod
     def of(cls, matcher: promql_parser.Matcher) -> Matcher:
-        """Take it from the parser."""
+        """Return the matcher of the parser's."""
         regex = matcher.op not in (_EQUAL, _UNEQUAL)
         negated = matcher.op in (_UNEQUAL, promql_parser.MatchOp.NotRe)
         return cls(matcher.name, matcher.value, regex, negated)
 
     def matches(self, texts: pa.Array) -> NDArray[np.bool_]:
-        """Say which texts match; null, an absent label, is the empty text. Raises `BadData` for a wrong expression."""
+        """Return which texts match; null, an absent label, is the empty text. Raise `BadData` for a bad expression."""
         texts = pc.fill_null(texts, "")
         if not self.regex:
             matching = pc.equal(texts, self.text)
@@ -72,7 +72,7 @@ class Matcher:
             try:
                 check_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:  # a ValueError as well
+            except pa.ArrowInvalid as error:  # is also a ValueError
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {problem}") from None
             except ValueError as error:
@@ -81,11 +81,11 @@ class Matcher:
         return mask
 
     def takes(self, text: str) -> bool:
-        """Say whether one text matches."""
+        """Return whether a text matches."""
         return bool(self.matches(pa.array([text]))[0])
 
     def condition(self, key: str) -> str | None:
-        """Write it as SQL on a key of texts, for stores to leave out files by; None if that would take thought."""
+        """Return the matcher as SQL on a text key, so that stores skip files; None if it has no simple SQL."""
         grouped = self.regex and self.text.startswith("(") and self.text.endswith(")")
         choice = self.text[1:-1] if grouped else self.text
         texts = choice.split("|") if self.regex else [choice]
@@ -97,36 +97,36 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which labels an aggregation keeps apart: ``by`` some, or ``without`` some."""
+    """The labels that an aggregation keeps: ``by`` some labels, or ``without`` some labels."""
 
     labels: tuple[str, ...] = ()
     without: bool = False
 
     def keeps(self, label: str) -> bool:
-        """Say whether a label is kept."""
+        """Return whether a label is kept."""
         return (label in self.labels) != self.without and not (self.without and label == NAME)
 
     def kept_labels(self, labels: Labels) -> dict[str, str]:
-        """Choose the labels that are kept."""
+        """Return the labels that are kept."""
         return {label: text for label, text in labels.items() if self.keeps(label)}
 
     def groups(self, series: Sequence[Labels]) -> tuple[NDArray[np.intp], list[dict[str, str]]]:
-        """Number the groups of series, in their order, and say which labels each has."""
+        """Return the number of the group of each series, in their order, and the labels of each group."""
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
         ids = [numbers.setdefault(identity(self.kept_labels(labels)), len(numbers)) for labels in series]
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
-ALL = Grouping(without=True)  # but for the name, which no function keeps
+ALL = Grouping(without=True)  # except the name, which functions drop
 
 
 def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
-    """Make labels what a dict can be keyed by."""
+    """Return labels as a hashable key of a dict."""
     return tuple(sorted(labels.items()))
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
-    """Write labels for a message.
+    """Return labels as text for a message.
 
     >>> labels_text((("host", "a"),))
     '{host="a"}'
@@ -135,7 +135,7 @@ def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def label_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Write keys as text; null, and the empty text, is an absent label.
+    """Return keys as text; null and the empty text are absent labels.
 
     >>> label_texts(pa.chunked_array([[1, None]])).to_pylist(), label_texts(pa.chunked_array([["", "a"]])).to_pylist()
     (['1', None], [None, 'a'])
@@ -155,7 +155,7 @@ def _text(key: object) -> str:
 
 
 def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
-    """Say which rows match all matchers; a label that is not among the columns is absent from every row."""
+    """Return which rows match all matchers; a label without a column is absent from every row."""
     mask = np.ones(rows, np.bool_)
     for matcher in matchers:
         if matcher.label not in texts:
@@ -171,7 +171,7 @@ def valued(
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return which states have a value, and the reader's results if they had to be computed for it."""
     if kind == HISTOGRAM and isinstance(reader, Hdr | SignedSketch):
-        results = None  # the least value is null if the result is, and needs no quantiles
+        results = None  # the minimum is null if the result is, and needs no quantiles
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(made_here(states))
@@ -181,66 +181,66 @@ def valued(
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the fields of results that a path leads to."""
+    """Return the fields of results at a path."""
     return pc.struct_field(results, list(path)) if path else results
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What can be selected by a name."""
+    """A metric that a selector can name."""
 
-    name: str  # a legal name of PromQL
+    name: str  # a valid name of PromQL
     store_name: str  # the value of the label ``store``
     view: StoreView  # the version of the store that is read
-    measure: str  # of the store's frame
-    path: tuple[str, ...]  # of the fields that lead to its values in the measure's results
+    measure: str  # a measure of the store's frame
+    path: tuple[str, ...]  # the fields that lead to the values in the measure's results
     kind: str  # which aggregation of values is a merge of states: sum, min, max, avg, last, or ``gauge``; ``histogram``
-    labels: Mapping[str, str]  # label -> key of the store's frame
+    labels: Mapping[str, str]  # key of the store's frame by label
 
     @property
     def reader(self) -> Function:
-        """The function that reads results of states."""
+        """The function that returns results of states."""
         return self.view.frame.measures[self.measure].function
 
     @property
     def state(self) -> tuple[str, Function]:
-        """The column of states, and the function that merges it."""
+        """The column of states, and the function that merges them."""
         frame = self.view.frame
         name = frame.state_of(self.measure)
         return name, next(column.measure.function for column in frame.states if column.name == name)
 
     @property
     def is_counter(self) -> bool:
-        """Whether it counts rows."""
+        """Whether the metric counts rows."""
         return _COUNT in (self.reader.name, *self.path)
 
     @property
     def may_be_null(self) -> bool:
-        """Whether windows that have rows may have no value."""
+        """Whether windows with rows may lack a value."""
         return self.reader.name != _COUNT
 
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
-        """Return which states have a result that is not null."""
+        """Return which states have a result other than null."""
         valid, _ = valued(states, self.reader, self.path, self.kind)
         return valid
 
     @property
     def described(self) -> dict[str, str]:
-        """What ``/api/v1/metadata`` says of it."""
+        """The description in ``/api/v1/metadata``."""
         kind = "counter" if self.is_counter else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
     def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
-        """Say whether its name and its store match."""
+        """Return whether its name and its store match."""
         own = {NAME: self.name, STORE: self.store_name}
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
 def metrics_of(views: Mapping[str, StoreView]) -> dict[str, list[Metric]]:
-    """Name the metrics of stores, each with those stores that have it.
+    """Return the metrics of stores by name, each name with one metric per store that has it.
 
-    Raises ``ValueError`` if two measures, or two keys, of one store have the same legal name.
+    Raise ``ValueError`` if two measures, or two keys, of one store have the same valid name.
     """
     by_name: dict[str, list[Metric]] = {}
     for store_name, view in views.items():
@@ -252,7 +252,7 @@ def metrics_of(views: Mapping[str, StoreView]) -> dict[str, list[Metric]]:
 
 @lru_cache(maxsize=64)  # the manifest of a store is the same object until the store is opened again
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
-    """Make the metrics of a store, which take the view of the moment at which they are read."""
+    """Return functions that build the metrics of a store from the view to read."""
     labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
     metrics = tuple(_metrics(store_name, manifest, labels))
     named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
@@ -261,7 +261,7 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
 
 
 def legal(name: str) -> str:
-    """Write a name with ``_`` in the place of what PromQL does not have in names.
+    """Return a name with ``_`` in place of characters that PromQL does not allow in names.
 
     >>> legal("2xx rate")
     '_2xx_rate'
@@ -270,7 +270,7 @@ def legal(name: str) -> str:
 
 
 def label_of(key: str) -> str:
-    """Name the label of a key; one that the server has itself is ``exported_``, as Prometheus has it.
+    """Return the label of a key; a label of the server's own gets the prefix ``exported_``, as in Prometheus.
 
     >>> label_of("route.id"), label_of("store")
     ('route_id', 'exported_store')
@@ -288,7 +288,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
-                continue  # a quantile, which is the summary's, or no number
+                continue  # a quantile, which belongs to the summary, or not a number
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
@@ -296,7 +296,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
-    """Find names by what they are called; raises ``ValueError`` if two are called the same."""
+    """Return names by their PromQL name; raise ``ValueError`` if two have the same."""
     by_written: dict[str, str] = {}
     for name, written in names:
         if written in by_written:

@@ -1,4 +1,4 @@
-"""Operators: arithmetic and comparisons of values that match at a moment, and sets of series.
+"""Operators: arithmetic and comparisons of matching values at a moment, and operations on sets of series.
 
 left  {host="a"}  ─┐  matched by labels,      one value of each side at most
 right {host="a"}  ─┘  moment by moment        in a group of equal labels
@@ -28,10 +28,10 @@ SET_OPERATORS = ("and", "or", "unless")
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Apply an operator; a comparison of a vector keeps the values for which it is true, or ``as_bool`` gives 0 and 1.
+    """Apply an operator. A comparison keeps values for which it is true; with ``as_bool`` it returns 0 and 1.
 
-    Series of two vectors are matched by the labels that the grouping keeps, moment by moment; raises `Unanswerable` if
-    several match at one moment.
+    Series of two vectors are matched by the labels that the grouping keeps, moment by moment. Raise `Unanswerable` if
+    several series match at one moment.
     """
     filters = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
@@ -53,14 +53,14 @@ def _numbers(side: Scalar | Vector) -> Floats:
 
 
 def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
-    """Apply an operator to each value of the left and the one value of the right that it matches at its moment.
+    """Apply an operator to each left value and the single matching right value at its moment.
 
-    As in Prometheus, only values that a comparison keeps count as matches of the left.
+    As in Prometheus, only left values that a comparison keeps count as matches.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    asked_moments = left.present.any(axis=0)  # at other moments nothing is matched
+    asked_moments = left.present.any(axis=0)  # other moments have no matches
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
     right_values, right_present = right.by_group(on_right, len(groups))
@@ -78,7 +78,7 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
 
 
 def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result: a comparison that filters keeps the name, unless it is not matched on."""
+    """Return the labels of a result: a filtering comparison keeps the name, unless it is not matched on."""
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
     kept_labels = grouping.kept_labels(labels)
@@ -96,9 +96,9 @@ def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], 
 
 
 def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
-    """Keep values of the left that have a match on the right (``and``) or none (``unless``), or add the right's others.
+    """Return the left values with a match on the right (``and``), without one (``unless``), or both sides (``or``).
 
-    Any number of series match any number.
+    Any number of series may match any number.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
     on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
@@ -109,9 +109,9 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
 
 
 def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
-    """Give 1 at the moments at which there is no value.
+    """Return 1 at the moments without a value.
 
-    Labels are those of the matchers by ``=``; a later matcher of the same label takes it away, as in Prometheus.
+    The labels are those of ``=`` matchers; a later matcher of the same label removes it, as in Prometheus.
     """
     series: dict[str, str] = {}
     seen: set[str] = set()
@@ -139,7 +139,7 @@ def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
 
 
 def _together(left: Vector, right: Vector) -> Vector:
-    """Put series below each other; those of the same labels, which have no moment in common, become one."""
+    """Concatenate series; series with the same labels have no common moment, and become one."""
     both = Vector(
         [*left.series, *right.series],
         np.concatenate([left.values, right.values]),

@@ -1,4 +1,4 @@
-"""Parsing: the text of an expression, moments, steps and durations, as a request gives them."""
+"""Parsing of expressions, moments, steps and durations in a request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
-_MOST_CODE = 2_000  # characters outside of strings: the parser and we walk expressions by recursion
+_MOST_CODE = 2_000  # characters outside strings, because parsing and evaluation are recursive
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, within those that have windows
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, in the range of windows
 
 
 def read_expression(text: str) -> Expression:
-    """Parse PromQL; raises `BadData` for other texts."""
+    """Return the parsed PromQL expression; raise `BadData` if it is not valid."""
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
     try:
@@ -32,7 +32,7 @@ def read_expression(text: str) -> Expression:
 
 
 def _without_backquotes(string: re.Match[str]) -> str:
-    """Write a backquoted text, in which a backslash stands for itself, in double quotes: the parser escapes in both."""
+    """Return a backquoted text, in which a backslash is literal, in double quotes: the parser unescapes both."""
     text = string[0]
     if not text.startswith("`"):
         return text
@@ -41,9 +41,9 @@ def _without_backquotes(string: re.Match[str]) -> str:
 
 
 def read_bound(text: str, name: str) -> int:
-    """Read an end of a range in which series are looked for, at the nearest moment that windows can have.
+    """Return an end of a range of series, clipped to the moments that windows can have.
 
-    Clients say "all of time" by the least and greatest times of Go, in seconds or as RFC 3339 with years of six digits.
+    Clients write "all of time" as the least and greatest times of Go, in seconds or as RFC 3339 with 6-digit years.
 
     >>> read_bound("-9223309901257974", "start") == read_bound("-292273086-05-16T16:47:06Z", "start")
     True
@@ -59,7 +59,7 @@ def read_bound(text: str, name: str) -> int:
 
 
 def read_moment(text: str, name: str) -> int:
-    """Read a moment, Unix seconds or RFC 3339, as microseconds; raises `BadData`.
+    """Return a moment, Unix seconds or RFC 3339, as microseconds; raise `BadData` if it is not valid.
 
     >>> read_moment("1.5", "time"), read_moment("1970-01-01T00:00:01.5Z", "time")
     (1500000, 1500000)
@@ -80,7 +80,7 @@ def read_moment(text: str, name: str) -> int:
 
 
 def read_duration(text: str, name: str) -> int:
-    """Read a duration above 0, seconds or such as ``1h30m``, as microseconds; raises `BadData`.
+    """Return a duration above 0, in seconds or such as ``1h30m``, as microseconds; raise `BadData` if it is not valid.
 
     >>> read_duration("15", "step"), read_duration("1m", "step")
     (15000000, 60000000)
@@ -99,7 +99,7 @@ def read_duration(text: str, name: str) -> int:
 
 
 def written(duration: int) -> str:
-    """Write a duration in microseconds as PromQL does.
+    """Return a duration in microseconds as text of PromQL.
 
     >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
     ('1m30s', '1d')

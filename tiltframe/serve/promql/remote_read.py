@@ -1,10 +1,10 @@
-"""Remote read: what Prometheus asks of other storages, samples of series by matchers, as protobuf in snappy.
+"""Remote read: samples of series by matchers, as Prometheus reads other storages, in protobuf with snappy.
 
-A measure that adds up, a count or a sum, is a counter: the running total of its windows. Only such a total may be read
-of coarse windows; every other measure is read of the finest ones, or refused if these have expired.
+A count or a sum is a counter: the running total of its windows. Only such a total may be read from coarse windows.
+Every other measure is read from the finest windows, or rejected if these have expired.
 
 
-Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; of responses the kind SAMPLES.
+Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; the response type is SAMPLES.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tiltframe.serve.promql.metrics import NAME, STORE, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
 from windows import TimeWindow
 
-_MOST_BYTES = 16 << 20  # of a request that is unpacked
+_MOST_BYTES = 16 << 20  # of a decompressed request
 _MILLIS = 1000  # microseconds
-_SAMPLES = 0  # of ReadRequest.ResponseType
-_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # take each fall for a reset
+_SAMPLES = 0  # a value of ReadRequest.ResponseType
+_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
@@ -42,8 +42,8 @@ _MESSAGES = {
     },
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
-    "Series": {"labels": (1, "repeated Label")},  # and samples = 2, which are written by whole columns
-    "Result": {"series": (1, "repeated bytes")},  # of a Series each: bytes and messages are written alike
+    "Series": {"labels": (1, "repeated Label")},  # samples = 2 are encoded separately, by column
+    "Result": {"series": (1, "repeated bytes")},  # each an encoded Series: bytes and messages have the same encoding
     "ReadResponse": {"results": (1, "repeated Result")},
 }
 _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)  # value = 1, timestamp = 2
@@ -51,7 +51,7 @@ _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.u
 
 @dataclass(frozen=True)
 class _ReadQuery:
-    """One query: matchers, a range of time, both ends within; the function, steps and ranges of its expression."""
+    """One query: matchers, a range of time including both ends; function, steps and ranges of its expression."""
 
     matchers: tuple[Matcher, ...]
     start: int
@@ -62,7 +62,7 @@ class _ReadQuery:
 
 
 def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
-    """Answer a request, before the evaluation's deadline; raises `BadData` for one that cannot be read."""
+    """Return the response to a request before the evaluation's deadline; raise `BadData` if it cannot be read."""
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
     for query in _queries(body):
@@ -88,7 +88,7 @@ def _queries(body: bytes) -> list[_ReadQuery]:
 
 def _unpacked(body: bytes) -> bytes:
     size = shift = 0
-    for byte in body[:5]:  # a block of snappy begins with its length, as a varint
+    for byte in body[:5]:  # a snappy block begins with its length as a varint
         size |= (byte & 127) << shift
         shift += 7
         if byte < 128:
@@ -108,14 +108,14 @@ def _read_query(query: Any) -> _ReadQuery:
 
 
 def _series_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> list[bytes]:
-    """Read a metric's windows, each a sample at its end: of a counter the running total, otherwise the value.
+    """Return a metric's series with one sample per window at its end: the running total of a counter, else the value.
 
-    ``sum_over_time`` adds up its samples, and gets those of single windows.
+    ``sum_over_time`` adds samples up itself, so it gets the values of single windows.
     """
     is_total = metric.kind == SUM and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, is_total=is_total, first=first)
-    low = max(query.start, first) - int(level.length)  # before the first events a counter is 0
+    low = max(query.start, first) - int(level.length)  # a counter is 0 before the first events
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
@@ -132,7 +132,7 @@ def _series_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> lis
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
-    """Return the first and the last start of the windows of all levels: Prometheus may ask for all of time."""
+    """Return the first and the last window start of all levels, because Prometheus may request all of time."""
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]
     first = min((level.first_start for level in levels if level.first_start is not None), default=0)
@@ -141,7 +141,7 @@ def _bounds(metric: Metric) -> tuple[int, int]:
 
 
 def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
-    """Add up each series; raises `Unanswerable` for a total that falls where falls are resets."""
+    """Return the running total of each series; raise `Unanswerable` if it decreases and decreases mean resets."""
     added = np.where(vector.present, vector.values, 0.0)
     if query.function in _OF_COUNTERS and (added < 0).any():
         raise Unanswerable(
@@ -152,10 +152,10 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> TimeWindow:
-    """Choose the windows that are read: the finest, and of a total the coarsest that the moments and ranges allow.
+    """Return the windows to read: the finest, or for a total the coarsest that fit the moments and ranges.
 
-    Steps, ranges and their first moment are whole windows, and a range has ten of them or more; without a range the
-    samples are not yet stale when the next come. Raises `Unanswerable` if the windows of the range have expired.
+    Steps, ranges and their first moment must be whole windows, and a range must have at least ten. Without a range, the
+    next sample must come before the last one is stale. Raise `Unanswerable` if the windows of the range have expired.
     """
     frame = metric.view.frame
     longest = query.span // 10 or LOOKBACK
@@ -165,7 +165,7 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
-        # since Prometheus 3 ranges are open at the left, and begin a millisecond later
+        # since Prometheus 3, ranges exclude their start and begin 1 ms later
         return is_total and length <= longest and is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     finest = frame.levels[0]
@@ -182,7 +182,7 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
 
 
 def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> list[bytes]:
-    """Write each series as a message: labels, in order, then samples, all of one length."""
+    """Return each series as a message: labels in order, then samples of equal length."""
     rows, moments = np.nonzero(vector.present)
     samples = np.tile(_SAMPLE, (len(rows), 1))
     samples[:, 3:11] = vector.values[rows, moments].astype("<f8").view(np.uint8).reshape(-1, 8)

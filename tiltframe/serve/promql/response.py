@@ -1,4 +1,4 @@
-"""Responses: answers as the JSON of Prometheus, whole columns at a time."""
+"""Responses: JSON in Prometheus' format, computed by column."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
 def success(data: str, warnings: Iterable[str] = ()) -> str:
-    """Write an answer around data that is JSON already."""
+    """Return an answer that contains data in JSON."""
     sentences = list(warnings)
     more = f',"warnings":{_json(sentences)}' if sentences else ""
     return f'{{"status":"success","data":{data}{more}}}'
 
 
 def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
-    """Write the answer at one moment: a vector, a scalar or a string."""
+    """Return the answer at one moment: a vector, a scalar or a string."""
     if isinstance(value, States | Vector):
         return _series("vector", value, moments)
     time = _time_texts(moments)
@@ -39,14 +39,14 @@ def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
 
 
 def matrix(value: Floats | States | Vector, moments: Instants) -> str:
-    """Write the answer over moments."""
+    """Return the answer over moments."""
     if not isinstance(value, States | Vector):
         value = Vector([{}], value[None, :], np.ones((1, len(moments)), np.bool_))
     return _series("matrix", value, moments)
 
 
 def number_texts(numbers: Floats) -> pa.Array:
-    """Write numbers as Prometheus does: the fewest digits that read back, and no exponent.
+    """Return numbers as text like Prometheus: the fewest digits that read back, without an exponent.
 
     >>> number_texts(np.array([1.0, 0.1, 1e21, 1e-7, np.nan, -np.inf])).to_pylist()
     ['1', '0.1', '1000000000000000000000', '0.0000001', 'NaN', '-Inf']
@@ -77,7 +77,7 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
 
 
 def _histogram_texts(states: States) -> pa.Array:
-    """Write histograms with all their buckets: each is open at the end that is nearer to 0, the one around 0 closed."""
+    """Return histograms with all buckets: they exclude the bound nearer to 0; that around 0 includes both."""
     count, total, buckets = histogram_buckets(states)
     low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
@@ -91,7 +91,7 @@ def _histogram_texts(states: States) -> pa.Array:
 
 
 def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
-    """Join the texts of each row by commas; rows ascend."""
+    """Return the texts of each row joined by commas; rows must ascend."""
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
 
@@ -116,9 +116,9 @@ def _json(value: Any) -> str:
 
 
 def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
-    """List buckets: count and sum of each state, NaN if it keeps no sum, and all buckets, by state and ascending.
+    """Return the count and sum of each state, NaN without a sum, and all buckets, ascending by state and bound.
 
-    Raises `Unanswerable` for a sketch that does not list its buckets.
+    Raise `Unanswerable` if a sketch cannot list its buckets.
     """
     state = states.reader.own_state
     if not isinstance(state, BucketState):

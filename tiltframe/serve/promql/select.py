@@ -1,8 +1,8 @@
-"""Selecting: from a selector to states over series and moments, by one read of a store.
+"""Selecting: read a store once, and return the states of a selector by series and moment.
 
-windows of a level ──▶ those whose labels match ──▶ merged by the labels that are kept, in order of series and time
+windows of a level ──▶ filter by labels ──▶ merge by the labels to keep, sorted by series and time
     ──▶ for each moment t the newest window with a value, or the merge of all that ended in (t - range, t]
-    ──▶ cells whose result is null are left out
+    ──▶ drop cells whose result is null
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from windows import TimeWindow
 from windows.timezone import Instants
 
 LOOKBACK = 300 * SECOND
-MOST_CELLS = 10_000_000  # of series and moments of a part of an expression, and of the windows that it is read from
+MOST_CELLS = 10_000_000  # for a part of an expression: series times moments, and windows to read
 _MONTHS = ("mo", "q", "y")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an expression is evaluated at; times are microseconds, moments UTC."""
+    """The context of an evaluation; times are microseconds, moments UTC."""
 
-    metrics: dict[str, list[Metric]]  # by their name, one a store
+    metrics: dict[str, list[Metric]]  # by name, one per store
     moments: Instants  # ascending
-    step: int | None  # between moments; None for one moment alone
-    budget: Budget  # what each reading of a store may cost
-    lookback: int = LOOKBACK  # how long ago the newest window may have ended, or its own length; 0 takes none before
+    step: int | None  # between moments; None for a single moment
+    budget: Budget  # the limits of the cost of each read
+    lookback: int = LOOKBACK  # maximum age of the newest window's end, at least its length; 0: no age
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # sentences next to the answer, which are added to
+    warnings: dict[str, None] = field(default_factory=dict)  # sentences of the answer; evaluation adds to them
 
     def check(self, cells: int = 0) -> None:
-        """Raise `OutOfTime` after the deadline, and `Unanswerable` for too many cells."""
+        """Raise `OutOfTime` after the deadline, and `Unanswerable` if there are too many cells."""
         self.deadline.check()
         if cells > MOST_CELLS:
             raise Unanswerable(
@@ -72,9 +72,9 @@ class Selector:
 
 
 def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
-    """Read a selector; None if there is no such metric or store.
+    """Return a selector, or None if the metric or the store does not exist.
 
-    Raises `Unanswerable` for what selects in another way than by one metric of one store.
+    Raise `Unanswerable` if it does not select one metric of one store.
     """
     text = str(node).replace("{}", "") + (f"[{written(span)}]" if span else "")
     if node.at is not None:
@@ -102,7 +102,7 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Read states by series and moment; with ``grouping``, a range is merged over other labels on reading."""
+    """Return states by series and moment; with ``grouping``, a range is merged over other labels while reading."""
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
     span = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
@@ -139,7 +139,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Choose the newest window of each range ``[first, last)`` whose result is not null."""
+    """Return the newest window of each range ``[first, last)`` whose result is not null."""
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
     candidates = merged(cells, newest, newest + 1).with_values()
@@ -171,7 +171,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
-    """Read the states of windows that end in ``(low, high]``: labels, end, state, in order of labels and time."""
+    """Return states of windows that end in ``(low, high]``: labels, end, state, sorted by labels and time."""
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
@@ -197,12 +197,12 @@ def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evalua
 
 
 def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
-    """Write the keys that a table has as labels."""
+    """Return the keys of a table as labels."""
     return {label: label_texts(rows.column(key)) for label, key in metric.labels.items() if key in rows.column_names}
 
 
 def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
-    """Write what matchers say of keys of texts as SQL; the rows that are read still have to match."""
+    """Return matchers on text keys as SQL; it may keep more rows, so rows must still be matched."""
     schema = metric.view.manifest.schema
     keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
     conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
@@ -212,7 +212,7 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
 def _series(
     keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
 ) -> list[dict[str, str]]:
-    """Name the labels of each series, those of the store and the metric among them."""
+    """Return the labels of each series, including those for the store and the metric."""
     own = {NAME: metric.name, STORE: metric.store_name}
     constant = own if grouping is None else grouping.kept_labels(own)
     label_values = keys.take(pa.array(first_rows)).to_pylist() if keys.num_columns else [{}] * len(first_rows)
@@ -222,9 +222,9 @@ def _series(
 def _ranges(
     ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the rows of each series that ended in ``(t - span, t]`` for each moment: ``[first, last)``, flat.
+    """Return the rows of each series that ended in ``(t - span, t]`` for each moment: ``[first, last)``, flat.
 
-    Rows are in order of series and end.
+    Rows must be sorted by series and end.
     """
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
@@ -235,18 +235,18 @@ def _ranges(
 
 
 def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
-    """Choose the windows from which each moment receives the newest: the coarsest that divide the step.
+    """Return the level whose newest window each moment shows: the coarsest whose length divides the step.
 
-    The finest if none fits, and for one moment alone, which has no step.
+    Return the finest level if none fits, and for a single moment, which has no step.
     """
     return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
 
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
-    """Choose the windows that ranges before moments are merged of: the coarsest that steps and ranges are made of.
+    """Return the level from which ranges before moments are merged: the coarsest that steps and ranges consist of.
 
-    One moment alone is answered as freshly as by the finest windows. Raises `Unanswerable` if no level's windows make
-    up the ranges.
+    A single moment is answered with the same delay as from the finest windows. Raise `Unanswerable` if the ranges do
+    not consist of whole windows of any level.
     """
     finest = frame.levels[0]
 
