@@ -355,9 +355,7 @@ def _kind(value: object, delimiter: str | None) -> str:
     return {bool: "truth", int: "whole", float: "number"}.get(type(value), type(value).__name__)
 
 
-def open_leniently(
-    opened: Callable[[Callable[[Path], Path]], Source], check: Callable[[pa.Schema], None], reading: ReadOptions
-) -> Source:
+def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
     """Open a source; where bad rows spoil its types, by those that most records of samples of its files have."""
 
     def text_times(source: Source) -> list[bool]:
@@ -365,12 +363,12 @@ def open_leniently(
         return [pa.types.is_string(own.field(source.time).type) for own in csv if source.time in own.names]
 
     try:
-        source = opened(lambda file: file)
+        source = opened(sample=lambda file: file)
         check(source.schema)
         if not any(text_times(source)):
             return source
     except UNREADABLE:
         source = None
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        sampled = opened(lambda file: sample_of(file, reading, Path(folder)))
+        sampled = opened(sample=lambda file: sample_of(file, reading, Path(folder)))
     return sampled if source is None or text_times(source) != text_times(sampled) else source
