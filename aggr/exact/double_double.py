@@ -1,4 +1,4 @@
-"""Double-doubles: sums and products of doubles without error, as a double and the rest.
+"""Double-doubles: exact sums and products of two doubles, each as a rounded double and its error.
 
 Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Veltkamp's split, therein.
 """
@@ -9,7 +9,7 @@ from aggr.arrays import Floats
 
 
 def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Add exactly where ``|a| >= |b|`` (Dekker)."""
+    """Add exactly if ``|a| >= |b|``: return the rounded sum and its error (Dekker)."""
     s = a + b
     return s, b - (s - a)
 
@@ -22,7 +22,7 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split into halves of 26 bits (Veltkamp)."""
+    """Split doubles into two halves of 26 bits (Veltkamp)."""
     c = x * 134217729.0  # 2^27 + 1
     high = c - (c - x)
     return high, x - high

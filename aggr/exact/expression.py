@@ -1,4 +1,4 @@
-"""Exact expressions: numbers of all groups at once: +, − and · without error; a quotient, or its root, is rounded once.
+"""Exact expressions over all groups: +, − and · are exact, and a quotient, or its root, is rounded once.
 
     n·Σxy − Σx·Σy        every number is a `Limbs` over a power of ten; one loop computes n·p ± a·b
 
@@ -27,9 +27,10 @@ class ExactNumbers:
     Parameters
     ----------
     limbs : Limbs
-        Of ``n`` numbers.
+        The digits of ``n`` numbers.
     scale : int
-        Decimal places: each number is that of ``limbs`` over ``10^scale``. Only numbers of one scale can be added.
+        Decimal places: each number is its integer in ``limbs`` divided by ``10^scale``. Only numbers of equal scale can
+        be added.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class ExactNumbers:
         return ExactNumbers(total, self.scale)
 
     def signs(self) -> NDArray[np.int32]:
-        """Return -1, 0 or 1 of each number, shape (n,)."""
+        """Return the sign of each number as -1, 0 or 1, shape (n,)."""
         return self.limbs.signs()
 
     def over(self, other: ExactNumbers, *, root: bool = False) -> Floats:
@@ -88,7 +89,7 @@ class ExactNumbers:
         other : ExactNumbers
             Divisors; for the root, none of the numbers may be negative.
         root : bool
-            Round the root in the place of the quotient.
+            Return the square root of the quotient.
 
         Returns
         -------
@@ -106,7 +107,7 @@ class ExactNumbers:
 
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
-    """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance; of a number with itself, the variance."""
+    """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance, or the variance if a and b are the same."""
     limbs = _combine(factors=counts, number=product.limbs, sign=-1, left=left.limbs, right=right.limbs)
     return ExactNumbers(limbs, product.scale)
 
@@ -162,7 +163,7 @@ def _combined(
         room[i + 1] = room[i] + end - lowest + 3
     cells = np.zeros(room[n], np.int64)
     for i in range(n):
-        high = ((factors[i] >> (BITS - 1)) + 1) >> 1  # and the lower digit, between -2^31 and 2^31
+        high = ((factors[i] >> (BITS - 1)) + 1) >> 1  # the lower digit is between -2^31 and 2^31
         factor = factors[i] - (high << BITS)
         at = room[i] + low[i] - first[i]
         for j in range(places[i], places[i + 1]):
@@ -184,7 +185,7 @@ def _combined(
             used += 1
             if balanced[used - 1]:
                 end = used
-        used = end  # without the zeros above
+        used = end  # leading zeros are not counted
         until[i + 1] = used
     return balanced[:used].copy(), until, first
 

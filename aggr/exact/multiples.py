@@ -1,4 +1,4 @@
-"""Multiples: whole numbers and decimals counted in units, exactly, where doubles would round."""
+"""Multiples: whole numbers and decimals counted in units, exactly, even if doubles would round."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from aggr.arrays import Flags
 from aggr.exact.number_columns import scale_of
 
-_EXACT = 2**53  # whole numbers up to it are doubles
+_EXACT = 2**53  # whole numbers up to this are exact doubles
 
 
 def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
-    """Return whether doubles count every value in units: of 2^53 or more units they do not; floats are doubles."""
+    """Return whether doubles represent every value in units: true for floats, and for fewer than 2^53 units."""
     if pa.types.is_floating(values.type) or not len(values):
         return True
     integers = unscaled(values)
@@ -25,7 +25,7 @@ def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
 
 
 def unscaled(values: pa.Array) -> NDArray[Any]:
-    """Read whole numbers, or decimals without their point, as int64, or as Python's integers if these do not suffice.
+    """Read whole numbers, or the unscaled integers of decimals, as int64, or as Python integers if int64 is too narrow.
 
     >>> from decimal import Decimal
     >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))

@@ -1,8 +1,8 @@
-"""Number columns: those that can be summed, as exact float parts, and the way back from sums to the column's type.
+"""Number columns: the types that can be summed, their exact float parts, and the conversion of sums back.
 
-A state of sums carries one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of
-scale 2, one microsecond. So the state's type determines the type of the results, and a state that was cast to
-another scale on its way is noticed.
+A state of sums stores one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of scale 2, one
+microsecond. The state's type therefore determines the type of the results, and a state that was cast to another scale
+is detected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aggr.exact.superaccumulator import Limbs
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 
-EXACT_POWER = 22  # the greatest power of ten that is a double
+EXACT_POWER = 22  # exponent of the greatest power of ten that is an exact double
 NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
 
 _INT64 = np.iinfo(np.int64)
@@ -32,7 +32,7 @@ _WORD = np.uint64(0xFFFFFFFF)
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type that stands for a type of numbers in a state; None for other types."""
+    """Return the type of ``unit`` in a state for a type of numbers; None for other types."""
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_floating(dtype):
@@ -60,7 +60,7 @@ def scale_of(dtype: pa.DataType) -> int:
 
 
 def check_unit(units: pa.Array) -> None:
-    """Raise ``ValueError`` where states were cast to another scale than they were summed at."""
+    """Raise ``ValueError`` if states were cast to another scale after they were reduced."""
     expected = _one_unit(units.type)
     if is_constant(units, expected):
         return
@@ -102,7 +102,7 @@ def as_floats(values: pa.Array) -> Floats:
         floats = values.to_numpy().astype(np.float64, copy=False)
         return floats
     parts, scale = _decimal_parts(values), values.type.scale
-    if len(parts) == 1 and scale <= EXACT_POWER:  # both exact, so that one division rounds once
+    if len(parts) == 1 and scale <= EXACT_POWER:  # both are exact, so the division rounds once
         floats = parts[0] / 10.0**scale
         return floats
     one_row_groups = Groups.each(len(values))
@@ -141,7 +141,7 @@ def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale
 
 
 def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
-    """Let NaN and the infinities win over the finite part of a sum."""
+    """Replace results by NaN or an infinity if the special flags require it."""
     if not special.any():
         return results
     infinite = np.where(special & POSITIVE, np.inf, -np.inf)

@@ -1,4 +1,4 @@
-"""Possible sums: whether a count, an exact sum and one of squares can be those of the same numbers."""
+"""Possible sums: checks that a count, an exact sum and a sum of squares can belong to the same numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import leading
 from aggr.exact.superaccumulator import Limbs
 
-Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
+Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, offsets of the digits, digits
 
 _FLAGS = 7  # all special values
 # two digits are below 2^64, so that a square times 2^864 is a double; times 2^-1984 it is 0
@@ -23,23 +23,23 @@ _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL 
 def all_possible(
     counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
 ) -> bool:
-    """Return whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
+    """Return whether every state is possible: no rows sum to 0, whole numbers to whole numbers, and (Σx)² ≤ n·Σx².
 
-    ``fractions`` says whether numbers may have digits below 1, and special values. No state that rows were reduced to
-    is refused: sizes are compared with a margin of 2^-30.
+    ``fractions`` is whether numbers may have digits below 1, and special values. A state that was reduced from rows is
+    never rejected, because magnitudes are compared with a margin of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 
 
 def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
-    """Return whether ``(Σab)² ≤ Σa²·Σb²`` of all sums, within a margin of 2^-30, which refuses none that rows have."""
+    """Return whether ``(Σab)² ≤ Σa²·Σb²`` for all sums; the margin of 2^-30 accepts all sums of real rows."""
     (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
     with np.errstate(over="ignore", under="ignore"):
         return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())
 
 
 def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
-    """Return about each number, as a float below 1 times a power of two."""
+    """Approximate each number by a float below 1 and a power of two."""
     high, _, power = leading(limbs)
     mantissas, exponents = np.frexp(high)
     return mantissas, power + exponents

@@ -1,8 +1,9 @@
 """Powers of two with a fraction as exponent, and logarithms: the same bits on every machine.
 
-numpy and the C library choose their exponential by the processor, and may differ in the last bit. These are made of
-additions and multiplications alone, which IEEE 754 rounds in one way: `power_of_two` and `binary_logarithm` are
-correctly rounded, and `exp2` is but for about one value in a million, where it is still the same everywhere.
+numpy and the C library choose their exponential by the processor, and may differ in the last bit. The functions here
+use additions and multiplications alone, which IEEE 754 rounds in one way. `power_of_two` and `binary_logarithm` are
+correctly rounded. `exp2` is correctly rounded except for about one value in a million, and still has the same bits on
+every machine.
 
     2^x = 2^whole · 2^(step/64) · e^s        whole and step are whole numbers, |s| < 0.0055
 
@@ -20,12 +21,12 @@ from aggr.arrays import Floats, Whole
 from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
-PLACES = 53  # of a logarithm
-_IN_CACHE = 1 << 14  # numbers: larger arrays would each be written to memory
+PLACES = 53  # binary places of a logarithm
+_IN_CACHE = 1 << 14  # numbers per block: temporary arrays of this size stay in the cache
 _STEPS = 64  # powers in the table; the remainder of an exponent is at most half a step
-# of e^s for |s| up to ln 2 / 128, from s^9 to s^3: the first term left out is below 2^-96
+# Taylor coefficients of e^s for |s| up to ln 2 / 128, from s^9 to s^3; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
-_ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
+_ERROR = 2.0**-68  # bound of the double-double's relative error; the measured error is below 2^-73
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
@@ -78,7 +79,7 @@ def binary_logarithm(numbers: Floats) -> Whole:
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
+    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # rounding removes differences between machines
     high, low = _power(near, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
     tops = (near + np.rint(correction)).astype(np.int64)

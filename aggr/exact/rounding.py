@@ -1,8 +1,8 @@
-"""From exact sums to results that are rounded once, correctly: sums, quotients, variances, roots.
+"""Results of exact sums, correctly rounded once: sums, quotients, variances, roots.
 
-Each result is first computed as a double-double (about 100 bits, all groups at once). Where both ends of its
-error interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991).
-The few others, exact ties among them, are decided by Python's whole numbers.
+Each result is first computed as a double-double (about 100 bits, all groups at once). If both ends of its error
+interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991). The few other
+results, exact ties among them, are computed with Python integers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAFE = 2.0**-88
 _MIN_EXPONENT = (
     -960
 )  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
-_WORDS = 4  # digits of a whole number of 128 bits
+_WORDS = 4  # 32-bit digits of a whole number of 128 bits
 
 
 class Pair(NamedTuple):
@@ -42,20 +42,20 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
     Parameters
     ----------
     limbs : Limbs
-        Of ``n`` numbers; for the root, from 0.
+        Digits of ``n`` numbers; not negative for the root.
     *divisors : arrays of int64, shape (n,)
         Positive.
     scale : int
         From 0.
     root : bool
-        Round the square root in the place of the quotient.
+        Return the square root of the quotient.
     """
     high, low, exponent, exact = _digits(*limbs.parts)
     pair = Pair(high, low, exponent)
     exact &= not (scale or root)
     for divisor in divisors:
         pair = _divide_by(pair, _whole_pair(divisor))
-        exact &= divisor & (divisor - 1) == 0  # a power of two loses no bit
+        exact &= divisor & (divisor - 1) == 0  # dividing by a power of two is exact
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
     rounding = root_of if root else ratio
@@ -69,7 +69,7 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
     """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
 
-    For the root, tops are from 0 and bottoms above.
+    For the root, tops must not be negative and bottoms must be positive.
     """
     nothing = bottoms.signs() == 0
     by = leading(bottoms)
@@ -108,7 +108,7 @@ def root_of(top: int, exponent: int, bottom: int = 1) -> float:
 
 
 def whole_number(limbs: Limbs, i: int) -> int:
-    """Read number ``i`` as a whole number; it must be one."""
+    """Return number ``i`` as an integer; it must be whole."""
     top, exponent = fraction(limbs, i)
     return top << exponent if exponent >= 0 else top >> -exponent
 
@@ -122,7 +122,7 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = False) -> Floats:
-    """Round double-doubles, and ask for the exact result if their error, unless they are ``exact``, leaves a doubt."""
+    """Round double-doubles; if the error of one that is not ``exact`` leaves two candidates, call ``exactly``."""
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
     with np.errstate(over="ignore"):
@@ -136,13 +136,13 @@ def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = F
 
 
 def leading(limbs: Limbs) -> Pair:
-    """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
+    """Return the four leading digits of each number, at least 97 bits, scaled so that the fourth digit counts ones."""
     return Pair(*_digits(*limbs.parts)[:3])
 
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
+    """Return the fields of `leading`, and whether each pair is exact, which it is for sums of few rows."""
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i in range(n):
@@ -162,7 +162,7 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
-    """Divide by double-doubles, none of them 0; integers above 2^53 and powers of ten above 10^22 are such too."""
+    """Divide by double-doubles, none of them 0; divisors above 2^53 and powers of ten above 10^22 need two doubles."""
     high, low, exponent = pair
     first = high / divisor[0]
     times, error = two_product(first, divisor[0])
@@ -171,7 +171,7 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
 
 
 def _root(pair: Pair) -> Pair:
-    """Take the square root; only a rounding-free zero or a positive number comes in."""
+    """Return the square root of numbers that are positive or exactly zero."""
     odd = pair.exponent % 2
     high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
@@ -183,7 +183,7 @@ def _root(pair: Pair) -> Pair:
 
 def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
-    near = np.minimum(high, 2.0**63 - 1024)  # the last double that is an int64: the rest of one above it is small
+    near = np.minimum(high, 2.0**63 - 1024)  # the greatest double below 2^63; the remainder is small
     return near, (values - near.astype(np.int64)).astype(np.float64)
 
 
@@ -193,9 +193,9 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
 
 
 def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
-    """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[least, most]``."""
+    """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[low_bound, high_bound]``."""
     low, high = _words(*limbs.parts)
-    with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
+    with np.errstate(over="ignore"):  # a number beyond all doubles is beyond the bounds too
         near = np.ldexp(*leading(limbs)[::2])
     # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
     fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)

@@ -2,7 +2,7 @@
 
     x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
 
-A product of two doubles is one of two whole numbers, of 106 bits: the digits of five levels. Nothing is ever rounded.
+A product of two doubles is a product of two integers, with 106 bits: the digits of five levels. Nothing is rounded.
 
 Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
 """
@@ -26,7 +26,7 @@ _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # beyond every exponent
-_ROWS_OF_PARTS = 1 << 20  # of numbers of three and four parts, whose fourth powers have 400 products
+_ROWS_OF_PARTS = 1 << 20  # rows per pass for numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 
@@ -38,7 +38,7 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     ----------
     parts : Numbers of float64, of the same groups
         A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64. At most 2^24
-        rows, which `aggr.function.Function.reduce` sees to.
+        rows; `aggr.function.Function.reduce` splits longer inputs.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
 def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
     """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
 
-    Each product is multiplied by ``2^powers`` of its row, if there are powers.
+    Each product is multiplied by ``2^powers`` of its row; by default it is not scaled.
 
     >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
     >>> sum_products([x], [y]).to_pylist()
@@ -93,8 +93,8 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
 def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     """Sum the third or fourth powers of finite numbers per group without error; a number is the sum of its parts.
 
-    A square is the sum of two doubles, if nothing under- or overflows: so a row's parts are first divided by a power of
-    two near the greatest of them.
+    A square is the sum of two doubles unless it under- or overflows. A row's parts are therefore first divided by a
+    power of two near the greatest part.
 
     >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]
@@ -102,7 +102,7 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     if degree not in (3, 4):
         raise ValueError(f"degree must be 3 or 4; got {degree}")
     arrays, groups = [part.array for part in parts], parts[0].groups
-    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # so that no digit goes beyond int64
+    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # no digit may exceed int64
         slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
         sums = [sum_powers([Numbers(a[rows], groups.slice(rows)) for a in arrays], degree) for rows in slices]
         return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
@@ -131,7 +131,7 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
     groups = factors[0][0].groups
     size = max(len(parts) for parts in factors)
     most_rows = _ROWS_OF_PARTS if size <= 4 else _ROWS_OF_PARTS >> 4
-    if size > 1 and len(groups) > most_rows:  # so that no digit goes beyond int64
+    if size > 1 and len(groups) > most_rows:  # no digit may exceed int64
         slices = [slice(at, at + most_rows) for at in range(0, len(groups), most_rows)]
         sums = [
             sum_monomials([[Numbers(p.array[rows], groups.slice(rows)) for p in parts] for parts in factors])
@@ -156,7 +156,7 @@ def _products(left: Sequence[Floats], right: Sequence[Floats]) -> list[Floats]:
 
 
 def _bits(parts: Sequence[Numbers]) -> Whole:
-    """Show the bits of the parts, shape (parts, rows)."""
+    """Return the bits of the parts, shape (parts, rows)."""
     return parts[0].bits[np.newaxis] if len(parts) == 1 else np.stack([part.bits for part in parts])
 
 
@@ -223,7 +223,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
                 third = carry & _UWORD
                 fourth = (carry >> _UBITS) + (highest >> _UBITS)
-                # the same shifted left, to where its digits belong
+                # the same product, shifted left to its level
                 at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 total = first << shift
                 digits[at] += times * np.int64(total & _UWORD)

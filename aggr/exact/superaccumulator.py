@@ -27,9 +27,9 @@ HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
 _NONE = 1 << 40  # beyond every level
-_MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
+_MOST_DIGITS = 2**31 - 1  # the limit of Arrow's 32-bit offsets
 _FIELDS = list(EXACT_TYPE)
-_LEVELS = 34  # doubles reach from 2^-1074 up to 2^1024, and 2^63 of them to 2^1087: levels -34 to 33
+_LEVELS = 34  # doubles are from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087: levels -34 to 33
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Limbs:
 
     @classmethod
     def of_arrow(cls, sums: pa.StructArray) -> Limbs:
-        """Show a column of exact sums, one number a row."""
+        """Return the digits of a column of exact sums, one number per row."""
         sums = field_of_type(sums, EXACT_TYPE)
         limbs = sums.field("limbs")
-        places = limbs.offsets.to_numpy().astype(np.int64)  # of 64 bits for every loop, so that each is compiled once
+        places = limbs.offsets.to_numpy().astype(np.int64)  # always int64, so that each loop is compiled once
         return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
 
     @property
     def parts(self) -> tuple[NDArray[np.int32], Whole, Whole]:
-        """Return digits, places and lowest levels, as loops take them."""
+        """Return digits, places and lowest levels, the arguments of the compiled loops."""
         return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
-        """Return -1, 0 or 1 for each number, shape (n,): its last digit, which is not 0, has its sign."""
+        """Return the sign of each number as -1, 0 or 1, shape (n,): the sign of its last digit, which is not 0."""
         signs, has_digits = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
         signs[has_digits] = np.sign(self.digits[self.places[1:][has_digits] - 1])
         return signs
@@ -83,9 +83,9 @@ def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.Str
 
 
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
-    """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
+    """Convert sums, whose digits are below 2^62 in magnitude, to balanced digits without zeros at the ends.
 
-    Digits lie where `origins` makes room for them; ``low`` is the lowest level of each group.
+    Digits are at the positions that `origins` assigns; ``low`` is the lowest level of each group.
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
@@ -95,7 +95,7 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
 
 
 def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
-    """Write balanced numbers, which may have zeros at their low ends, as `to_arrow` writes sums."""
+    """Convert balanced numbers, which may have zeros at their low ends, to the form of `to_arrow`."""
     high = np.where(limbs.places[1:] > limbs.places[:-1], limbs.low + np.diff(limbs.places) - 1, -_NONE)
     low = np.where(high > -_NONE, limbs.low, _NONE)
     origin = origins(low, high)
@@ -105,13 +105,13 @@ def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
 
 
 def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
-    """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum of products of ``degree`` doubles."""
+    """Raise `DamagedState` unless each row has the form of `to_arrow`, for sums of products of ``degree`` doubles."""
     if not _all_canonical(*digits_of(sums), _LEVELS * degree):
         raise DamagedState("is not an exact sum: it has digits that are 0 at an end, or do not stand for a double")
 
 
 def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
-    """Return the exponents of exact sums, where each one's digits begin and end, and the digits."""
+    """Return the exponents of exact sums, the offsets of their digits, and the digits."""
     sums = field_of_type(sums, EXACT_TYPE)
     limbs = sums.field("limbs")
     return sums.field("exponent").to_numpy(), limbs.offsets.to_numpy(), limbs.values.to_numpy()
@@ -145,10 +145,10 @@ def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: I
 
 @compiled
 def origins(low: Whole, high: Whole) -> Whole:
-    """Make room for one sum per group, end to end: its digits from level ``low`` to ``high``, and two for carries.
+    """Assign positions to one sum per group: its digits from level ``low`` to ``high``, and two for carries.
 
-    A group whose ``high`` is lower has none. Returned is where each group's digit of level 0 would be, and at last how
-    many digits there are, shape (groups + 1,).
+    A group with ``high < low`` has no digits. Returns the position of each group's digit of level 0, and finally the
+    total number of digits, shape (groups + 1,).
     """
     origin, size = np.empty(len(low) + 1, np.int64), 0
     for group in range(len(low)):
@@ -173,7 +173,7 @@ def _add(
 
 @compiled
 def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Carry from digit to digit; return the exponents, where the digits of each sum begin and end, and the digits."""
+    """Carry from digit to digit; return the exponents, the offsets of the digits of each sum, and the digits."""
     n, half = len(low), 1 << 31
     exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)

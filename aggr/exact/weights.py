@@ -1,4 +1,4 @@
-"""Weights: how many rows each row stands for, as whole numbers from 0."""
+"""Weights: the number of rows that each row stands for, as whole numbers from 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEANING = "a weight says how many rows a row stands for, a whole number from 0 
 
 
 def check_weight_type(dtype: pa.DataType) -> None:
-    """Raise ``TypeError`` for a type that no whole numbers have."""
+    """Raise ``TypeError`` for a type that cannot contain whole numbers."""
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     if not number and not pa.types.is_null(dtype):
         hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
@@ -22,7 +22,7 @@ def check_weight_type(dtype: pa.DataType) -> None:
 
 
 def read_weights(column: pa.Array) -> Weights:
-    """Read weights as int64; null, which says of no row that it is there, is 0.
+    """Read weights as int64; null counts as 0.
 
     Raises ``TypeError`` for a column that is not of numbers, ``ValueError`` for a weight that is negative, not whole,
     not finite, or beyond int64.

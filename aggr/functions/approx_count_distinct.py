@@ -1,4 +1,4 @@
-"""approx_count_distinct: how many distinct values there are, by the k smallest hashes."""
+"""approx_count_distinct: the estimated number of distinct values, from the k smallest hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_K, MOST_K = 16, 1 << 26
 
 @dataclass(frozen=True)
 class HashesState(State):
-    """The ``k`` smallest hashes, and the next one."""
+    """The ``k`` smallest hashes, and the next larger hash."""
 
     k: int
 
@@ -43,8 +43,8 @@ class ApproxCountDistinct(Function):
     Parameters
     ----------
     k : int, 16 to 2^26
-        How many hashes a state keeps, of 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. It shapes
-        the state.
+        The number of hashes in a state, of 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. It
+        shapes the state.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""arg_min, arg_max: the value of the row in which another column is least, or greatest."""
+"""arg_min, arg_max: the value of the row that has the least, or the greatest, value in another column."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined by a ufunc that has an identity; that of the field is null."""
+    """Whole numbers whose bits are combined by a ufunc that has an identity; the identity of the field is null."""
 
     operation: np.ufunc
 

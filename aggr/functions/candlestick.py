@@ -45,7 +45,7 @@ PRICES = Prices(
     {"products": "value·volume", "weights": "volume"},
     units={"value": "unit", "volume": "weight_unit"},
     special={"special": "value·volume", "weight_special": "volume"},
-    counted_by=(),  # prices cannot be taken out of a state
+    counted_by=(),  # prices cannot be subtracted from a state
 )
 
 
@@ -53,9 +53,9 @@ PRICES = Prices(
 class Candlestick(WeightedAvg):
     """Keep the open, high, low and close of a price, each with its time, the volume, and the volume-weighted price.
 
-    Rows in which the price, the volume or the time is null are skipped. Of several prices at the time of the open the
-    least is taken, at that of the close the greatest; high and low have the earliest time at which they were. NaN is
-    greater than all numbers, as in Spark.
+    Rows in which the price, the volume or the time is null are skipped. If several prices have the time of the open,
+    the open is the least price; if several have the time of the close, the close is the greatest. High and low have the
+    earliest time at which they occurred. NaN is greater than all numbers, as in Spark.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Changes between the points of series: how much a group grows, and how often it falls.
+"""Changes between the points of series: the growth of each group, and its number of falls.
 
 Floats are subtracted as doubles, in the order of time. Whole numbers and decimals are added up exactly, as
 `aggr.exact.row_sums` does, and rounded once.
@@ -27,7 +27,7 @@ from aggr.groups.numbers import Numbers
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """How much each group has grown, shape (n,): doubles of floats, otherwise exact numbers."""
+    """The growth of each group, shape (n,): doubles if values are floats, otherwise exact numbers."""
 
     numbers: Floats | ExactNumbers
 
@@ -43,13 +43,13 @@ class Changes:
 
 
 def increases_of(series: Series, counter: bool) -> Changes:
-    """Subtract the first point of each group from its last; a counter also grew by what it had before each fall."""
+    """Subtract the first point of each group from its last; for a counter, add the value before each fall."""
     first, until = series.own
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, first, until, counter))
     parts = exact_float_parts(series.values)
     longest = int(series.lengths.max(initial=0))
-    if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:  # no sum of doubles is rounded
+    if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:  # sums of doubles are exact
         grown = _float_increases(parts[0], first, until, counter).astype(np.int64)
         return Changes(ExactNumbers(ExactNumbers.of(grown).limbs, scale_of(series.values.type)))
     groups = np.flatnonzero(first < until)
@@ -61,7 +61,7 @@ def increases_of(series: Series, counter: bool) -> Changes:
 
 
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each of some points to the next; a counter that fell grew by its new value."""
+    """Return the growth from each point in ``at`` to the next; a counter that fell grew by its new value."""
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]
         return np.where(after < before, after, after - before) if counter else after - before
@@ -72,14 +72,14 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 
 
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
-    """Count the points of each group, from ``first`` up to ``until``, that are less than the point before."""
+    """Count the points of each group, from ``first`` up to ``until``, with a smaller value than the point before."""
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
     return counts
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the points after the first of each group that are less than the point before."""
+    """Return the points, after the first of each group, whose value is less than that of the point before."""
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]
@@ -93,7 +93,7 @@ def _order_of(series: Series) -> Whole:
 
 
 def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
-    """Add up terms, each of some rows of ``values``, their groups, and a sign."""
+    """Add up terms per group; a term is an array of rows of ``values``, their groups, and a sign."""
     rows = np.concatenate([rows for rows, _, _ in terms])
     ids = np.concatenate([ids for _, ids, _ in terms])
     signs = np.concatenate([np.full(len(rows), sign) for rows, _, sign in terms])

@@ -1,4 +1,4 @@
-"""collect: the values themselves, in the order of their event times, never of arrival."""
+"""collect: all values of a group, in the order of their event times, independent of the order of arrival."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Collect(EventLists):
     Parameters
     ----------
     max : int
-        How many values a group may have, at every level. It shapes the state, as does ``keep``.
+        The greatest number of values per group, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
-        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+        The values to keep if there are more than ``max``: "all" raises an error, "earliest" and "latest" keep ``max``
+        values.
     nested : str or sequence of str
-        Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each of them that has
-        values, aligned to UTC, and in the coarser ones the lists of the finer. It only reads: states are the same.
+        Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each such span of time
+        with values, aligned to UTC, and lists of coarser spans contain those of finer ones. It affects results only,
+        not states.
 
     Raises
     ------
@@ -36,7 +38,7 @@ class Collect(EventLists):
         If ``max`` is not a whole number of at least 1, ``keep`` is not one of the words above, or a length in
         ``nested`` is not a multiple of the one before it.
     TypeError
-        When data comes, if ``nested`` is given and the values are ordered by something else than timestamps.
+        When data is reduced, if ``nested`` is set and ``by`` is not a column of timestamps.
 
     Examples
     --------
@@ -71,7 +73,7 @@ class Collect(EventLists):
         if not self.nested:
             return values
         times = values_of(events, "time").flatten()
-        unit = "ns" if times.type.unit == "ns" else "us"  # a cast of nanoseconds would cut those before 1970 upwards
+        unit = "ns" if times.type.unit == "ns" else "us"  # casting nanoseconds would round times before 1970 up
         lengths = [read_duration(text, "nested") * (1000 if unit == "ns" else 1) for text in self.nested]
         return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)
 

@@ -1,4 +1,4 @@
-"""rate, increase, delta, resets: how a counter, or a gauge, changes between its points."""
+"""rate, increase, delta, resets: the changes of a counter, or a gauge, between its points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.groups.numbers import sum_by_group
 from aggr.neighbours import Neighbours
 
-_NEAR = 1.1  # of the mean time between points: so near an edge of the window they are taken to reach it
+_NEAR = 1.1  # times the mean time between points: a series closer to the window's edge is extrapolated to it
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Increase(SeriesFunction):
     ----------
     extrapolate : str, optional
         Length of windows, such as ``"1m"``, aligned to UTC: the increase is extrapolated to the edges of the window in
-        which the points lie, as Prometheus 2 does; null if they lie in several. It only reads.
+        which the points lie, as Prometheus 2 does; null if they lie in several. It affects results only.
     max, keep : as for `points`
 
     Raises
@@ -59,7 +59,7 @@ class Increase(SeriesFunction):
             read_length(self.extrapolate, "length to extrapolate to")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        if self.extrapolate is not None:  # to the edges already
+        if self.extrapolate is not None:  # `extrapolate` already extends the result to the edges
             return self.finish_states(states)
         return super().finish_with_neighbours(states, neighbours)
 
@@ -86,7 +86,7 @@ class Increase(SeriesFunction):
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add what grows from one point of each group to the next, by the share of that time inside the window."""
+        """Add the growth from one point of each group to the next, times the share of that time inside the window."""
         has_point = points >= 0
         at = points[has_point]
         growth = steps_of(series, at, self.counter)
@@ -97,7 +97,7 @@ class Increase(SeriesFunction):
     ) -> Floats:
         """Extrapolate the seconds between the first and the last point, in Prometheus' order of operations."""
         values, _ = series.at_ends(series.floats)
-        if self.counter:  # which was 0 or more
+        if self.counter:  # a counter is never below 0
             falling = (increases > 0) & (values >= 0)
             to_zero = sampled * np.divide(values, increases, out=np.full(len(values), np.inf), where=falling)
             to_start = np.minimum(to_start, to_zero)

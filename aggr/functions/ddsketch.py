@@ -37,7 +37,7 @@ class DdsState(SketchState):
     max_bins: int | None
 
     name = "dds"
-    versions = (1, 2)  # of version 1, sums of decimals are those of the nearest doubles
+    versions = (1, 2)  # version 1 summed decimals as their nearest doubles
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
@@ -66,13 +66,13 @@ class DdsState(SketchState):
         return self.mapping.values(keys)
 
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        half = (1.0 + self.mapping.gamma) / 2.0  # from a bucket's value to its upper edge
+        half = (1.0 + self.mapping.gamma) / 2.0  # the factor from a bucket's value to its upper edge
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         buckets, x, groups = Buckets(self.max_bins), values.floats, values.groups
         zero_threshold = self.mapping.zero_threshold
-        if len(values) and x.min_max[0] > zero_threshold:  # the common case: nothing to sort out
+        if len(values) and x.min_max[0] > zero_threshold:  # the common case: all values are positive
             none = pa.array(np.zeros(groups.n, np.int64))
             nothing = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
             positive = self._signed(x, values.weights, self._key_ranges(x))
@@ -93,7 +93,7 @@ class DdsState(SketchState):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Find the least and the greatest key of each group of positive numbers: 1 and 0 if there are none."""
+        """Return the least and the greatest key of each group of positive numbers; 1 and 0 if the group is empty."""
         extremes = x.extremes
         if extremes is None:
             return None
@@ -123,26 +123,26 @@ class DdsState(SketchState):
 class Dds(SignedSketch):
     """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
 
-    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
-    ``method`` names another; between two values the error is at most α of each. Magnitudes below 2.3e-308 count as 0.
-    NaN is counted apart; infinities stand at the ends.
+    ``|quantile − true| ≤ α·|true|``, with the true quantile at rank ``floor(q·(n − 1))``, numpy's "lower", unless
+    ``method`` names another. If ``method`` interpolates, the error is at most α of each of the two values. Magnitudes
+    below 2.3e-308 count as 0. NaN is counted separately; infinities are the least and the greatest values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What to read; others can be read from the same states later.
+        The quantiles to compute; others can be computed from the same states later.
     relative_accuracy : float in (0, 1)
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
-        The greatest number of buckets of each sign. The lowest ones are folded together and lose their accuracy.
+        The greatest number of buckets of each sign. The lowest buckets are folded together and lose their accuracy.
     method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
+        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
+        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, α or ``max_bins`` is out of its range, or ``method`` is not
+        If a quantile is outside [0, 1] or occurs twice, α or ``max_bins`` is out of its range, or ``method`` is not
         known.
 
     References
@@ -242,7 +242,7 @@ def _all_agree(
 
 @compiled
 def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
-    """Return whether a value lies in none of the buckets from ``first`` to ``last``, their edges taken generously."""
+    """Return whether a value lies outside of the buckets from ``first`` to ``last``, with a tolerance at the edges."""
     if value <= 0.0:
         return True
     place = math.log(value) * multiplier

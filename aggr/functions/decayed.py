@@ -2,12 +2,13 @@
 
     weight of a row = 2^(t / half_life), from 1970 on        as of a later time T, divided by 2^(T / half_life)
 
-Such weights never change, so that sums of them merge. They are kept apart by spans of 32 half-lives, of 2^32 each:
+Such weights never change, so their sums can be merged. A state has separate sums for spans of 32 half-lives; weights of
+neighbouring spans differ by 2^32:
 
     span    52 310       52 311       52 312       52 313        of the newest row
             Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each over 2^(32·span)
 
-Only the four last spans are kept: a weight in an earlier one is below 2^-96 of the newest row's, and counts as 0.
+Only the last four spans are kept: a weight in an earlier span is below 2^-96 of the newest row's, and counts as 0.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from aggr.iso8601 import read_time
 from aggr.state import State
 from aggr.values import Values
 
-_HALVINGS = 32  # half-lives a span: one digit of an exact sum
+_HALVINGS = 32  # half-lives per span: one digit of an exact sum
 _SPANS = 4
-_LATER = 200  # spans, after which every sum has decayed to 0
+_LATER = 200  # spans until every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
@@ -52,7 +53,7 @@ _SPAN_TYPE = pa.struct(
 
 
 class Spans(Field):
-    """The field of a state that lists sums by span, in their order, of the newest spans."""
+    """The field of a state that lists the sums of the newest spans, in the order of spans."""
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)
@@ -82,8 +83,8 @@ class Spans(Field):
 class Cells:
     """One cell for each group and each of its newest spans.
 
-    ``newest`` is the newest span of each group, ``kept`` says which rows are in one of its newest spans, and ``groups``
-    is the cell of each row that is kept.
+    ``newest`` is the newest span of each group. ``kept`` is a mask of the rows in the newest spans, and ``groups`` is
+    the cell of each such row.
     """
 
     newest: Whole
@@ -100,7 +101,7 @@ class Cells:
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """List the cells of each group that have rows; each array has all cells."""
+        """List the cells of each group that have rows; each array has one entry per cell."""
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
         parts = [part.filter(pa.array(filled)) for part in (pa.array(spans), special, weights, products)]
@@ -150,7 +151,7 @@ class DecayedState(State):
             raise DamagedState("its newest time does not lie in its last span")
 
     def spans(self, times: Whole) -> tuple[Whole, Floats]:
-        """Find the span of each time, and its weight over ``2^(32·span)``."""
+        """Return the span of each time, and its weight divided by ``2^(32·span)``."""
         length = read_duration(self.half_life, "half_life")
         halvings = times // length
         spans = halvings // _HALVINGS
@@ -162,8 +163,8 @@ class DecayedState(State):
 class DecayedSum(Function):
     """Sum a column in which a row counts half as much for each half-life that has passed since its event time.
 
-    A state can be read for any time from its newest row on. A row counts while it is less
-    than 96 half-lives older than the newest, and nothing once it is 128: its weight is below 2^-96 of the newest's. NaN
+    A state can be read for any time from its newest row on. A row counts if it is less than 96 half-lives older than
+    the newest row, and no longer counts from 128 half-lives on: its weight is below 2^-96 of the newest row's. NaN
     makes NaN, and so does inf with -inf. Times count in microseconds.
 
     Parameters
@@ -171,8 +172,8 @@ class DecayedSum(Function):
     half_life : str
         Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
     as_of : str, optional
-        The time that results are of, in ISO 8601, in UTC without an offset; by default that of the newest row of each
-        group. It only reads.
+        The time to which weights decay, in ISO 8601, in UTC without an offset; by default the time of the newest row of
+        each group. It affects results only.
 
     Raises
     ------
@@ -210,7 +211,7 @@ class DecayedSum(Function):
 
     @cached_property
     def _result_time(self) -> int | None:
-        """The time that results are of, in microseconds."""
+        """The time to which weights decay, in microseconds; None for that of each group's newest row."""
         if self.as_of is None:
             return None
         try:
@@ -250,7 +251,7 @@ class DecayedSum(Function):
         return results if self.name == "decayed_count" else with_special(results, special)
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
-        """Read one number a state of Σw, Σwx, and the weight of a row of the time that is asked for."""
+        """Compute one number per state from Σw, Σwx and ``now``, the weight of a row at the result's time."""
         return products.over(now)
 
 
@@ -258,14 +259,14 @@ class DecayedSum(Function):
 class DecayedAvg(DecayedSum):
     """Take the mean of a column in which a row counts half as much for each half-life; see `decayed_sum`.
 
-    It is the same as of any later time.
+    The mean does not change with the time for which it is computed.
 
     Parameters
     ----------
     half_life : str
         Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
     as_of : str, optional
-        The time that results are of; as for `decayed_sum`.
+        The time to which weights decay, as for `decayed_sum`.
 
     Raises
     ------
@@ -294,7 +295,7 @@ class DecayedCount(DecayedSum):
     half_life : str
         Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
     as_of : str, optional
-        The time that results are of; as for `decayed_sum`.
+        The time to which weights decay, as for `decayed_sum`.
 
     Raises
     ------
@@ -315,7 +316,7 @@ class DecayedCount(DecayedSum):
 
 
 def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
-    """Add up exact sums per group, each at its place on the grid."""
+    """Add up exact sums per group, each shifted by ``places`` digits."""
     filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
     exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
     moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))

@@ -40,7 +40,7 @@ class CollectSet(Function):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class CountDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class SumDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------
@@ -148,7 +148,7 @@ class AvgDistinct(SumDistinct):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""EventLists: functions whose state lists every event of a group in the order of time; each reads something else."""
+"""EventLists: functions that read results from a list of the group's events, in the order of time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIME
 
 @dataclass(frozen=True)
 class EventsState(State):
-    """Lists of up to ``max`` values and their event times, ordered by both; ``keep`` chooses the values of more."""
+    """Lists of up to ``max`` values and their event times, ordered by both; ``keep`` selects among more."""
 
     max: int
     keep: str
@@ -44,7 +44,7 @@ class EventsState(State):
 
 @dataclass(frozen=True)
 class EventLists(Function):
-    """A function whose state lists the values of a column and their event times, ordered by both, as `points`."""
+    """A function whose state lists the values of a column and their event times, ordered by both, such as `points`."""
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
@@ -65,9 +65,9 @@ class EventLists(Function):
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The points of all groups, end to end, each group's in the order of their times.
+    """The points of all groups, end to end, and within a group in the order of their times.
 
-    ``points`` are structs of time and value; ``lengths`` has the number of points of each group. ``window`` has the
+    ``points`` are structs of time and value; ``lengths`` is the number of points of each group. ``window`` contains the
     starts and the ends of the groups' windows in microseconds. The first and the last point of a group may lie outside
     of its window; only the part inside counts.
     """
@@ -93,7 +93,7 @@ class Series:
 
     @cached_property
     def offsets(self) -> Whole:
-        """Where each group begins, and the last ends, shape (n + 1,)."""
+        """The index of each group's first point, then the number of points, shape (n + 1,)."""
         return np.append(0, np.cumsum(self.lengths))
 
     @cached_property
@@ -103,14 +103,14 @@ class Series:
 
     @cached_property
     def gaps(self) -> Whole:
-        """The microseconds from each point to the next of its group, 0 for the last, shape (points,)."""
+        """The microseconds from each point to the next of its group, 0 for the last point, shape (points,)."""
         gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
 
     @cached_property
     def inside(self) -> Whole:
-        """The times in microseconds, of points outside of the window those of its edges, shape (points,)."""
+        """The times in microseconds, clipped to the edges of the window, shape (points,)."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
@@ -125,22 +125,22 @@ class Series:
 
     @property
     def own(self) -> tuple[Whole, Whole]:
-        """Where the points inside the window begin and end, shape (n,)."""
+        """The first index, and the index after the last, of each group's points inside its window, shape (n,)."""
         before, after = self.outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
     def crossing(self) -> tuple[Whole, Whole]:
-        """The points from which the way to the next one crosses the start, and the end, of the window, shape (n,).
+        """The points whose line to the next point crosses the start, and the end, of the window, shape (n,).
 
-        -1 if none does; one that crosses both stands for the start alone.
+        -1 if there is no such point; a point whose line crosses both is listed for the start only.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))
         return np.where(before, self.offsets[:-1], -1), np.where(after, self.offsets[1:] - 2, -1)
 
     def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Choose what the first and the last point of each group have, shape (n,); 0 of a group without points."""
+        """Return the entries of ``of_points`` at each group's first and last point, shape (n,); 0 without points."""
         has_points = self.lengths > 0
         first, last = np.zeros((2, len(has_points)), of_points.dtype)
         first[has_points] = of_points[self.offsets[:-1][has_points]]
@@ -150,12 +150,12 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesFunction(EventLists):
-    """A function of points: of values at times that are timestamps."""
+    """A function of points, that is, of values whose event times are timestamps."""
 
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:
-        """Read one result a group."""
+        """Read one result per group."""
         raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

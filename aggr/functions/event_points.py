@@ -1,4 +1,4 @@
-"""The states of single events: the first, the last, and the four points that a line chart shows of a group."""
+"""The states of single events: the first event, the last event, and the four points of a group for a line chart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOUR_POINTS = FourPoints()
 
 
 def check_extreme_points(states: pa.StructArray) -> None:
-    """Refuse states whose four points cannot be those of the same rows."""
+    """Reject states whose four points cannot belong to the same rows."""
     points = {name: states.field(name) for name in EXTREME_POINTS}
     first = points["earliest"]
     if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):

@@ -38,7 +38,7 @@ _MOST_FACTORS = 4
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The exact sums of a column of states.
+    """Exact sums of states, read by the names of their fields: ``sums["xy"]`` is Σxy of each state.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Sums:
 
     @cached_property
     def counts(self) -> Whole:
-        """How many rows each state has, shape (n,)."""
+        """The number of rows of each state, shape (n,)."""
         counts: Whole = self.states.field("count").to_numpy()
         return counts
 
@@ -64,20 +64,20 @@ class Sums:
         return ExactNumbers.of(self.counts)
 
     def __getitem__(self, name: str) -> ExactNumbers:
-        """Read a sum by the name of its field."""
+        """Return the sums of a field of the states."""
         if name not in self._read:
             scale = sum(scale_of(self.states.field(self.units[x]).type) for x in self.monomials[name])
             self._read[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
         return self._read[name]
 
     def cross(self, product: str, left: str, right: str) -> ExactNumbers:
-        """Compute ``n·Σab − Σa·Σb`` from the sums of the given names."""
+        """Compute ``n·Σab − Σa·Σb`` from the sums in the fields ``product``, ``left`` and ``right``."""
         return cross(self.counts, self[product], self[left], self[right])
 
 
 @dataclass(frozen=True, eq=False)
 class SumsState(State):
-    """The state of exact sums of inputs and of their products.
+    """A state of exact sums of inputs and of their products.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ class SumsState(State):
         As in `State`.
     sums : field -> the product of inputs that is summed in it, up to four
         ``"x"``, ``"x·y"``, ``"x·x·x"``.
-    units : input -> the field that holds one unit of it
-    special : field -> the product of inputs whose NaN and infinities it notes
+    units : input -> the field that stores one unit of it
+    special : field -> the product of inputs whose NaN and infinities it records
     takes : InputTypes
         The rule for the types of the inputs.
     rank, counted_by
@@ -95,7 +95,7 @@ class SumsState(State):
     Raises
     ------
     TypeError
-        For a product, a unit or a flag of an input that is not there, or a product of more than four inputs.
+        For a product, a unit or a flag of an input that does not exist, or a product of more than four inputs.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class SumsState(State):
 
     @cached_property
     def monomials(self) -> dict[str, tuple[str, ...]]:
-        """The inputs that are multiplied in each sum, by its field."""
+        """The inputs that are multiplied in each sum, by field name."""
         return {name: tuple(product.split(_TIMES)) for name, product in self.sums.items()}
 
     @cached_property
@@ -140,14 +140,14 @@ class SumsState(State):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
     def _possible(self, states: pa.StructArray) -> bool:
-        """Return whether count, sums and flags can be those of the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
+        """Return whether count, sums and flags can belong to the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
         counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # was looked at next to its root
+                continue  # already checked together with its root
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
@@ -188,19 +188,19 @@ class ExactSums(Function):
     own_state: ClassVar[SumsState]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check that the state is one of the function's inputs."""
+        """Check that the state's sums and units are of the function's inputs."""
         super().__init_subclass__(**kwargs)
         if isinstance(cls.__dict__.get("own_state"), SumsState):
             _check_inputs(cls)
 
     def least_count(self) -> int:
-        """How many rows a result needs; of fewer it is null."""
+        """The least number of rows of a result; it is null for fewer rows."""
         return 1
 
     def result(self, sums: Sums) -> Floats:
-        """Read one number a state, NaN where none is defined, which becomes null; or write `finish_states` instead.
+        """Compute one number per state, or NaN for null; a subclass may implement `finish_states` instead.
 
-        Special values are seen to: where there are any, the result is NaN.
+        Implementations need not handle special values: if rows have NaN or infinities, the result is NaN.
         """
         raise NotImplementedError
 
@@ -219,7 +219,7 @@ class ExactSums(Function):
 
 
 def _check_declaration(state: SumsState) -> None:
-    """Raise ``TypeError`` unless sums, units and special values are declared of inputs that have units."""
+    """Raise ``TypeError`` unless the inputs of sums, units and special values all have units."""
     name = state.name
     for what in ("sums", "units", "special"):
         if not isinstance(getattr(state, what), Mapping):
@@ -233,7 +233,7 @@ def _check_declaration(state: SumsState) -> None:
 
 
 def _check_inputs(function: type[ExactSums]) -> None:
-    """Raise ``TypeError`` unless the units of a function's state are of its inputs, and its sums can be weighted."""
+    """Raise ``TypeError`` unless a state has units for the function's inputs only, and its sums can be weighted."""
     name, state = function.__name__, function.own_state
     inputs = ", ".join(function.inputs)
     for factor in sorted(set(state.units) - set(function.inputs)):
@@ -254,7 +254,7 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
 
 
 def _is_even(inputs: tuple[str, ...]) -> bool:
-    """Return whether a product is a square, and so its sum no less than 0."""
+    """Return whether a product is a square, so that its sum is not negative."""
     return all(inputs.count(name) % 2 == 0 for name in inputs)
 
 
@@ -289,7 +289,7 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
 
 def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:
     floats = [column.cast(pa.float64(), safe=False).to_numpy() for column in factors]
-    with np.errstate(invalid="ignore"):  # of a signalling NaN
+    with np.errstate(invalid="ignore"):  # a signalling NaN raises it
         signs = np.prod([np.sign(x) for x in floats], axis=0)
         infinite = np.any([np.isinf(x) for x in floats], axis=0)
     nan = np.isnan(signs) | (infinite & (signs == 0))

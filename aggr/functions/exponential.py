@@ -1,7 +1,7 @@
 """exponential: OpenTelemetry's base-2 exponential histogram, quantiles in bounded space, exact under merge.
 
-Its scale is the finest at which each sign has at most ``max_buckets`` from the lowest to the highest. That depends on
-the rows alone, because a bucket of a scale is made of whole ones of every finer scale.
+Its scale is the finest at which each sign spans at most ``max_buckets`` buckets from the lowest to the highest. This
+scale depends on the rows alone, because a bucket of a scale is a union of buckets of every finer scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -60,7 +60,7 @@ class Scale(Field):
 
 @dataclass(frozen=True)
 class ExponentialState(SketchState):
-    """An exponential histogram, of the finest scale at which its buckets suffice."""
+    """An exponential histogram, at the finest scale at which it has at most ``max_buckets`` buckets of each sign."""
 
     scale: int
     max_buckets: int
@@ -146,25 +146,26 @@ class Exponential(SignedSketch):
 
     A state has the finest scale at which each sign has at most ``max_buckets`` buckets from its lowest to its highest.
     At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``, for numbers from
-    2.3e-308; the result says both. The true one is the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless
-    ``method`` names another. NaN is counted apart; infinities stand at the ends.
+    2.3e-308; the result contains both. The true quantile is the value at rank ``floor(q·(n − 1))``, numpy's "lower",
+    unless ``method`` names another. NaN is counted separately; infinities are the least and the greatest values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What to read; others can be read from the same states later.
+        The quantiles to compute; others can be computed from the same states later.
     scale : int, -11 to 20
-        The finest scale, which is kept as long as the buckets suffice. It shapes the state, as does ``max_buckets``.
+        The finest scale; coarser ones are used if the buckets do not suffice. It shapes the state, as does
+        ``max_buckets``.
     max_buckets : int, from 2
-        Of each sign.
+        The greatest number of buckets of each sign.
     method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
+        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
+        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, ``scale`` or ``max_buckets`` is out of its range, or ``method``
+        If a quantile is outside [0, 1] or occurs twice, ``scale`` or ``max_buckets`` is out of its range, or ``method``
         is not known.
 
     References
@@ -210,7 +211,7 @@ def _scales_of(states: pa.StructArray) -> Whole:
 
 
 def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest key of each group, as if they were of the finest scale."""
+    """Return the lowest and the highest key of each group, converted to the finest scale."""
     low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
     has_buckets = column.field("total").to_numpy() > 0
     low_keys, high_keys = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
@@ -220,7 +221,7 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 
 
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Return whether least and greatest value lie where the outermost buckets are, and nothing sums to nothing."""
+    """Return whether minimum and maximum lie in the outermost buckets, and states without rows have a sum of 0."""
     above, below = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
     finite = np.logical_or.reduce([count > 0 for count in counts])
@@ -235,7 +236,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        alone = ~finite & ~endless  # the infinity of the other sign is all there is
+        alone = ~finite & ~endless  # all values are the infinity of the other sign
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
         has_finite = finite & ~endless
@@ -245,7 +246,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # none of this sign and no zero: the lowest bucket of the other sign is the end
+        # no values of this sign and no zero: the lowest bucket of the other sign is the bound
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

@@ -1,4 +1,4 @@
-"""first, last, any_value: the value of the earliest and of the latest event, by event time, never by arrival."""
+"""first, last, any_value: the value of the earliest and of the latest event, by event time, not by arrival."""
 
 from __future__ import annotations
 

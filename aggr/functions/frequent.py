@@ -1,10 +1,10 @@
 """frequent: the values that many rows have, among any number of distinct values, in a state of bounded size.
 
-cells         a CountMin sketch: each value counts in one cell of every line; the least of its cells bounds its count
-candidates    the values of the least hashes over (value, event time), whose counts are asked for
+cells         a CountMin sketch: each value is counted in one cell of every line; its least cell bounds its count
+candidates    the values with the least hashes over (value, event time); results list these
 
-Both are functions of the rows alone: cells are sums, and a candidate of the whole is a candidate of the part in which
-its least hash is, for that part has no more values below it than the whole.
+Both depend on the rows alone. Cells are sums. A candidate of all rows is also a candidate of the part that contains its
+least hash, because that part has no more values with lower hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -38,15 +38,15 @@ from aggr.input_types import ORDERED
 from aggr.state import State
 from aggr.values import Values
 
-_LINES = 5  # of cells; a count is beyond its bound in all of them with a probability of at most e^-5
-_FINER = 10  # cells, and candidates, for each value that could have the share
+_LINES = 5  # lines of cells; a count exceeds its bound in all of them with a probability of at most e^-5
+_FINER = 10  # cells, and candidates, per value that can have the share
 _LEAST_SHARE = 1e-4
-_NEAR = 4  # rows for each candidate that are looked at first
+_NEAR = 4  # rows per candidate that are examined first
 
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps the values of the least hashes, up to ``max_values``, in the order of hashes."""
+    """The field of a state with the values of the least hashes, up to ``max_values``, in the order of hashes."""
 
     max_values: int
 
@@ -72,7 +72,7 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Find the hash below which a value is among those of each state; `ALL` where there was room for every one."""
+        """Return the hash below which all values are candidates of a state; `ALL` if every value is a candidate."""
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
         return np.where(owners.counts() < self.max_values, ALL, greatest)
@@ -86,7 +86,7 @@ class Candidates(Field):
             raise DamagedState("holds a hash beyond 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
-        # nulls, which no state holds, have no order and are refused by `check_set`
+        # nulls have no order; `check_set` rejects them
         values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
         check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         ascend = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
@@ -95,7 +95,7 @@ class Candidates(Field):
 
 @dataclass(frozen=True)
 class FrequentState(State):
-    """CountMin cells, and candidates by the least hashes of value and event time."""
+    """A state of CountMin cells, which count values, and of candidates: the values with the least hashes."""
 
     share: float
 
@@ -108,7 +108,7 @@ class FrequentState(State):
 
     @property
     def width(self) -> int:
-        """The number of cells of a line."""
+        """The number of cells per line."""
         return math.ceil(math.e * _FINER / self.share)
 
     @property
@@ -136,7 +136,7 @@ class FrequentState(State):
         return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
 
     def places(self, hashes: Whole) -> Whole:
-        """Find the cell of each value in every line, shape (values, lines)."""
+        """Return the cell of each value in every line, shape (values, lines)."""
         first, step = hashes & 0x7FFFFFFF, hashes >> 31
         within = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self.width
         return within + np.arange(_LINES) * self.width
@@ -156,10 +156,10 @@ class Frequent(Function):
     10 / share candidates. Both zeros are one value, and all NaN are one. Of N rows
 
     - a count is never below the true one. It is above by more than ``overcount``, N · share / 10, with a probability of
-      at most e^-5, 0.7 %, so a value that is listed may have a share a tenth smaller than was asked for;
-    - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. With the asked
-      share of rows, all at times of their own, that is at most e^-10, 0.005 %; with twice the share, e^-20. Rows of one
-      value at one time are one here: a value whose rows are all at a few moments can be missed;
+      at most e^-5, 0.7 %, so a listed value may have a share that is a tenth smaller than ``share``;
+    - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. If it has the share
+    ``share`` of the rows, all at different times, that is at most e^-10, 0.005 %; with twice the share, e^-20. Rows
+    with equal value and time count once here, so a value whose rows are at a few times only can be missed;
     - until there are 10 / share distinct values, nothing is missed, and ``looked_at`` is 1.
 
     These bounds hold unless the values were chosen by their hashes.
@@ -167,7 +167,7 @@ class Frequent(Function):
     Parameters
     ----------
     share : float from 0.0001 to 1
-        Of the rows. It shapes the state.
+        The least share of the rows. It shapes the state.
 
     Raises
     ------

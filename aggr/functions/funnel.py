@@ -1,4 +1,4 @@
-"""funnel: how many of some steps, each an event, follow each other in their order within a length of time."""
+"""funnel: the number of steps, each an event, that follow each other in order within a length of time."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 class Funnel(SeriesFunction):
     """Count how many steps of a funnel are reached: events that follow each other in the order of the steps.
 
-    Other events may be between them; the last step that counts is within a length of time after the first. Of events at
-    one time earlier steps come first. Keys say whose events they are.
+    Other events may be between them; the last step that counts is at most ``within`` after the first. Of events at the
+    same time, earlier steps come first. Keys of the rows identify the user or session of the events.
 
     Parameters
     ----------
     steps : sequence of values of the column
-        The events, in their order, each once. They only read.
+        The events, in their order, each once. They affect results only.
     within : str
-        The longest time from the first step to the last, such as ``"1h"``. It only reads.
+        The longest time from the first step to the last, such as ``"1h"``. It affects results only.
     max, keep : as for `points`
 
     Raises
     ------
     ValueError
-        If a step is given twice, ``within`` is not a length of time, ``max`` is not a whole number of at least 1, or
+        If a step occurs twice, ``within`` is not a length of time, ``max`` is not a whole number of at least 1, or
         ``keep`` is not an allowed word.
     TypeError
         If steps are not a list; on reading, if the list is empty, or its values are not of the column's type.
@@ -81,7 +81,7 @@ class Funnel(SeriesFunction):
 
 @compiled
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
-    """Count the steps that each group reaches: of each step the latest start of a funnel that came so far is known."""
+    """Count the steps that each group reaches: for each step, keep the latest start of a funnel that reached it."""
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
     for group in range(n):

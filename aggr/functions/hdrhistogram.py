@@ -43,7 +43,7 @@ _FRACTION = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Whole numbers from 0 to indices of HdrHistogram's counts array, and back.
+    """Converts whole numbers from 0 on to indices of HdrHistogram's counts array, and indices to numbers.
 
     >>> Layout(3).index(np.array([1, 2047, 2048, 2049, 2050]))
     array([   1, 2047, 2048, 2048, 2049])
@@ -80,7 +80,7 @@ class Layout:
         return (sub << bucket) + ((np.int64(1) << bucket) - 1)
 
     def middle(self, index: Whole) -> Whole:
-        """Return the value that stands for each index in means and variances."""
+        """Return the middle value of each index, which means and variances use."""
         bucket, sub = self._parts(index)
         return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
 
@@ -95,7 +95,7 @@ def _index(values: Whole, half: int) -> Whole:
     index = np.empty(len(values), np.int64)
     for i in range(len(values)):
         # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
-        # index of its bucket, and one bucket further the sum below comes to the same.
+        # index of its bucket, and the sum below is the same for the next bucket.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
         bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
@@ -104,7 +104,7 @@ def _index(values: Whole, half: int) -> Whole:
 
 @compiled
 def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
-    """Find the index of each float from 0, counted in units, below 2^63 of them: `_index` of the rounded float."""
+    """Return the index of each float, rounded to units: floats are from 0 and below 2^63 units."""
     index = np.empty(len(x), np.int32)
     for i in range(len(x)):
         units = np.rint(x[i] / unit)
@@ -115,7 +115,7 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """An HdrHistogram of whole units, with NaN apart, and the least and greatest value."""
+    """An HdrHistogram of whole units, a separate count of NaN, and the least and greatest value."""
 
     digits: int
     unit: float | None
@@ -174,7 +174,7 @@ class HdrState(BucketState):
 
     @property
     def _exact_unit(self) -> Fraction:
-        """The unit as results are read: of 0.1 one tenth, as `_value` divides by 10."""
+        """The unit as a decimal number: one tenth for 0.1, because results divide by 10."""
         unit = self.unit or 1.0
         parts = round(1.0 / unit)
         return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)
@@ -193,18 +193,18 @@ class HdrState(BucketState):
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
-        """Find the least and the greatest index of each group, whose extremes are known: without any, 1 and 0."""
+        """Return the least and the greatest index of each group from its extremes; 1 and 0 for an empty group."""
         empty = minima.is_null().to_numpy(zero_copy_only=False)
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def _in_units(self, extremes: pa.Array) -> pa.Array:
-        """Count floats that have been checked in units; null stays null."""
+        """Convert floats to units, after they were checked; null stays null."""
         units = np.rint(pc.fill_null(extremes, 0.0).to_numpy() / (self.unit or 1.0))
         return pa.array(units.astype(np.int64), mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
     def _check_floats(self, x: Floats, span: tuple[float, float]) -> None:
-        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is from where to where they lie."""
+        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is their range."""
         if not len(x):
             return
         low, high = span
@@ -218,7 +218,7 @@ class HdrState(BucketState):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share as `BucketState` has it: exact for some value that has the significant digits of ``value``."""
+        """Compute the share of `BucketState`; it is exact for some value with the significant digits of ``value``."""
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
         units = self._units_up_to(value)
@@ -264,27 +264,28 @@ class HdrState(BucketState):
 class Hdr(Function):
     """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
-    A quantile is the highest value that equals, to the given digits, the one at rank ``int(q·n + 0.5)``, counted from
-    1, as HdrHistogram has it in C and Python, unless ``method`` names another rank. Mean, stdev and var are
-    HdrHistogram's too: of the population, from the middles of the buckets.
+    A quantile is the highest value that equals, to ``digits`` digits, the value at rank ``int(q·n + 0.5)``, counted
+    from 1, as in HdrHistogram for C and Python, unless ``method`` names another rank. Mean, stdev and var are also
+    defined as in HdrHistogram: of the population, from the middles of the buckets.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What to read; others can be read from the same states later.
+        The quantiles to compute; others can be computed from the same states later.
     digits : int, 1 to 5
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional
-        The size of 1, say 0.001: values are counted as the nearest multiple, floats in double arithmetic. Without it,
-        values must be whole.
+        The unit of values, such as 0.001: values are counted as the nearest multiple, floats in double arithmetic.
+        Without it, values must be whole.
     method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It only reads.
+        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
+        "midpoint", "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It
+        affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or given twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
+        If a quantile is outside [0, 1] or occurs twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
         not known.
 
     References
@@ -369,7 +370,7 @@ def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.A
 
 
 def _whole_numbers(values: pa.Array) -> Whole:
-    """Read integers; those beyond int64 are refused."""
+    """Read integers as int64; raises an error beyond int64."""
     try:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:

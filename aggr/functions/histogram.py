@@ -1,4 +1,4 @@
-"""histogram: how many values lie between fixed edges, and how many outside of them."""
+"""histogram: the number of values between fixed edges, and outside of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Histogram(Function):
 
     This is PostgreSQL's ``width_bucket`` by thresholds. An edge is the decimal number written: 0.1 is one tenth for
     decimals and whole numbers, and the nearest value of the type for floats, also for float32. Values from the last
-    edge on are counted as ``above``, and NaN apart.
+    edge on are counted as ``above``, and NaN separately.
 
     Parameters
     ----------
@@ -140,12 +140,12 @@ def _read_edge(value: object) -> float:
 
 
 def _written(edge: float) -> Fraction:
-    """Return the number that a double is written as: 0.1 is one tenth; from 2^53 on, its exact value."""
+    """Return the decimal number that a double prints as: 0.1 is one tenth; from 2^53 on, its exact value."""
     return Fraction(edge) if abs(edge) >= 2.0**53 else Fraction(repr(edge))
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
-    """Return the least values of a type that are at or above each edge, for the edges that the type reaches."""
+    """Return the least value of a type at or above each edge, for the edges within the range of the type."""
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # an edge beyond all numbers of the type is infinite
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
@@ -167,12 +167,12 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros."""
+    """The field of a state that is a list of ``size`` counts; the identity is a list of zeros."""
 
     size: int
 
     def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Count the rows of each group that fall into each cell, of numbers in [0, size), by their weights."""
+        """Count the rows of each group per cell, by their weights; cell numbers are in [0, size)."""
         groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)
 

@@ -1,4 +1,4 @@
-"""hll: how many distinct values there are, by HyperLogLog, in few bytes."""
+"""hll: the estimated number of distinct values, by HyperLogLog, in few bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RegistersState(State):
 class Hll(Function):
     """Estimate how many distinct values a column has, in an eighth of the bytes of `approx_count_distinct`.
 
-    States can be merged, but not intersected. Values are hashed as there.
+    States can be merged, but not intersected. Values are hashed as by `approx_count_distinct`.
 
     Parameters
     ----------

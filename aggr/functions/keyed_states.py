@@ -1,10 +1,10 @@
-"""Keyed states: in every state a map from keys to states of other functions; of too many keys, a sample.
+"""Keyed states: states that map keys to states of other functions, or a sample of the keys if there are too many.
 
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
-Beyond `max` keys either nothing is kept but an error, or the `max` keys of the smallest hashes, whose states are those
-of all of their rows: a key that is among them in the end was among them in every part. theta is the least hash that
-has no room, so each key is kept with the probability theta / 2^63, and a sum over the keys that are kept, divided by
+More than `max` keys either raise an error, or leave the `max` keys of the smallest hashes. The states of these keys
+cover all of their rows: a key that is in the final sample was in the sample of every part. theta is the least hash
+outside of the sample, so each key is kept with probability theta / 2^63, and a sum over the sampled keys, divided by
 that probability, estimates the sum over all keys without bias.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
@@ -32,11 +32,11 @@ _KEY = "key"
 
 
 class KeyGroups(NamedTuple):
-    """Rows, or states, by group and key, for the keys that are kept.
+    """Rows, or states, by group and key, for the keys in the map or sample.
 
-    ``groups`` has a group for each key of each of the given groups, in their order, of the rows that are kept; ``rows``
-    says which these are, None for all. ``keys`` and ``owners`` are those keys and the given groups that they belong to;
-    ``thetas`` has one for each given group.
+    ``groups`` has a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
+    ``rows`` is a mask of the kept rows, or None for all. ``keys`` are the keys, ``owners`` the group that owns each
+    key, and ``thetas`` has one hash per owner.
     """
 
     groups: Groups
@@ -59,7 +59,7 @@ class KeyedStates(Field):
         return self._group(normalize_floats(keys), owners, np.full(owners.n, ALL))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
-        """Make maps of the states of each key, one column for each function."""
+        """Make maps from the states of each key; ``states`` has one column for each function."""
         names = [_KEY, *(name for name, _ in self.functions)]
         entries = pa.StructArray.from_arrays([keyed.keys, *states], names=names)
         lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)))
@@ -76,14 +76,14 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Read the results of every key, end to end in structs, and the state that each key belongs to."""
+        """Return the results of every key, end to end in structs, and the state that each key belongs to."""
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
         results = {name: function.finish(made_here(entries.field(name))) for name, function in self.functions}
         columns = {_KEY: entries.field(_KEY), **results}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Read the share of all keys that each map has on average: 1 where it has all."""
+        """Return the expected share of all keys that each map contains; 1 if it is not a sample."""
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
@@ -93,7 +93,7 @@ class KeyedStates(Field):
         counts = np.bincount(owner, minlength=owners.n)
         if not self.sample:
             check_room("the map", counts, self.max, "or keep a sample of the keys by beyond='sample'")
-        crowded = counts > self.max  # a part that is a sample has max keys: no more together, and they are the same
+        crowded = counts > self.max  # samples have max keys; no more in total means equal keys
         if not crowded.any():
             return KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
         hashes, thetas = hash64(keys), thetas.copy()
@@ -134,7 +134,7 @@ class KeyedStates(Field):
 
 
 def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:
-    """Find the least hash that has no room in each crowded group, among its keys' and its parts' thetas."""
+    """Return the least hash outside of the sample of each crowded group, among its keys and the thetas of its parts."""
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])
     order = np.lexsort((hashes, owners))

@@ -1,4 +1,4 @@
-"""m4: the four points of a group that a line chart shows of it: the first, the last, the least and the greatest."""
+"""m4: the four points of a group that determine its line chart: the first, the last, the least and the greatest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class M4(First):
     """Keep the first, the least, the greatest and the last value of a column, each with its time.
 
     A line through these four points of each pixel column is the line through all points. The least and the greatest
-    value have the earliest time at which they were. NaN is greater than all numbers, as in Spark.
+    value have the earliest time at which they occurred. NaN is greater than all numbers, as in Spark.
 
     References
     ----------
@@ -46,7 +46,7 @@ class M4(First):
 
 
 def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
-    """Read points of `EXTREME_POINTS` as columns of their values, and of their times, under names."""
+    """Read points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps column names to fields."""
     return {
         f"{name}{suffix}": pc.struct_field(states.field(point), part)
         for name, point in points.items()

@@ -34,7 +34,7 @@ MOMENTS = SumsState(
 
 @dataclass(frozen=True)
 class _Summed(ExactSums):
-    """A count and an exact sum, also of rows that stand for several."""
+    """A count and an exact sum, also for weighted rows."""
 
     keeps = "exact Σx, count"
     own_state = SUM
@@ -51,8 +51,8 @@ class Sum(_Summed):
     Parameters
     ----------
     dtype : str, optional
-        Read it as ``"decimal"``, of 38 digits, for integers and decimals, or as ``"float64"``. It only reads: states
-        that are there can be read as either, also where their sum is beyond int64.
+        The type of the result: ``"decimal"``, of 38 digits, for integers and decimals, or ``"float64"``. It affects
+        results only: existing states can be read as either type, even if their sum is beyond int64.
 
     Raises
     ------
@@ -135,7 +135,8 @@ class Var(_Squared):
     Parameters
     ----------
     ddof : int
-        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
+        states.
 
     Raises
     ------
@@ -176,7 +177,8 @@ class Stdev(Var):
     Parameters
     ----------
     ddof : int
-        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
+        states.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""per: a map from each key to what other functions keep of its rows."""
+"""per: a map from each key to the states of other functions over its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERROR, SAMPLE = "error", "sample"
 
 
 class Measures(dict[str, Measure]):
-    """Measures by name, in the order of names, that never change."""
+    """An immutable mapping of measures by name, in the order of names."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))
@@ -87,20 +87,19 @@ class Per(Function):
     Parameters
     ----------
     of : dict of name -> measure
-        What to compute for each key; by default ``{"n": count()}``. It shapes the state. Measures take no weight of
-        their own: the map's goes to all of them.
+        What to compute for each key; by default ``{"n": count()}``. It shapes the state. Measures must not have a
+        weight of their own: the weight of the map applies to all of them.
     max : int
-        How many keys a group may have, at every level. It shapes the state, as does ``beyond``.
+        The greatest number of keys per group, at every level. It shapes the state, as does ``beyond``.
     beyond : "error" or "sample"
-        What to do with more keys. A sample has the ``max`` keys of the smallest hashes, each with the results of all
-        of its rows, and ``share`` says which share of all keys that is. A sum over its keys, divided by
-        ``share``, estimates the sum over all keys without bias, with a standard error of about
-        ``sqrt((1 / share - 1) Σx²)`` over all keys.
+        The reaction to more keys. A sample has the ``max`` keys of the smallest hashes, each with the results of all of
+        its rows, and ``share`` is the estimated share of all keys. A sum over its keys, divided by ``share``, estimates
+        the sum over all keys without bias, with a standard error of about ``sqrt((1 / share - 1) Σx²)`` over all keys.
     top : int, optional
-        The number of keys to list: those whose result ``by`` is greatest, the greatest first; of equal ones, the least
-        keys. It only reads, as does ``by``.
+        The number of keys to list: those with the greatest result ``by``, the greatest first; ties go to the least
+        keys. It affects results only, as does ``by``.
     by : str, optional
-        Which of the results decides; needed for ``top`` if there are several.
+        The name of the result that ranks keys; required for ``top`` if there are several.
 
     Raises
     ------
@@ -183,7 +182,7 @@ class Per(Function):
                 raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
 
     def drop_null(self, values: Values) -> Values:
-        """Drop the rows whose key is null; each measure drops those of its own."""
+        """Drop the rows whose key is null; each measure drops the nulls of its own inputs."""
         if len(self.inputs) == 1:
             return values.present
         keys = values.array.field("key")
@@ -205,13 +204,13 @@ class Per(Function):
         valid = by.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(by), np.int64)
         ranks[valid] = order_keys(by.drop_null())
-        order = np.lexsort((~ranks, ~valid, owners.ids))  # stable, and keys are in their order
+        order = np.lexsort((~ranks, ~valid, owners.ids))  # a stable sort: ties stay in the order of keys
         order = first_of_each(order, owners, top)
         return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Take measures by name: none for a count, their descriptions too, and these as JSON, as states have them."""
+    """Return measures by name, from measures, descriptions, or JSON as in states; by default one count."""
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}
     if isinstance(measures_by_name, str):
@@ -241,7 +240,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return the measures with every parameter that only reads at its default."""
+    """Return the measures with defaults for the parameters that affect results only."""
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 
@@ -263,7 +262,7 @@ def _input_name(text: str | None) -> str:
 
 
 def _values_of(measure: Measure, rows: Values) -> Values:
-    """Choose the inputs of a measure, and the rows of its condition."""
+    """Select the inputs of a measure, and the rows that meet its condition."""
     if measure.where is not None:
         condition = pc.fill_null(pc.struct_field(rows.array, _input_name(measure.where)), False)
         rows = rows.filter(condition.to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""points and lttb: the points of a column themselves, all of them or as many as a line through them needs."""
+"""points and lttb: all points of a column, or n points that preserve the shape of its line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from aggr.functions.value_lists import lists_of
 class Points(SeriesFunction):
     """List the values of a column with their event times, ordered by time, and by value at equal times.
 
-    Its state is that of `collect`, from which rates, averages over time and others are read.
+    Its state is that of `collect`, which is also the state of rates, averages over time and other functions.
 
     Parameters
     ----------
     max : int
-        How many points a group may have, at every level. It shapes the state, as does ``keep``.
+        The greatest number of points per group, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
-        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+        The values to keep if there are more than ``max``: "all" raises an error, "earliest" and "latest" keep ``max``
+        values.
 
     Raises
     ------
@@ -52,13 +53,14 @@ class Points(SeriesFunction):
 class Lttb(SeriesFunction):
     """Choose n points of a column, by largest-triangle-three-buckets, so that a line through them looks the same.
 
-    The first and the last point are kept; of each bucket between them the one that spans the largest triangle with the
-    point chosen before and the mean of the next bucket. Fewer points are all kept.
+    The first and the last point are kept. From each bucket between them, the point is chosen that spans the largest
+    triangle with the previously chosen point and the mean of the next bucket. If there are at most n points, all are
+    kept.
 
     Parameters
     ----------
     n : int
-        How many points, from 3. It only reads.
+        The number of points, from 3. It affects results only.
     max, keep : as for `points`
 
     Raises
@@ -94,7 +96,7 @@ class Lttb(SeriesFunction):
 
 @compiled
 def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
-    """Choose rows, those of each group end to end."""
+    """Return the chosen rows of all groups, end to end."""
     rows, used = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):
         begin, size = offsets[group], offsets[group + 1] - offsets[group]

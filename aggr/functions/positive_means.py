@@ -1,8 +1,8 @@
-"""geometric_mean and harmonic_mean: exact sums of logarithms and of reciprocals that are each rounded once.
+"""geometric_mean and harmonic_mean: exact sums of logarithms and of reciprocals; each term is rounded once.
 
     x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
 
-The rounding of a row depends on that row alone, so sums are the same bits in any order.
+The rounding of a row depends on that row alone, so sums have the same bits in any order.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from aggr.input_types import SUMMABLE
 from aggr.state import State
 from aggr.values import Values
 
-_LEAST, _GREATEST = -1074, 1023  # exponents of doubles, beyond which a damaged sum may be
+_LEAST, _GREATEST = -1074, 1023  # exponents of doubles; those of a damaged sum may be outside
 _ZERO = NEGATIVE  # the flag of a zero, whose logarithm is -inf
 
 
 @dataclass(frozen=True)
 class TermsState(State):
-    """An exact sum of one term a row, of numbers from 0 on."""
+    """An exact sum of one term per row, for numbers from 0 on."""
 
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
 
@@ -59,7 +59,7 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Return the doubles that add up to each row's term, and powers of two that they are multiplied by."""
+        """Return doubles that add up to each row's term, and the exponents of powers of two that scale them."""
         raise NotImplementedError
 
 
@@ -85,7 +85,7 @@ class ReciprocalsState(TermsState):
 
 @dataclass(frozen=True)
 class _PositiveMean(Function):
-    """A mean of numbers from 0 on, read from an exact sum of one term a row."""
+    """A mean of numbers from 0 on, computed from an exact sum of one term per row."""
 
     takes = SUMMABLE
     takes_weights = True

@@ -1,4 +1,4 @@
-"""PerGroup: an adapter for functions written in plain Python, one group and one value at a time. Slow, and simple."""
+"""PerGroup: an adapter for functions in plain Python, which process one value at a time. It is simple but slow."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ class PerGroup(Function):
 
     Class attributes that a function sets, besides those of `Function`
     ------------------------------------------------------------------
-    state_kind : the Arrow type that states are kept as
+    state_kind : the Arrow type in which states are stored
     result_kind : the Arrow type of results
-    shaping : parameter name -> Arrow type, of the parameters that shape the state; the others only read
+    shaping : parameter name -> Arrow type, of the parameters that shape the state; the others affect results only
 
     Guarantee
     ---------
     What `Function` guarantees, if ``combine`` is associative and commutative, ``start()`` changes nothing, ``add`` is
     ``combine`` with a single value, and equal states are equal Python values (sort collections without an order).
-    `aggr.testing.laws.check` proves it. Some microseconds a row: a columnar function takes nanoseconds.
+    `aggr.testing.laws.check` checks this. Such a function takes microseconds per row; a columnar function takes
+    nanoseconds.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class PerGroup(Function):
 
     @abstractmethod
     def start(self) -> Any:
-        """Return the state of no values at all."""
+        """Return the state of an empty group."""
 
     @abstractmethod
     def add(self, state: Any, value: Any) -> Any:
@@ -99,7 +100,7 @@ class PerGroup(Function):
         Returns
         -------
         value of `result_kind`
-            None if there is nothing to read from.
+            None if the group has no result.
         """
 
     @property
@@ -113,7 +114,7 @@ class PerGroup(Function):
 
 @dataclass(frozen=True, eq=False)
 class FoldedState(State):
-    """The state of a `PerGroup`, which folds values and states; equal to that of one with the same parameters."""
+    """The state of a `PerGroup`, which folds values and states; states of equal parameters are equal."""
 
     name: str
     function: PerGroup
@@ -161,7 +162,7 @@ class _Folded(Field):
 
 
 def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
-    """Make a column of what a function returned; one that it announced otherwise raises ``TypeError``."""
+    """Make a column from the values of a function; raises ``TypeError`` if they are not of the declared type."""
     try:
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""range: how far the least and the greatest value of a column are apart."""
+"""range: the difference between the greatest and the least value of a column."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Range(Min):
             return canonical(pc.subtract(maxima, minima))
         valid = minima.is_valid().to_numpy(zero_copy_only=False)
         extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
-        apart = extremes[0] - extremes[1]  # modulo 2^64, within which it lies
+        apart = extremes[0] - extremes[1]  # modulo 2^64; the true difference is below that
         if (apart > np.iinfo(np.int64).max).any():
             raise OverflowError(f"the range of integers is {apart.max()}, beyond int64; cast the column to a decimal")
         return pa.array(apart.astype(np.int64), mask=~valid)

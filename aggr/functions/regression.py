@@ -37,7 +37,8 @@ class Covar(_TwoColumns):
     Parameters
     ----------
     ddof : int
-        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
+        states.
 
     Raises
     ------

@@ -32,8 +32,8 @@ class Skewness(_Shape):
     Parameters
     ----------
     sample : bool
-        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
-        population, as in Spark. It only reads; no state keeps it.
+        Estimate the value of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
+        population, as in Spark. It affects results only, not states.
 
     Raises
     ------
@@ -71,8 +71,8 @@ class Kurtosis(_Shape):
     Parameters
     ----------
     sample : bool
-        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
-        population, as in Spark. It only reads; no state keeps it.
+        Estimate the value of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
+        population, as in Spark. It affects results only, not states.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""SignedSketch: what sketches of numbers of either sign share, whose buckets lie the closer the smaller the numbers.
+"""SignedSketch: common code of sketches of numbers of either sign, whose buckets are narrower for smaller numbers.
 
-    -inf | negative buckets | zero | positive buckets | inf        NaN apart; sum, min and max are exact
+    -inf | negative buckets | zero | positive buckets | inf        NaN separate; sum, min and max are exact
 
-They differ in how a magnitude finds its bucket, and in the value that stands for a bucket.
+The sketches differ in the mapping from magnitudes to buckets, and in the value that represents a bucket.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
 @dataclass(frozen=True)
 class SketchState(BucketState):
-    """Buckets of either sign, zeros, NaN and infinities apart, and exact sum, min and max."""
+    """Buckets of either sign, separate counts of zeros, NaN and infinities, and exact sum, min and max."""
 
     @property
     @abstractmethod
@@ -54,11 +54,11 @@ class SketchState(BucketState):
 
     @abstractmethod
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
-        """Find the bucket of a magnitude in each state; of infinity, one beyond all."""
+        """Return the bucket of a magnitude in each state; for infinity, a bucket beyond all others."""
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
-        """Return the value that stands for each key, of as many columns as there are states."""
+        """Return the value that represents each key; ``keys`` has a column for each state."""
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
@@ -81,11 +81,11 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
-        columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)  # counts beyond int64 are refused
+        columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)  # raises for counts beyond int64
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share as `BucketState` has it: exact for some value within α of ``value``."""
+        """Compute the share of `BucketState`; it is exact for some value within α of ``value``."""
         parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.zero_threshold:
@@ -133,7 +133,7 @@ class SignedSketch(Function):
         """The sketch, shaped by the parameters."""
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
-        """Read more fields of the result, which stand before the quantiles."""
+        """Return further fields of the result, which precede the quantiles."""
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -155,7 +155,7 @@ class SignedSketch(Function):
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
     def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
-        """Read the quantiles by `method`, from the values at one rank each, or at two."""
+        """Compute the quantiles by `method`, each from the values at one rank or at two."""
         counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
@@ -166,10 +166,10 @@ class SignedSketch(Function):
         return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
 
     def _at_ranks(self, states: pa.StructArray, parts: Parts, ranks: Whole) -> Floats:
-        """Find the values at ascending ranks, shape (ranks, states), all in one pass over the buckets."""
+        """Return the values at ascending ranks, shape (ranks, states), in one pass over the buckets."""
         low, zero, counts = parts.low, parts.zero, parts.counts
         below = parts.negative.totals
-        middle = low + below  # where the zeros begin
+        middle = low + below  # the rank of the first zero
         keys = parts.positive.keys_at(ranks - (middle + zero))
         mirrored = np.zeros(0, np.bool_)
         if not below.any():
@@ -183,7 +183,7 @@ class SignedSketch(Function):
         if zero.any():
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
-        values += 0.0  # a zero is 0.0: which of two zeros clip gives depends on how many values it has
+        values += 0.0  # turns -0.0 into 0.0, because clip may return either zero
         if low.any() or parts.high.any():
             values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
         return values
@@ -191,7 +191,7 @@ class SignedSketch(Function):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
+    """The counts of a column of states, in the order -inf, negative, zero, positive, inf."""
 
     low: Whole
     negative: Packed
@@ -202,7 +202,7 @@ class Parts:
 
     @classmethod
     def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
-        """Show what states count; raises ``OverflowError`` if a count grew beyond int64."""
+        """Read the counts of states; raises ``OverflowError`` if a count is beyond int64."""
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
         counts = low
@@ -222,6 +222,6 @@ def whole_numbers(states: pa.StructArray, name: str) -> Whole:
 
 
 def finite_floats(column: pa.Array) -> Floats:
-    """Read finite bounds; null is 0, an infinity the largest double, so that clipping works."""
+    """Return finite bounds for clipping: null becomes 0, and an infinity the largest double."""
     bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
     return bounds

@@ -1,4 +1,4 @@
-"""time_weighted_avg, integral, duration_in: values count by how long they last, until the next point of their group.
+"""time_weighted_avg, integral, duration_in: values are weighted by their duration until the next point of their group.
 
 step      a value lasts until the next point          linear    a value moves to the next one on a straight line
 """
@@ -32,16 +32,17 @@ class Integral(SeriesFunction):
     Parameters
     ----------
     method : "step" or "linear"
-        Whether a value lasts until the next point, or moves to it on a straight line. It only reads.
+        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
+        affects results only.
     unit : str
-        Of time: of watts, ``"1h"`` makes watt hours. It only reads.
+        The unit of time: for watts, ``"1h"`` gives watt hours. It affects results only.
     max, keep : as for `points`
 
     Raises
     ------
     ValueError
-        If ``method`` is another word, ``unit`` no length of time, ``max`` no whole number from 1, or ``keep`` another
-        word.
+        If ``method`` or ``keep`` is another word, ``unit`` is not a length of time, or ``max`` is not a whole number
+        from 1.
 
     Examples
     --------
@@ -76,7 +77,8 @@ class TimeWeightedAvg(SeriesFunction):
     Parameters
     ----------
     method : "step" or "linear"
-        Whether a value lasts until the next point, or moves to it on a straight line. It only reads.
+        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
+        affects results only.
     max, keep : as for `points`
 
     Raises
@@ -114,7 +116,7 @@ class DurationIn(SeriesFunction):
     Parameters
     ----------
     state : a value of the column's type
-        Which one, such as ``"running"`` or True. It only reads.
+        The value, such as ``"running"`` or True. It affects results only.
     max, keep : as for `points`
 
     Raises
@@ -143,7 +145,7 @@ class DurationIn(SeriesFunction):
         try:
             state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
-            if not len(series.values):  # as where only the type of the result is asked for
+            if not len(series.values):  # such as when only the type of the result is computed
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
                 f"duration_in was asked for {shown(self.state)} of a column of type {series.values.type}; "
@@ -155,7 +157,7 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Sum each value times how long it lasts, in microseconds, and divide; NaN and infinities that last win."""
+    """Sum each value times its duration in microseconds, and divide; NaN and infinities of duration 0 are ignored."""
     special = np.zeros(len(divisors), np.int8)
     if method == "step":
         return with_special(_weighed(series, series.gaps, special).over_integers(divisors), special)
@@ -172,7 +174,7 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
 
 
 def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
-    """Take twice the area, inside the window, under the line from one point of each group to the next, over its length.
+    """Return twice the area inside the window under the line from one point of each group to the next, and the length.
 
     From value a at time 0 to value b at n the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
     """
@@ -190,7 +192,7 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
 
 def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
-    """Sum the values of each group by weights without error; NaN and infinities are noted in ``special`` instead."""
+    """Sum the weighted values of each group exactly; NaN and infinities are recorded in ``special`` instead."""
     has_weight = weights > 0
     values = Values(series.values, series.groups).filter(has_weight)
     parts = [Numbers(part, values.groups) for part in float_parts(weights[has_weight])]

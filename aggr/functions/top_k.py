@@ -1,4 +1,4 @@
-"""top_k, bottom_k: the values of the rows in which another column is greatest, or least."""
+"""top_k, bottom_k: the values of the rows with the greatest, or the least, values in another column."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class GreatestRows(RankedRows):
 class BottomK(Function):
     """List the values of the k rows in which another column is least, the least first.
 
-    Of rows that are equal in it, those of the least values. Rows in which either column is null are skipped. NaN is
-    greater than all numbers, as in Spark.
+    Ties go to the least values. Rows in which either column is null are skipped. NaN is greater than all numbers, as in
+    Spark.
 
     Parameters
     ----------
     k : int
-        How many rows. It shapes the state.
+        The number of rows. It shapes the state.
 
     Raises
     ------
@@ -90,13 +90,13 @@ class BottomK(Function):
 class TopK(BottomK):
     """List the values of the k rows in which another column is greatest, the greatest first.
 
-    Of rows that are equal in it, those of the greatest values. Rows in which either column is null are skipped. NaN is
-    greater than all numbers, as in Spark.
+    Ties go to the greatest values. Rows in which either column is null are skipped. NaN is greater than all numbers, as
+    in Spark.
 
     Parameters
     ----------
     k : int
-        How many rows. It shapes the state.
+        The number of rows. It shapes the state.
 
     Raises
     ------

@@ -54,9 +54,9 @@ class CountsState(State):
 
 @dataclass(frozen=True)
 class _Counted(Function):
-    """A function that is read from each distinct value and its count; its parameter ``max`` bounds these."""
+    """A function of the distinct values and their counts; its parameter ``max`` bounds the number of values."""
 
-    max = DEFAULT_MAX  # without an annotation, so that each function chooses the place of its parameter
+    max = DEFAULT_MAX  # without an annotation, so that each subclass chooses the position of this parameter
 
     takes = ORDERED
     keeps = "each distinct value and its count"
@@ -70,7 +70,7 @@ class _Counted(Function):
         return CountsState(self.max)
 
     def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
-        """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
+        """Return the values of all states, end to end in their order, their counts, and the state of each value."""
         results, owners = self.own_state.map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
 
@@ -84,7 +84,7 @@ class Mode(_Counted):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------
@@ -120,9 +120,9 @@ class ValueCounts(_Counted):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
     top : int, optional
-        How many to list. It only reads.
+        The number of values to list. It affects results only.
 
     Raises
     ------
@@ -167,7 +167,7 @@ class Entropy(_Counted):
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
 
     Raises
     ------
@@ -205,12 +205,12 @@ class ExactQuantiles(_Counted):
     Parameters
     ----------
     quantiles : sequence of float in [0, 1]
-        Which to read. They only read.
+        The quantiles to compute. They affect results only.
     max : int
-        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
     method : str
-        Which of n values in order a quantile is, in numpy's words: "lower", "higher", "nearest", "linear", "midpoint",
-        "inverted_cdf" and numpy's others, or "hdrhistogram". It only reads.
+        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
+        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
 
     Raises
     ------
@@ -243,7 +243,7 @@ class ExactQuantiles(_Counted):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self._counted(states)
         totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
-        count_ends = np.cumsum(counts)  # may wrap around beyond int64; differences within a state do not
+        count_ends = np.cumsum(counts)  # may overflow int64; differences within a state do not
         count_ends -= np.append(0, count_ends)[begins][owners.ids]
         if is_between := interpolates(self.method):
             if not is_number(values.type):
@@ -269,5 +269,5 @@ class ExactQuantiles(_Counted):
 
 
 def _most_frequent_first(counts: Whole, owners: Groups) -> Ids:
-    """Order the values of each state by their counts; those in the order of values stay so if these are equal."""
+    """Order the values of each state by their counts; ties stay in the order of values."""
     return np.lexsort((-counts, owners.ids))

@@ -1,7 +1,7 @@
-"""Lists of values in states: rows in their order, or every distinct value once; at most ``max`` for each group.
+"""Lists of values in states: ordered rows, or distinct values; at most ``max`` per group.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
-group 1    (09:59, "c")                        and how many each group has
+group 1    (09:59, "c")                        and the number of values of each group
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aggr.values import Values
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
 KEEPS = (ALL, EARLIEST, LATEST)
-DEFAULT_MAX = 10_000  # values a group
+DEFAULT_MAX = 10_000  # values per group
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
 
 
 def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
-    """Put the values of lists that fall into the same tumbling window into a list of their own, window within window.
+    """Split lists into nested lists: one list per tumbling window with values, for each length from the finest on.
 
-    No list is null, and each is ordered by time; ``times``, of all values, and ``lengths``, from the finest window on,
-    each a multiple of the one before, are in microseconds.
+    No list is null, and each is ordered by time. ``times`` has the time of every value. ``lengths`` are the lengths of
+    windows from the finest on, each a multiple of the one before. Both are in microseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner = lists.flatten()  # the entries of the lists to make next
+    inner = lists.flatten()  # the entries of the next lists
     sizes = np.ones(len(times), np.int64)  # the number of values of each entry
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
@@ -136,7 +136,7 @@ def check_room(what: str, counts: Whole, max_values: int, instead: str) -> None:
 
 
 def check_set(values: pa.Array, lengths: Whole) -> None:
-    """Raise `DamagedState` unless the values, end to end, are ordered sets of the given lengths."""
+    """Raise `DamagedState` unless the values, end to end, are ordered sets of the lengths ``lengths``."""
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
         raise DamagedState("holds -0.0, which is 0.0 in a set")
@@ -169,7 +169,7 @@ def _checked_keys(values: pa.Array) -> Whole:
 
 
 def check_neighbours(in_order: Flags, lengths: Whole) -> None:
-    """Refuse lists in which a value is not in order after the one before."""
+    """Raise `DamagedState` for lists whose values are not in order."""
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
     within[starts[starts < len(within)]] = False
@@ -178,12 +178,12 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
-    """Keep the first ``max_values`` rows of each group, from an order that goes group by group."""
+    """Keep the first ``max_values`` rows of each group; ``order`` lists the rows group by group."""
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 
 def lists_of(values: pa.Array, lengths: Whole) -> pa.ListArray:
-    """Cut values into lists of the given lengths."""
+    """Split values into lists of the lengths ``lengths``."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("too many values in one batch of states; use smaller batches or a smaller max")

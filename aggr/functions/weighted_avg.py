@@ -1,4 +1,4 @@
-"""weighted_avg: the mean in which each row counts by its weight; exact Σwx and Σw, rounded once, when read."""
+"""weighted_avg: the weighted mean, from exact Σwx and Σw, rounded once when the result is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups: which group each row belongs to, as dense ids."""
+"""Groups: the group of each row, as dense ids."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
 _MAX_COUNT = 2**31 - 1  # rows or groups: the limit of 32-bit offsets in Arrow
-_LITTLE = 1 << 13  # rows, up to which numpy is called and no loop
-_MANY = 16  # rows a group, from which loops go over one group after the other: of fewer, too much is set up for each
+_LITTLE = 1 << 13  # rows up to which numpy is used instead of a compiled loop
+_MANY = 16  # rows per group from which loops process one group after the other: for fewer, set-up costs more
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +28,10 @@ class Groups:
     Parameters
     ----------
     ids : array of intp, shape (rows,)
-        Each in ``[0, n)``. A group may have no rows at all. Compiled loops trust them: they are kept as a read-only
-        view, and the caller must not change the array afterwards.
+        Each in ``[0, n)``. A group may have no rows at all. Compiled loops do not check them again: they are stored as
+        a read-only view, and the caller must not change the array afterwards.
     n : int
-        How many groups there are, below 2^31.
+        The number of groups, below 2^31.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class Groups:
         if len(self.ids) > _MAX_COUNT:
             raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
-        if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ones are the greatest unsigned ones
+        if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ids are the greatest unsigned numbers
             raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
         view.flags.writeable = False
         object.__setattr__(self, "ids", view)
@@ -70,7 +70,7 @@ class Groups:
         ids : sequence or array of integers, shape (rows,)
             Each in ``[0, n)``.
         n : int
-            How many groups there are.
+            The number of groups.
 
         Returns
         -------
@@ -96,7 +96,7 @@ class Groups:
         Parameters
         ----------
         rows : int
-            How many rows.
+            The number of rows.
 
         Returns
         -------
@@ -112,7 +112,7 @@ class Groups:
         Parameters
         ----------
         rows : int
-            How many rows, and groups.
+            The number of rows, and of groups.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Groups:
 
     @classmethod
     def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
-        """Make groups of ids that are known to lie in ``[0, n)``, unchecked: where they were computed just now."""
+        """Make groups without a check, from ids that were computed to lie in ``[0, n)``."""
         groups = object.__new__(cls)
         object.__setattr__(groups, "ids", read_only(ids))
         object.__setattr__(groups, "n", n)
@@ -185,7 +185,7 @@ class Groups:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """Where each group ends if all are laid end to end, after a 0, shape (n + 1,)."""
+        """A 0, then the end of each group if groups are stored end to end, shape (n + 1,)."""
         return read_only(np.append(0, np.cumsum(self._counts)))
 
     @cached_property
@@ -209,7 +209,7 @@ def type_name(value: Any) -> str:
     Returns
     -------
     str
-        ``None`` for None, otherwise the name of its class, after the package it is of.
+        ``None`` for None, otherwise the name of its class, preceded by its package.
     """
     package = type(value).__module__.split(".")[0]
     return "None" if value is None else f"{package}.{type(value).__name__}".removeprefix("builtins.")
@@ -221,7 +221,7 @@ def check_groups(name: str, groups: Any) -> None:
     Parameters
     ----------
     name : str
-        Of the function that asks, for the message.
+        The name of the calling function, for the message.
     groups : object
 
     Raises
@@ -233,7 +233,7 @@ def check_groups(name: str, groups: Any) -> None:
 
 
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
-    """Refuse groups that do not have an id for every row: compiled loops read both arrays by one index.
+    """Raise ``ValueError`` unless there is one group id per row, because compiled loops index both arrays alike.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
         The length of the array.
     groups : Groups
     what : str
-        What the array holds, for the message.
+        The content of the array, for the message.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
 
 
 def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Count the rows of each group, and find one of them, the last; of a group without rows some number."""
+    """Return the number of rows of each group, and its last row, which is arbitrary for a group without rows."""
     if len(ids) >= _LITTLE:
         return _counts_and_rows_of_many(ids, n)
     row_of_group = np.zeros(n, np.intp)
@@ -287,7 +287,7 @@ def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], 
 def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     counts, row_of_group = np.zeros(n, np.int64), np.empty(n, np.intp)
     for i in range(len(ids)):
-        group: Int = np.uint64(ids[i])  # without a sign: a place that may be negative takes longer to find
+        group: Int = np.uint64(ids[i])  # unsigned: a compiled index that may be negative is slower
         counts[group] += 1
         row_of_group[group] = i
     return counts, row_of_group
@@ -295,7 +295,7 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 
 @compiled
 def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Sort rows by their group, each group's in their order."""
+    """Return the rows sorted by group; within a group they stay in order."""
     rows, place = np.empty(len(ids), np.int32), until.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -305,14 +305,14 @@ def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int
 
 
 def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
-    """Group the rows that agree in every column; null agrees with null.
+    """Group the rows that are equal in every column; null equals null.
 
     Parameters
     ----------
     columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
-        No columns at all means one group. Floats agree where their bits do.
+        Without columns there is one group. Floats are equal if their bits are.
     rows : int
-        How many rows there are.
+        The number of rows.
 
     Returns
     -------
@@ -338,7 +338,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"a key column of {len(column)} values for {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:  # so that codes stay within int64
+        if bound * size >= 2**62:  # codes must stay within int64
             codes, counts, _ = _dense(codes, bound)
             bound = len(counts)
         if place:
@@ -350,7 +350,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Number a column's values from 0 in their order, equal values alike, and bound the numbers from above."""
+    """Return the rank of each value from 0, equal for equal values, and an upper bound of the ranks."""
     if not pa.types.is_dictionary(column.type):
         column = normalize(column)
         is_integral = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
@@ -364,13 +364,13 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
 
 
 def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
-    """Number the values of a dictionary column by the order of the dictionary."""
+    """Return the rank of each value of a dictionary column, and an upper bound, from the order of the dictionary."""
     values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value once
     order = pc.sort_indices(values.dictionary).to_numpy()
     rank = np.empty(len(order) + 1, np.int64)
     rank[order] = np.arange(len(order))
     rank[-1] = len(order)
-    if values.dictionary.null_count:  # null among the values, as well as among the indices
+    if values.dictionary.null_count:  # null can be among the values and among the indices
         rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
     places = np.append(rank[values.indices.to_numpy()], rank[-1])
     indices = column.indices
@@ -381,9 +381,9 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
+    """Return codes of whole numbers, and an upper bound: distances from the least in common steps, or codes of runs."""
     low, high = _value_range(values)
-    table_size = 4 * len(values)  # numbers that `_dense` looks up in a table
+    table_size = 4 * len(values)  # the bound up to which `_dense` uses a table
     if high - low < table_size:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
@@ -391,7 +391,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
     within = high - low < 2**63  # distances are int64
-    step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from some of them, checked on all
+    step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from the first numbers, checked on all
     if step > 1 and (high - low) // step < table_size:
         steps, exact = _steps(values, low, step)
         if exact:
@@ -401,7 +401,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Find the least and the greatest of numbers; of many in one pass."""
+    """Return the least and the greatest number; in one pass if there are many."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
@@ -418,11 +418,11 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Count the steps from the least to each number, by doubles; say whether all distances are whole steps."""
+    """Return the number of steps from the least to each number, and whether all distances are whole steps."""
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
-        steps[i] = np.int64(np.float64(distance) / step)  # a division of whole numbers takes ten times as long
+        steps[i] = np.int64(np.float64(distance) / step)  # dividing integers takes ten times as long
         remainders |= distance - steps[i] * step
     return steps, remainders == 0
 
@@ -430,9 +430,9 @@ def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.i
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
     """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order.
 
-    Count how often each does, and find a row that has it.
+    Also returns the count of each number, and a row that has it.
     """
-    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
+    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes per row costs less than a sort
         counts, row_of_number = _counts_and_rows(codes, bound)
         seen = counts > 0
         if seen.all():
@@ -443,7 +443,7 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Take a number of a table for each place; of many by a loop, for numpy makes places 64 bits wide first."""
+    """Return the table's number at each place; a loop for many places, because numpy converts places to 64 bits."""
     if len(places) < _LITTLE:
         numbers: NDArray[np.int64] = table[places]
         return numbers

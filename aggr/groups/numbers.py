@@ -14,16 +14,16 @@ from aggr.arrow.sort_keys import HIGHEST, LOWEST
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups, check_lengths
 
-MIN_EXPONENT = -1074  # the exponent of the least double
+MIN_EXPONENT = -1074  # the exponent of the least positive double
 _EXPONENT = 0x7FF
 _NONE = 1 << 20  # beyond every exponent
 
 
 @compiled
 def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none.
+    """Return the lowest and the highest exponent of each group's nonzero numbers; lowest > highest if there are none.
 
-    ``bits`` are those of the numbers, shape (parts, rows).
+    ``bits`` are the bits of the numbers, shape (parts, rows).
     """
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for part in range(bits.shape[0]):
@@ -38,7 +38,7 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
-    """Do so for numbers that are sorted by group; exponents count from 1, as a double holds them."""
+    """Return the exponent range of numbers sorted by group; exponents count from 1, as in the bits of a double."""
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
@@ -54,15 +54,15 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 
 
 _SURE = 1 << 62
-_INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
+_INFINITY = np.int64(0x7FF << 52)  # as bits; the bits of NaN are greater
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:
     """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
-    if (int(sizes) + 1) * len(values) >= _SURE:  # below, no sum can overflow; one that did is off by 2^64
-        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # and doubles by far less
+    if (int(sizes) + 1) * len(values) >= _SURE:  # below this bound no sum can overflow
+        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # near the true sum
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError("a count grew beyond int64")
     return total
@@ -80,7 +80,7 @@ def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
 
 def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Find per group a row with the least key, or the greatest; -1 where a group has no rows."""
+    """Return a row with the least, or the greatest, key of each group; -1 if the group has no rows."""
     check_lengths(len(keys), groups)
     edge = extreme_by_group(keys, groups, greatest)
     best = np.full(groups.n, -1, np.intp)
@@ -90,13 +90,13 @@ def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
 
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
-    """Find the least key of each group, or the greatest."""
+    """Return the least, or the greatest, key of each group."""
     low, high, _ = _value_ranges(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
 class Extremes(NamedTuple):
-    """The least and the greatest number of each group, and which groups are empty: there they mean nothing."""
+    """The least and the greatest number of each group, and a mask of empty groups, whose numbers are undefined."""
 
     low: NDArray[Any]
     high: NDArray[Any]
@@ -105,9 +105,10 @@ class Extremes(NamedTuple):
 
 @compiled
 def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Find the least and the greatest of each group, and whether there is a NaN, in which case they mean nothing.
+    """Return the least and the greatest number of each group, and whether any is NaN; if so, they are undefined.
 
-    Of a group without rows the least is greater. Doubles come as bits, and go in the order of `_ordered`.
+    For a group without rows, the least is greater than the greatest. If ``floats``, the input is the bits of doubles,
+    and the results are the integers of `_ordered`.
     """
     group: Int
     low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
@@ -122,7 +123,7 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole
 
 @compiled
 def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Do what `_value_ranges` does for numbers that are sorted by group."""
+    """Return the results of `_value_ranges` for numbers sorted by group."""
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
@@ -141,13 +142,13 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Who
 
 @compiled
 def _ordered(bits: Int) -> Int:
-    """Return doubles as whole numbers in the order of doubles, -0.0 before 0.0; and back."""
+    """Map the bits of doubles to integers in the order of doubles, -0.0 before 0.0; the map is its own inverse."""
     return bits ^ ((bits >> 63) & HIGHEST)
 
 
 @compiled
 def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
-    """Sort values by their group, each group's in their order."""
+    """Return the values sorted by group; within a group they stay in order."""
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -194,9 +195,9 @@ class Numbers:
 
     @cached_property
     def sorted_by_group(self) -> NDArray[Any]:
-        """The numbers in the order of their groups, each group's in their order, as `Groups.offsets` parts them.
+        """The numbers sorted by group and, within a group, by row; `Groups.offsets` separates the groups.
 
-        Loops over one group after the other keep what they add up in registers, and take several rows at once.
+        Loops over sorted numbers keep their sums in registers, and process several rows at once.
         """
         groups = self.groups
         ordered = self.bits if groups.n == 1 else sort_by_group(self.bits, groups.ids, groups.offsets)
@@ -204,7 +205,7 @@ class Numbers:
 
     @cached_property
     def extremes(self) -> Extremes | None:
-        """The least and the greatest of each group; None if there is a NaN among them."""
+        """The least and the greatest number of each group; None if any number is NaN."""
         floats, groups = self.array.dtype == np.float64, self.groups
         if groups.prefers_group_loops:
             low, high, nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
@@ -219,7 +220,7 @@ class Numbers:
 
     @cached_property
     def min_max(self) -> tuple[float, float]:
-        """The least and the greatest of all; NaN if there is one, inf and -inf of none."""
+        """The least and the greatest of all numbers; NaN if any is NaN, inf and -inf if there are none."""
         extremes = self.extremes
         if extremes is None or not len(self.array):
             return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
@@ -228,10 +229,10 @@ class Numbers:
 
     @cached_property
     def exponents(self) -> tuple[Whole, Whole]:
-        """The lowest and the highest exponent of each group's doubles other than 0; the lowest is higher if none."""
+        """The lowest and the highest exponent of each group's nonzero doubles; lowest > highest if there are none."""
         return exponent_range(self.bits[np.newaxis], self.groups.ids, self.groups.n)
 
     @cached_property
     def sorted_exponents(self) -> tuple[Whole, Whole]:
-        """The same by one group after the other, counted from 1, as a double holds them."""
+        """The same as `exponents`, from the sorted numbers; exponents count from 1, as in the bits of a double."""
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

@@ -1,4 +1,4 @@
-"""Cases that laws are tried on: values of every type that a function takes, their groups, and their states."""
+"""Cases for laws: values of every type that a function takes, their groups, and their states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITES = "it writes into an array that other measures of the column read; copy i
 
 @dataclass(frozen=True)
 class Case:
-    """One round: a function, values, their groups, and the states they reduce to."""
+    """One case: a function, values, their groups, and the states of the values."""
 
     function: Function
     values: pa.Array
@@ -48,7 +48,7 @@ class Case:
         return self.function.reduce(self.values, self.groups)
 
     def parts(self, count: int) -> pa.StructArray:
-        """Split the rows at random, in random order, into parts reduced on their own; end to end."""
+        """Split the rows at random into ``count`` parts, reduce each part, and return the states end to end."""
         order = self.rng.permutation(len(self.values))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         pieces = [
@@ -64,7 +64,7 @@ class Case:
 
 
 def input_types(function: Function) -> list[pa.DataType]:
-    """List the types of `TYPES` that a function takes; of several inputs, structs, each type next to another.
+    """List the types of `TYPES` that a function takes; structs that combine types if it has several inputs.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _takes(function: Function, kind: pa.DataType) -> bool:
 
 
 def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-    """Draw edge cases of a type; if the function refuses some, draw tamer values.
+    """Draw edge cases of a type, or less extreme values if the function rejects some.
 
     Parameters
     ----------
@@ -114,11 +114,11 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
     Returns
     -------
     array of the type, shape (size,), or None
-        The first of: all edge cases; finite numbers; numbers from 0; small integers. None if it refuses them all.
+        The first of: all edge cases; finite numbers; numbers from 0; small integers. None if it rejects them all.
     """
     for draw in _sources(kind):
         if _accepts(function, draw(size, seed)):
-            return draw(size, seed)  # drawn again, because the function may have written into the first
+            return draw(size, seed)  # drawn again, because the function may have written into the first array
     return None
 
 
@@ -131,7 +131,7 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
 
 
 def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
-    """List each edge case of a type once, those that the function accepts; None if there are none."""
+    """List each edge case of a type that the function accepts; None if there are none."""
     values = corner_values(kind)
     accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
     return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None

@@ -1,4 +1,4 @@
-"""Laws of what a function declares: parameters, versions, weights, and the subtraction of states."""
+"""Laws of a function's declarations: parameters, versions, weights, and the subtraction of states."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from aggr.testing.parameter_values import variants
 
 
 def refusal(case: Case) -> None:
-    """States of unequal parameters, of another function, or of something else, are refused."""
+    """States of unequal parameters, states of another function, and columns of other types are rejected."""
     states, n = case.states, case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
-        if pa.types.is_null(dtype):  # there is only one
+        if pa.types.is_null(dtype):  # null is the only value
             continue
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
@@ -42,7 +42,7 @@ def refusal(case: Case) -> None:
 
 
 def versions(case: Case) -> None:
-    """States of a later version are refused, and so are those of an earlier one that is not said to be read."""
+    """States of a later version are rejected, and so are states of an earlier version outside of ``versions``."""
     states, version = case.states, case.function.own_state.version
     unread = set(range(1, version)) - set(case.function.own_state.versions)
     for other in [version + 1, *unread] if len(states) else []:
@@ -54,7 +54,7 @@ def versions(case: Case) -> None:
 
 
 def reading_parameters(case: Case) -> None:
-    """A parameter that is not in the parameters of the state only reads: it shows in no state."""
+    """A parameter that is not in the parameters of the state does not change any state."""
     for parameter in fields(case.function):
         if not parameter.init or parameter.name in case.function.own_state.parameters:
             continue
@@ -66,12 +66,12 @@ def reading_parameters(case: Case) -> None:
             except Exception:
                 if value in promised:
                     raise
-                continue  # the function was made with a guess that it cannot use
+                continue  # the function cannot use the guessed value
             same(states, case.states, where)
 
 
 def copies(case: Case) -> None:
-    """A copy of the function, as Spark sends one to its workers, is equal to it with every value of its parameters."""
+    """A pickled copy of the function, such as Spark sends to its workers, is equal to it for all parameter values."""
     functions = [case.function]
     for parameter in fields(case.function):
         if parameter.init:
@@ -85,7 +85,7 @@ def copies(case: Case) -> None:
 
 
 def weights(case: Case) -> None:
-    """A row with a weight gives what that many rows give; one of weight 0, or null, gives nothing."""
+    """A row of weight n has the effect of n rows; a row of weight 0, or null, has no effect."""
     if not case.function.takes_weights:
         return
     counts = case.rng.integers(0, 4, len(case.values))
@@ -102,7 +102,7 @@ def weights(case: Case) -> None:
 
 
 def subtraction(case: Case) -> None:
-    """Taking states out of what they were merged into gives those that were there before; in doubt it is refused."""
+    """Subtracting states from a merge gives the remaining states, or raises `CannotSubtract`."""
     if not case.function.own_state.counted_by:
         return
     n, parts = case.groups.n, case.parts(2)
@@ -110,7 +110,7 @@ def subtraction(case: Case) -> None:
     zero = case.function.zero(n, case.values.type)
     same(case.function.subtract(merged, zero), merged, "nothing taken out")
     same(case.function.subtract(merged, merged), zero, "everything taken out")
-    for group in range(n):  # one may be in doubt
+    for group in range(n):  # subtraction may be rejected for some groups only
         row = slice(group, group + 1)
         with suppress(CannotSubtract):
             same(case.function.subtract(merged[row], second_states[row]), first_states[row])

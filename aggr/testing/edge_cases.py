@@ -1,4 +1,4 @@
-"""Ugly values: the inputs on which aggregates break, by type, for laws and tests to draw from."""
+"""Edge cases: values of each type on which aggregates often fail, for laws and tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def edge_cases(
         low = -math.inf if least is None else least
         high = math.inf if most is None else most
         drawn = [None if v != v or v < low or abs(v) > high else v for v in drawn]
-    nulls = 0.15 if rng.random() < 0.9 else 1.0  # now and then nothing else
+    nulls = 0.15 if rng.random() < 0.9 else 1.0  # in some draws all values are null
     return pa.array([None if rng.random() < nulls else v for v in drawn], dtype)
 
 
@@ -90,7 +90,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
     Returns
     -------
     array of the type
-        Without nulls. Of types that have no list of edge cases, some drawn ones.
+        Without nulls. Types without a list of edge cases get some random values.
     """
     if pa.types.is_struct(dtype):
         columns = [corner_values(dtype.field(i).type) for i in range(dtype.num_fields)]
@@ -110,7 +110,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
 def ordinary_values(
     dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
 ) -> pa.Array:
-    """Draw values without nulls, repeats and limits, so that a lost row shows in a result.
+    """Draw values without nulls, repeats and limits, so that a lost row changes the result.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How laws are run: each is a function of a case; the first that does not hold is named, with how it was broken."""
+"""Running laws: each is a function of a case; the error names the first law that does not hold, and the failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ C = TypeVar("C")
 
 
 class LawBroken(AssertionError):
-    """A function or a kind of window broke a law; the message says which and how."""
+    """A function or a kind of window broke a law; the message names the law and describes the failure."""
 
 
 def holds(condition: bool, otherwise: str) -> None:
@@ -19,7 +19,7 @@ def holds(condition: bool, otherwise: str) -> None:
 
 
 def obey(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
-    """Check laws, each on a case of its own; raises `LawBroken`, which names the law."""
+    """Check laws, each on a new case; raises `LawBroken`, which names the law."""
     for law in laws:
         try:
             law(case())

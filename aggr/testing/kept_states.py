@@ -1,7 +1,7 @@
 """Kept states: states of a release in a file, which later releases must read to the same results.
 
-A state whose fields change their meaning while its version stays is read wrongly from every store. No law that reduces
-rows today can notice that; a file of old states can.
+If the fields of a state change their meaning but its version does not change, states in every store are misread. Laws
+that reduce new rows cannot detect this; a file of old states can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.testing.cases import draw_accepted, input_types, refuses, same
 from aggr.testing.harness import LawBroken
 
 _ROWS = 60
-_GROUPS = 36  # 30 of one row, five of six rows, and the last of none
+_GROUPS = 36  # 30 of one row, five of six rows, and the last without rows
 
 
 def keep_states(function: Function, path: str | Path, input_type: pa.DataType | None = None) -> None:
@@ -30,14 +30,14 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
     path : str or Path
         A new Arrow file. Keep it with the tests, write another one for each version, and never replace one.
     input_type : type, optional
-        Of the rows; by default the first type that the function takes.
+        The type of the rows; by default the first type that the function takes.
 
     Raises
     ------
     FileExistsError
-        If there is such a file.
+        If the file exists.
     ValueError
-        If the function takes none of the types that are tried, or refuses all values.
+        If the function does not take any of the tried types, or rejects all values.
     """
     types = [input_type] if input_type is not None else input_types(function)
     drawn = (draw_accepted(function, kind, _ROWS, seed=7) for kind in types)
@@ -56,7 +56,7 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
 
 
 def check_kept_states(function: Function, path: str | Path) -> None:
-    """Check that kept states are read to the results that they had, and that rows reduce to them if versions agree.
+    """Check that kept states still give their results, and that their rows reduce to them if versions are equal.
 
     Parameters
     ----------

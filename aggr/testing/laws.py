@@ -1,4 +1,4 @@
-"""The laws: what every function must obey, as checks that anyone can run on a function of their own.
+"""The laws that every function must obey, as checks for any function, also a user-defined one.
 
 >>> from aggr import Sum
 >>> check(Sum(), pa.float64(), rounds=5)
@@ -58,14 +58,14 @@ LAWS: dict[str, Callable[[Case], None]] = {
 _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, isolation, isolated_results)
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
-_GREATEST_BOUND = 10_000  # a parameter up to which as many rows are tried that it can be a bound of
-_MANY_GROUPS = 66_000  # more than 16 bits count
-_ALONE = 8  # groups of them that are reduced alone
+_GREATEST_BOUND = 10_000  # parameters up to this value are also tried with more rows than their value
+_MANY_GROUPS = 66_000  # more than 2^16
+_ALONE = 8  # of the many groups, the number that is also reduced alone
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """What `check` was asked to try."""
+    """The arguments of `check`."""
 
     function: Function
     oracle: Oracle | None
@@ -75,7 +75,7 @@ class _Trial:
     compared: list[int] = field(default_factory=lambda: [0])  # groups that were compared with ``exact``
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-        """Draw values by the author's source, or edge cases that the function accepts; None if it accepts none."""
+        """Draw values from the author's source, or edge cases that the function accepts; None if it accepts none."""
         if self.source is not None:
             return self.source(size, seed)
         return draw_accepted(self.function, kind, size, seed)
@@ -108,13 +108,13 @@ def check(
         The exact result of one group's values without nulls, in Python; compared with the result by ``==``, also
         inside lists and structs. NaN equals NaN, and the sign of zero counts.
     source : function of (size, seed), optional
-        Draws the values; by default `aggr.testing.edge_cases.edge_cases` of the type, and tamer values if the function
-        refuses some of them by ``ValueError`` or ``OverflowError``.
+        Draws the values; by default `aggr.testing.edge_cases.edge_cases` of the type, and less extreme values if the
+        function rejects some of them by ``ValueError`` or ``OverflowError``.
     rounds, seed : int
         The number of cases, and the seed from which they are drawn.
     parameters : name -> values, optional
-        Other values of parameters. Without an ``input_type``, each parameter that only reads needs one: numbers, flags
-        and ``typing.Literal`` are guessed, words and tuples are not.
+        Other values of parameters. Without an ``input_type``, each parameter that affects results only needs another
+        value: numbers, flags and ``typing.Literal`` are guessed, words and tuples are not.
     kept_states : str or Path, optional
         A file that `aggr.testing.kept_states.keep_states` wrote in an earlier release.
 
@@ -123,13 +123,13 @@ def check(
     LawBroken
         If a law does not hold; the message names it, and the seed of the case.
     ValueError
-        If the function takes none of the types, refuses all values, or no value of a parameter that only reads could
-        be tried; if ``exact`` fails for all groups.
+        If the function does not take any of the types, rejects all values, or has a parameter that affects results only
+        and for which no other value can be tried; if ``exact`` fails for all groups.
 
     Guarantee
     ---------
-    `check` compares bits. It knows a right result only from ``exact`` or an oracle: without them, a function that loses
-    NaN, or rounds integers to doubles, passes.
+    `check` compares bits. It can only detect wrong results with ``exact`` or an oracle: without them, a function that
+    loses NaN, or rounds integers to doubles, passes.
     """
     trial = _Trial(function, oracle, source=source, seed=seed, parameters=parameters)
     if kept_states is not None:
@@ -173,7 +173,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
             continue
         accepted = accepted or number > 2
         n = int(rng.integers(1, 8))
-        groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last often has no rows
+        groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last group often has no rows
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         where = f" (seed {trial.seed}, round {number}, type {kind})"
         _obey(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
@@ -205,7 +205,7 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _obey(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
-    """Check laws, each on a case with random numbers of its own, and compare the results with exact ones."""
+    """Check laws, each with its own random numbers, and compare the results with exact ones."""
     fresh = partial(_with_new_draws, case, (trial.seed, number, 1))
     obey(trial.function.name, laws, fresh, where)
     trial.compared[0] += consult_declared(case, where)
@@ -218,7 +218,7 @@ def _with_new_draws(case: Case, seed: tuple[int, ...]) -> Case:
 
 
 def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
-    """Check that the number of groups does not show: some of very many have the state that they have alone."""
+    """Check that states do not depend on the number of groups: some of many groups are also reduced alone."""
     function, name = trial.function, trial.function.name
     few = trial.draw(kind, _FEW_ROWS, trial.seed)
     if few is None:
@@ -251,7 +251,7 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
         return
     drawn = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
-        drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]  # edge cases can all be null
+        drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]  # drawn edge cases can all be null
     columns = [values for values in drawn if values is not None]
     groups = Groups(np.arange(50) % 3, 3)
     own = []

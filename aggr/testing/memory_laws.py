@@ -1,4 +1,4 @@
-"""Laws of memory: a function neither changes what others read, nor reads other rows than its own."""
+"""Laws of memory: a function neither changes shared arrays, nor reads other rows than its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aggr.values import Values
 
 
 def neighbours(case: Case) -> None:
-    """Reducing changes nothing that other measures of the same column read: its values, its doubles, its groups."""
+    """Reducing does not change the arrays that other measures of the column read: values, doubles and groups."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    _check_untouched(case, present)  # otherwise null rows would make the function work on a copy
+    _check_untouched(case, present)  # without nulls, because with nulls the function would work on a copy
 
 
 def _check_untouched(case: Case, shared: Values) -> None:
@@ -46,7 +46,7 @@ def _doubles(values: Values) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def slices(case: Case) -> None:
-    """Rows that are a slice of a longer array give the state that their copy gives, with and without nulls."""
+    """A slice of a longer array gives the same state as a copy of its rows, with and without nulls."""
     plain = case.function.grouped(case.values, case.groups)
     for values in (plain, case.function.drop_null(plain)):
         longer = pa.concat_arrays([values.array[::-1], values.array])
@@ -55,7 +55,7 @@ def slices(case: Case) -> None:
 
 
 def repeats(case: Case) -> None:
-    """The same rows give the same state whenever they are reduced: no clock, no random number, no memory of calls."""
+    """The same rows always give the same state, independent of clocks, random numbers and earlier calls."""
     states = case.states
     for _ in range(3):
         same(case.states, states, "reducing the same rows again")

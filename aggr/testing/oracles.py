@@ -1,4 +1,4 @@
-"""Oracles: the exact result of one group's rows, computed in another way, and the error that a function promises."""
+"""Oracles: the exact result of one group's rows, computed independently, and the error that a function declares."""
 
 from __future__ import annotations
 

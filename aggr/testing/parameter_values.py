@@ -1,4 +1,4 @@
-"""Values of parameters that laws try in place of a function's own."""
+"""Parameter values that laws try instead of a function's own."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def variants(function: Function, name: str, parameters: Parameters) -> list[tupl
     own = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
     guessed = []
     for value in _guesses(function, name):
-        with suppress(Exception):  # a guess is not the author's promise
+        with suppress(Exception):  # a guessed value may be invalid
             guessed.append((value, replace(function, **{name: value})))
     return [(value, other) for value, other in own + guessed if other != function]
 
 
 def check_parameters(function: Function, parameters: Parameters) -> None:
-    """Refuse a parameter that only reads if no other value of it can be tried.
+    """Raise ``ValueError`` if no other value can be tried for a parameter that affects results only.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
     ------
     ValueError
         Numbers and flags are guessed; words, tuples and everything else must come from the author, because a guess
-        that means the same as the function's own value would try nothing.
+        equivalent to the function's own value would test nothing.
     """
     names = [parameter.name for parameter in fields(function) if parameter.init]
     for unknown in sorted(set(parameters) - set(names)):

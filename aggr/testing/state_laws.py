@@ -1,4 +1,4 @@
-"""Laws of states: merging states gives the state that the merged rows would have given, to the bit."""
+"""Laws of states: merging states gives the state of the merged rows, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tower(case: Case) -> None:
 
 
 def identity(case: Case) -> None:
-    """Merging with zero states changes nothing, and so does merging a state alone."""
+    """Merging with identity states, or merging a state alone, does not change it."""
     states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
     same(case.merge(states), states)
     same(case.merge(pa.concat_arrays([states, zero])), states)
@@ -33,12 +33,12 @@ def identity(case: Case) -> None:
 
 
 def any_order(case: Case) -> None:
-    """The order of rows and the order of states do not show."""
+    """States do not depend on the order of rows or of merged states."""
     same(case.merge(case.parts(4)), case.states)
 
 
 def any_tree(case: Case) -> None:
-    """The tree of merges does not show: left to right, in pairs, or all at once."""
+    """States do not depend on the tree of merges: left to right, in pairs, or all at once."""
     n, parts = case.groups.n, case.parts(4)
     pieces = [parts.slice(i * n, n) for i in range(4)]
     left = pieces[0]
@@ -56,7 +56,7 @@ def single_rows(case: Case) -> None:
 
 
 def null_is_identity(case: Case) -> None:
-    """A null value, or a null state, adds nothing."""
+    """A null value, or a null state, has no effect."""
     nulls = pa.nulls(case.groups.n, case.values.type)
     everyone = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
     same(case.function.reduce(pa.concat_arrays([case.values, nulls]), everyone), case.states)
@@ -76,7 +76,7 @@ def isolation(case: Case) -> None:
 
 
 def purity(case: Case) -> None:
-    """Inputs never change, reading never changes a state, and reading twice gives the same."""
+    """Inputs never change, reading never changes a state, and reading twice gives the same result."""
     values, states = digest(case.values), case.states
     before = digest(states)
     results = digest(case.function.finish(states))
@@ -87,7 +87,7 @@ def purity(case: Case) -> None:
 
 
 def exact_type(case: Case) -> None:
-    """There is one state and one result per group, of the types announced."""
+    """There is one state and one result per group, of the declared types."""
     states = case.states
     results = case.function.finish(states)
     dtype = case.function.state_type(case.values.type)
