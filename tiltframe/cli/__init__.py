@@ -1,4 +1,4 @@
-"""The command line: a file a command, or a few that belong together."""
+"""The command line: one file per command, or per few related commands."""
 
 from tiltframe.cli.app import main
 

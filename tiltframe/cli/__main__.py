@@ -1,4 +1,4 @@
-"""``python -m tiltframe.cli`` is the command line as well."""
+"""The command line as a module: ``python -m tiltframe.cli``."""
 
 from tiltframe.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The command line: rollup, query, functions, and what other packages add through ``tiltframe.commands``."""
+"""The command line: its commands, and commands that other packages add through ``tiltframe.commands``."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from tiltframe.cli.stream import stream
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_LONGEST = 900  # letters of a message
+_LONGEST = 900  # characters of a message
 _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """A broken pipe, which click would end with exit status 1."""
+    """A broken pipe; for a plain one, click would exit with status 1."""
 
 
 class _Commands(click.Group):
-    """The commands of this package, and those that installed packages add."""
+    """The commands of this package, and those of installed packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
@@ -62,7 +62,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse an option that is given twice and takes one value: click would take the last in silence."""
+        """Raise an error if an option with one value occurs twice: click would silently use the last."""
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
             of_command = click.Context(command, parent=ctx, **command.context_settings)
@@ -74,7 +74,7 @@ class _Commands(click.Group):
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Load a command; one whose packages are missing is listed all the same, and says which extra has them."""
+    """Return a command; if its packages are missing, return one that names the extra to install."""
     try:
         command: click.Command = point.load()
         return command
@@ -89,7 +89,7 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 def _added() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # with all of email and zipfile
+    from importlib.metadata import entry_points  # imports email and zipfile
 
     return entry_points(group="tiltframe.commands")
 
@@ -106,16 +106,16 @@ for _command in (*_OWN, functions, new_function, doctor, bench_command):
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line: a user's mistake is one sentence on standard error and exit status 2."""
+    """Run the command line: a user's mistake is reported in one sentence on standard error with exit status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal cannot write
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal cannot write
     too_late_at_exit()
     from_now(NOTHING)
     try:
         with never_swallowed():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk is noticed here
+            sys.stdout.flush()  # a full disk raises its error here
     except (KeyboardInterrupt, click.exceptions.Abort):
         _end(interrupted(), 130)
     except (BrokenPipeError, _ReaderHasGone):
@@ -125,7 +125,7 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)  # a value is shown whole
+        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)  # values are shortened
     except OSError as error:
         _drop_output()
         _end(because(error), 2)
@@ -136,7 +136,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Let what cannot be written go, so that nothing tries again at the end."""
+    """Redirect standard output to the null device, so that Python does not write the buffer again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -144,7 +144,7 @@ def _drop_output() -> None:
 
 
 def _end(message: str, status: int) -> None:
-    """Say one line of what can be written anywhere, and end."""
+    """Print one line in characters that any terminal can write, and exit."""
     line = " ".join(message.split()).encode(errors="backslashreplace").decode()
     click.echo(f"tiltframe: {line if len(line) <= _LONGEST else line[: _LONGEST - 1] + '…'}", err=True)
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""tiltframe backfill: the past into a store, range by range."""
+"""tiltframe backfill: roll up files of the past into a store, range by range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tiltframe bench: speed, bytes and errors of any function, with other packages on the same rows."""
+"""tiltframe bench: speed, bytes and errors of any function, compared with other packages on the same rows."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bench_command(
     CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed alone, and all from rows
     to results next to other packages. Errors are relative to the exact result.
     """
-    from aggr.bench import Report, as_text, bench, one_core  # not at the top: no other command needs its imports
+    from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs it
     from aggr.bench.plots import plot as draw_plot
 
     if not all_cores:
@@ -128,7 +128,7 @@ def _group_counts(text: str) -> list[int]:
 
 
 def _rows_in(file: Path, measures: list[Measure]) -> pa.Table:
-    """Read the columns of the measures from a file."""
+    """Return the columns of the measures from a file."""
     rows = rows_of(
         str(file), "data", lambda names: [name for measure in measures for name in measure.columns(names)], time=""
     )

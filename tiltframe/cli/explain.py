@@ -1,4 +1,4 @@
-"""tiltframe explain: what a frame will take a day."""
+"""tiltframe explain: predict the cost of a frame per day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tiltframe functions: the catalogue of functions, those of installed packages as well."""
+"""tiltframe functions: the catalogue of functions, including those of installed packages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The record of files: which files a store holds, so that a file counts once, whatever it is called.
+"""The record of the files in a store, so that a file counts once under any name.
 
 A file is identified by its bytes. With each commit the store records, next to the states:
 
-    content 4123…     {"held": true, "range": [from, to]}     whether the rows of these bytes are in the store, or
-                                                              others in their place; their windows, null without rows
-    path /data/a.csv  "4123…"                                 the bytes that it had when it was recorded last
+    content 4123…     {"held": true, "range": [from, to]}     whether the store has the rows with this digest, or
+                                                              others replaced them; their windows, null without rows
+    path /data/a.csv  "4123…"                                 the digest of its bytes at its last record
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from tiltframe.store import CommitConflict, FrameStore
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file, and what a store knows of it."""
+    """A file and its records in a store."""
 
     file: Path
     content: str  # the digest of its bytes
     record: Mapping[str, Any] | None  # the record of ``content``
-    before: str | None  # the other bytes that the path held when it was noted last
+    before: str | None  # the digest of other bytes in the last record of the path
     before_record: Mapping[str, Any] | None  # the record of ``before``
-    recorded_content: str | None  # the digest that is recorded for its path
-    piped: bool  # whether it stands for standard input, whose path is not recorded
-    stamp: tuple[int, int]  # size and time of change when the bytes were read
+    recorded_content: str | None  # the digest in the record of its path
+    piped: bool  # whether it is standard input, whose path is not recorded
+    stamp: tuple[int, int]  # size and time of last change when the bytes were read
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the path need not be recorded."""
+        """Whether the path needs no new record."""
         return self.piped or self.recorded_content == self.content
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store holds its rows."""
+        """Whether the store has its rows."""
         return self.record is not None and bool(self.record["held"])
 
     @property
     def before_stored(self) -> bool:
-        """Whether the store holds the rows that the path had before."""
+        """Whether the store has the rows of the path's earlier bytes."""
         return self.before_record is not None and bool(self.before_record["held"])
 
     @property
     def before_range(self) -> Range | None:
-        """The windows of the rows that the path had before; None if there were none."""
+        """The range of windows of the path's earlier rows; None without such rows."""
         span = None if self.before_record is None else self.before_record["range"]
         return None if span is None else (span[0], span[1])
 
     @property
     def changed(self) -> bool:
-        """Whether the store holds other rows of the same path."""
+        """Whether the store has other rows of the same path."""
         return not self.is_stored and self.before_stored and self.before_range is not None
 
 
 def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
-    """Read the bytes of files, and look up what a store knows of them."""
+    """Return files with the digests of their bytes and their records in a store."""
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
@@ -80,7 +80,7 @@ def to_record(
     ranges: Mapping[Path, Range],
     sources: Iterable[KnownFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write what a store is to record, and what must still be recorded of the same names.
+    """Return the records to write, and the present records of the same names, which must not change meanwhile.
 
     ``filed`` are all files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
     ``ranges`` their ranges of windows. If a range is derived from ``sources``, the earlier contents of the paths in
@@ -118,7 +118,7 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Record values in a store next to its states; after a conflict, a faster writer has recorded them."""
+    """Write records next to the states of a store; on a conflict, another writer has already written them."""
     if recorded:
         try:
             store.record(recorded, replacing)
@@ -127,7 +127,7 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
 
 
 def unchanged(known_file: KnownFile) -> None:
-    """Raise ``ValueError`` if a file is not what it was when its bytes were read."""
+    """Raise ``ValueError`` if a file has changed since its bytes were read."""
     if _stamp(known_file.file) != known_file.stamp:
         raise ValueError(f"{known_file.file} was written to while it was read; wait until it is whole, and try again")
 
@@ -139,7 +139,7 @@ def file_digest(file: Path) -> str:
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Look up what a store has recorded; files may have the same bytes, or be links to one another."""
+    """Return records of a store by name; names may repeat, because files may be equal or linked."""
     return store.recorded(list(dict.fromkeys(names)))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: the sentence that says truly what a command has written when it is interrupted."""
+"""Ctrl-C: a message that states what an interrupted command has written."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ STEPS = "interrupted; the steps that were done stay done, and the store is whole
 
 _SOON = 0.01  # seconds
 
-_sentence = [NOTHING]  # of this process: a signal has no arguments
+_sentence = [NOTHING]  # global, because a signal handler has no arguments
 
 
 def interrupted() -> str:
-    """Return what to say of an interrupt now."""
+    """Return the message for an interrupt at this moment."""
     return _sentence[0]
 
 
 def from_now(sentence: str) -> None:
-    """Say this of an interrupt from now on."""
+    """Set the message for an interrupt from now on."""
     _sentence[0] = sentence
 
 
 @cache
 def too_late_at_exit() -> None:
-    """Ignore Ctrl-C while the process ends: the work is done, and a signal would only kill its last steps."""
+    """Ignore Ctrl-C while the process exits: the work is done, and a signal would only interrupt its last steps."""
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Within, send Ctrl-C again that fell where Python can raise nothing, such as a weak reference's callback.
+    """Send Ctrl-C again if it arrived where Python cannot raise, such as in the callback of a weak reference.
 
-    Python prints an exception from there and goes on: a traceback on standard error, and a command not interrupted.
+    Python only prints an exception raised there, so the command would continue after a traceback.
     """
     previous_hook = sys.unraisablehook
 
@@ -60,7 +60,7 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Write to a store within; after an interrupt, ``written`` returns whether the store has the new data."""
+    """Set the message while a store is written; ``written`` returns whether the store has the new data."""
     from_now(UNSURE)
     try:
         yield

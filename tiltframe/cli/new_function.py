@@ -1,4 +1,4 @@
-"""tiltframe new-function: a package with a function, its laws, a benchmark and a Spark test, to start from."""
+"""tiltframe new-function: write a package with a new function, its laws, a benchmark and a Spark test."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def new_function(name: str, folder: Path | None) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name that is not a word in small letters, or that a function has."""
+    """Raise an error if a name is not a lowercase word, or if a function has it."""
     is_word = name.isascii() and name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_word or keyword.iskeyword(name):
         raise click.UsageError(f"the name must be a word in small letters such as weighted_median; got {shown(name)}")

@@ -1,4 +1,4 @@
-"""Options that commands share: measures, keys, levels, and the types of columns."""
+"""Options that several commands share: measures, keys, levels, and types of columns."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
-    """Read what becomes of bad rows; None if the first one ends the command."""
+    """Return where bad rows are written, or None if the first bad row ends the command."""
     if text == "fail":
         return None
     if text == "skip":
@@ -108,7 +108,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """Read options that were typed on the command line: messages use the same spelling."""
+    """Read options from the command line: messages spell them as on the command line."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
@@ -119,7 +119,7 @@ class Typed(ReadOptions):
 
 
 def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str]:
-    """Read ``COL=TYPE``, and columns that are text; raises ``ValueError`` also for a column given twice.
+    """Return types from ``COL=TYPE``, and columns that are text; raise ``ValueError`` if a column occurs twice.
 
     >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
     {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}
@@ -136,9 +136,9 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
 
 
 def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
-    """Add the options of a frame and of how rows are read; the command is given ``frame`` and ``reading``.
+    """Add the options of a frame and of reading rows to a command, which receives ``frame`` and ``reading``.
 
-    If ``ordered`` windows are taken as well, ``frame`` may be what aggregates rows in order.
+    With ``ordered``, ordered windows are accepted too, and ``frame`` may then aggregate rows in order.
     """
 
     @wraps(command)
@@ -178,7 +178,7 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
 def _ordered(
     text: str, time: str, measures: dict[str, Measure], keys: dict[str, str], timezone: str
 ) -> OrderedAggregator:
-    """Read ordered windows: one as `tiltframe.running` takes it, several as a chain."""
+    """Return ordered windows: a single one as for `tiltframe.running`, several as a chain."""
     if timezone != "UTC":
         raise ValueError("--timezone is of --levels; give ticks their zone, such as since(daily('Europe/Berlin'))")
     windows = split(text)
@@ -188,7 +188,7 @@ def _ordered(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
-    """Read an amount of memory, or choose one: 1 GB, or a quarter of what there is.
+    """Return an amount of memory in bytes; by default 1 GB or a quarter of the memory, whichever is less.
 
     >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
     (1500000000, 536870912)
@@ -202,7 +202,7 @@ def memory_bytes(context: click.Context, option: click.Parameter, text: str | No
 
 
 def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options that say where a store is: the command is given ``uri``, ``name`` and ``durable``."""
+    """Add the options for the place of a store to a command, which receives ``uri``, ``name`` and ``durable``."""
     options = (
         click.option(
             "--store", "uri", required=required, metavar="STORE", help="A folder, or postgresql://user@host/database."

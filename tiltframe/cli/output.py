@@ -1,4 +1,4 @@
-"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet; and progress on a terminal."""
+"""Output of results: a table for people, CSV, JSON lines or Parquet; and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ FORMATS = ("table", "csv", "json", "parquet")
 
 
 class Form(click.Choice[str]):
-    """One of the forms; the message for a spreadsheet states how to get one."""
+    """A form of output; the error for a spreadsheet format states how to get one."""
 
     def __init__(self) -> None:
-        """Offer all of them."""
+        """Allow all forms."""
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -46,9 +46,9 @@ class Form(click.Choice[str]):
 
 
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
-    """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
+    """Write tables of results in a form, one after the other; a single level is left out, except in JSON.
 
-    Of CSV records are plain columns, ``latency_p99``, and lists JSON; JSON is `tiltframe.text.results.json_lines`.
+    In CSV, records are plain columns, ``latency_p99``, and lists are JSON. JSON is `tiltframe.text.results.json_lines`.
     """
     with ExitStack() as opened:
         writer = None
@@ -65,13 +65,13 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
 def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     if form == "csv":
         return pacsv.CSVWriter(out, schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
-    import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
+    import pyarrow.parquet as pq  # imported here, because it takes a quarter of a second
 
     return pq.ParquetWriter(out, schema)
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a table to look at: windows by their start, of sketches the quantiles and the maximum."""
+    """Print results as a table for people: windows by their start, sketches by quantiles and maximum."""
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
@@ -83,7 +83,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
-        console.width = 10_000  # there is no screen to fit in
+        console.width = 10_000  # no width limit, because output is not a terminal
     console.print(table)
 
 
@@ -107,7 +107,7 @@ _STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 
 def _starts(results: pa.Table) -> list[str]:
-    """Write the starts of windows as finely as their level needs; partial ones with dots."""
+    """Return the starts of windows as text, with the precision of their level; partial windows have dots."""
     levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
@@ -116,7 +116,7 @@ def _starts(results: pa.Table) -> list[str]:
 
 
 def _start(start: dt.datetime, form: str) -> str:
-    """Write a start as finely as its level needs, and as it needs itself: days of another zone begin within days."""
+    """Return a start as text with the precision of its level, or finer if needed: days of another zone start later."""
     text = start.strftime(form)
     is_whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
     return text if is_whole else f"{start:%Y-%m-%d %H:%M}"
@@ -138,7 +138,7 @@ def _cell(value: Any) -> str:
 
 
 def print_report(report: Report) -> None:
-    """Print what a store holds, level by level, and the gaps of the finest level that has any."""
+    """Print the report of a store, level by level, and the gaps of the finest level that has any."""
     frame = report.manifest.frame
     title = f"{report.manifest.name}: {frame!r}"
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
@@ -165,19 +165,19 @@ def print_report(report: Report) -> None:
 
 
 def as_moment(micros: int | None) -> str:
-    """Write a time in microseconds UTC as ISO 8601."""
+    """Return a time in microseconds UTC as ISO 8601."""
     return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"
 
 
 def on_same_terminal() -> bool:
-    """Say whether standard output is the terminal that standard error is.
+    """Return whether standard output and standard error are the same terminal.
 
-    Only then may output be printed through the progress display, above its line.
+    Only then may output be printed above the line of the progress display.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
-    except (AttributeError, OSError):  # closed, or no file
+    except (AttributeError, OSError):  # closed, or not a file
         return False
 
 
@@ -185,7 +185,7 @@ def on_same_terminal() -> bool:
 def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show a count and a bar on standard error, if that is a terminal.
 
-    Yields a function of the newly done count and the step of the bar; without a total, of the done and the total count.
+    Yield a function of the newly done count and the step of the bar; without a total, of the done and the total count.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

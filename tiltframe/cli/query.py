@@ -1,4 +1,4 @@
-"""tiltframe query, watch: results from a store, and its windows that change, as they do."""
+"""tiltframe query, watch: results from a store, and its windows as they change."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def query(
 
 
 def _check_out(out: Path) -> None:
-    """Raise ``ValueError`` where a file cannot be written, before anything is asked."""
+    """Raise ``ValueError`` if a file cannot be written; called before the query is run."""
     try:
         out.parent.stat()
     except OSError as error:
@@ -150,7 +150,7 @@ def _check_out(out: Path) -> None:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[BinaryIO]:
-    """Open a file, which is there when all is written to it, or standard output."""
+    """Open standard output, or a file that appears under its name only when it is complete."""
     if out is None:
         yield sys.stdout.buffer
     elif out.exists() and not out.is_file():  # a pipe

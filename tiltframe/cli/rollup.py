@@ -1,4 +1,4 @@
-"""tiltframe rollup: add new files to a store, or derive a range again, and record the files."""
+"""tiltframe rollup: add new files to a store, or compute a range again from files, and record the files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-_A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
+_A_STATE_TAKES = 16  # memory of a state, its rows and its files, as a multiple of the state's size
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
-_Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
+_Check: TypeAlias = Callable[[pa.Table], object]  # raises an error for rows that cannot be aggregated
 
 
 @click.command(
@@ -90,7 +90,7 @@ def rollup(
     retained = read_retention(retention)
 
     def writable() -> FrameStore:
-        """Open the store again once everything has been checked: the retention is written then."""
+        """Open the store again after all checks have passed; this writes the retention."""
         return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
 
     with with_standard_input(inputs, input_format) as (paths, piped):
@@ -122,7 +122,7 @@ def rollup(
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
-    """Read ``10s=1d,1m=7d,1h=none``; raises ``ValueError`` for other texts."""
+    """Return the retention of a text such as ``10s=1d,1m=7d,1h=none``; raise ``ValueError`` for other texts."""
     if text is None:
         return None
     durations: dict[str, str | None] = {}
@@ -140,7 +140,7 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _Seen:
-    """Observations while files were read: the windows of each file, and its number of rows in a range."""
+    """Facts about the files that were read: the windows of each file, and its number of rows in a range."""
 
     spans: dict[Path, Range] = field(default_factory=dict)
     inside: dict[Path, int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ def append_new(
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of files that the store does not hold yet; note the others' names."""
+    """Add the rows of files that are not in the store; for the other files only record the path."""
     for known_file in filed:
         _check_addable(known_file, store)
     came = list(
@@ -191,7 +191,7 @@ def append_new(
     if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
         return
-    writable()  # the retention changes last
+    writable()  # changes the retention, as the last step
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
@@ -204,14 +204,14 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Derive a range again from files; those that have rows in it are held by the store from now on."""
+    """Compute a range again from files, and record that the store has the files with rows in it."""
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
     files = replace(source, files=tuple(known_file.file for known_file in once))
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
-    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
+    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser levels follow from it
     inside = _within(finest, span)
     if not inside.num_rows:
         raise ValueError(
@@ -244,15 +244,15 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read and reduce files, with a bar that shows how far, and see when their rows were.
+    """Read and reduce files with a progress bar, and return the result with facts about the files.
 
-    Rows that functions refuse are looked for in a second reading, once some have been refused.
+    If functions reject rows, the files are read a second time to find these rows.
     """
 
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Let the batches of files pass, at least one, and see when their rows were."""
+        """Yield the batches of files, at least one, and store facts about their rows in ``seen``."""
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
         for file in coded.files:
@@ -288,7 +288,7 @@ def _read(
 
 
 def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
-    """Refuse a file whose path, or bytes, the store knows in another state."""
+    """Raise an error if the store has a record of a file's path, or of its bytes, in another state."""
     if known_file.changed and known_file.before_range is not None:
         raise ValueError(
             f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
@@ -305,7 +305,7 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Refuse files that the store does not hold, if they have rows outside the range that it does not hold either."""
+    """Raise an error if new files have rows outside the range that the store does not have."""
     ranges = [
         *(spans[known_file.file] for known_file in fresh),
         *(known_file.before_range for known_file in fresh if known_file.before_range),
@@ -321,7 +321,7 @@ def _check_outside(
 
 
 def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Say whether a store holds the very states of the finest level in a range."""
+    """Return whether the states of the finest level in a range equal those in a store."""
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))

@@ -1,4 +1,4 @@
-"""tiltframe serve: stores over HTTP."""
+"""tiltframe serve: query and write stores over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard input as a file: the bytes of a pipe, in a temporary file while they are rolled up."""
+"""Standard input as a file: its bytes are copied to a temporary file while they are rolled up."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HEAD = 1 << 16
 
 @contextmanager
 def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
-    """Put a file in the place of ``-`` among inputs: everything that standard input gives, until its end.
+    """Replace ``-`` in inputs by a file with all bytes of standard input.
 
     The format is ``form``, or is detected from the first bytes: Parquet and JSON by their beginning, tab-separated
-    values by a tab and no comma in the first line; anything else is CSV. Errors name standard input. Yields the
-    inputs, and the file, or None without ``-``.
+    values by a tab and no comma in the first line; anything else is CSV. Errors name standard input. Yield the inputs,
+    and the file, or None without ``-``.
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:
@@ -49,7 +49,7 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
 
 
 def _write_file(folder: Path, form: str | None) -> Path:
-    """Write standard input into a file that is named by its format."""
+    """Copy standard input to a file whose ending states its format, and return its path."""
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
     if not head:
@@ -65,7 +65,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
 
 
 def _format_of(head: bytes) -> str:
-    """Detect a format by its first bytes.
+    """Return the format of data from its first bytes.
 
     >>> [_format_of(head) for head in (b"PAR1", b' {"a": 1}', b"a\\tb\\n1\\t2,5", b"a,b\\n1,2")]
     ['parquet', 'json', 'tsv', 'csv']
@@ -78,7 +78,7 @@ def _format_of(head: bytes) -> str:
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
-    """Unpack the first bytes of a stream that is cut off."""
+    """Return the first decompressed bytes of a truncated stream."""
     import io
 
     try:

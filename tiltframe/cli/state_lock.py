@@ -1,4 +1,4 @@
-"""One process for each saved state: a lock that ends with the process that has it."""
+"""A lock for each saved state, so that one process uses it; the lock ends with the process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @contextmanager
 def locked(state: Path | None) -> Iterator[None]:
-    """Hold the lock of a state while a stream runs; without a state, none.
+    """Lock a state while a stream runs; without a state, do nothing.
 
-    The lock is a file next to the state, which is removed at the end. The system releases it if the process is killed.
+    The lock is a file next to the state, and is removed at the end. The system releases it if the process is killed.
 
     Raises
     ------
     ValueError
-        If another process holds it.
+        If another process has the lock.
     """
     if state is None:
         yield
@@ -29,12 +29,12 @@ def locked(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # while it is held: another process sees that its file is no longer this one
+        file.unlink(missing_ok=True)  # before the unlock: a waiting process then sees that its file was replaced
         os.close(descriptor)
 
 
 def _acquire(file: Path, state: Path) -> int:
-    """Open and lock the file; again if the process that had it removed it meanwhile."""
+    """Open and lock the file; repeat if the previous owner has removed it meanwhile."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -47,7 +47,7 @@ def _acquire(file: Path, state: Path) -> int:
                 "runs a stream: end that one, or give this one a state of its own"
             ) from None
         except OSError:
-            return descriptor  # a file system without locks, such as some network folders
+            return descriptor  # the file system does not support locks, such as some network folders
         if _is_at(file, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -1,4 +1,4 @@
-"""Signals that stop a stream: they are noted, and the stream ends after what it has begun."""
+"""Signals that stop a stream: it ends after the current batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopped_by_signals() -> Iterator[list[int]]:
-    """Note Ctrl-C and SIGTERM instead of ending at once, so that a batch is taken whole or not at all.
+    """Record Ctrl-C and SIGTERM instead of exiting at once, so that a batch is processed completely or not at all.
 
-    Yields a list that has the numbers of the signals.
+    Yield the list to which the numbers of received signals are added.
     """
     stopped: list[int] = []
     before = {number: signal.signal(number, lambda got, _: stopped.append(got)) for number in _STOPPING}

@@ -1,4 +1,4 @@
-"""tiltframe stream: rows as they come, from a pipe or a folder, and windows on standard output or in a store."""
+"""tiltframe stream: aggregate rows from a pipe or a folder; windows go to standard output or into a store."""
 
 from __future__ import annotations
 

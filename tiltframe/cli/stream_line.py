@@ -1,4 +1,4 @@
-"""The line on a terminal that shows how a stream goes on."""
+"""The line on a terminal with the progress of a stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_EVERY = 0.25  # seconds
 
 @contextmanager
 def live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[], None]]:
-    """Show a line on standard error, if that is a terminal: rows a second, watermark, open windows, late rows."""
+    """Show a line on standard error, if it is a terminal: rows per second, watermark, open windows, late rows."""
     console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
     if not console.is_terminal:
         yield lambda: None

@@ -1,4 +1,4 @@
-"""What a stream leaves out, on standard error: the first late row, the counts once a minute, and at the end."""
+"""Reports on standard error of rows that a stream drops: the first late row, counts once a minute and at the end."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _EVERY = 60.0  # seconds
 
 @dataclass
 class Losses:
-    """Counts the rows that are dropped as late, and reports them with the bad rows, with or without a terminal."""
+    """Count rows that are dropped as late, and report them with the bad rows, with or without a terminal."""
 
-    query: TiltFrame | OrderedQuery  # that reads the rows
+    query: TiltFrame | OrderedQuery  # reads the rows
     bad: BadRows | None
-    file: str | None  # that dropped rows are appended to
-    waits: bool  # whether the watermark stays behind the events
+    file: str | None  # dropped rows are appended to it
+    waits: bool  # whether the watermark is behind the events
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last: float = field(default_factory=clock.monotonic)
 
     def note(self, late_rows: pa.Table, watermark: int | None) -> None:
-        """Count rows that were dropped; warn of the first."""
+        """Count dropped rows, and print a warning for the first."""
         if late_rows.num_rows and not self.late:
             behind = as_moment(int(self._times(late_rows)[0]))
             more = "a longer --disorder" if self.waits else "--disorder TIME"
@@ -43,14 +43,14 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts if they have grown since, once a minute."""
+        """Print the counts once a minute if they have grown."""
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()
             if self._counts() != self._reported:
                 self._print(" so far")
 
     def end(self) -> None:
-        """Print the counts, each if there were any."""
+        """Print the counts that are not 0."""
         self._print("")
 
     def _times(self, rows: pa.Table) -> Instants:

@@ -1,4 +1,4 @@
-"""Running a stream: batch after batch, until its input ends or a signal stops it; what had come is saved."""
+"""Running a stream batch by batch, until its input ends or a signal stops it; then its state is saved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_stream(
     settings: Settings,
     open_store: Callable[..., FrameStore] | None,
 ) -> None:
-    """Open what the stream goes on from, and run it until its input ends or it is stopped."""
+    """Open the saved state or the store of the stream, and run it until its input ends or it is stopped."""
     state, bad = settings.state, settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
@@ -60,7 +60,7 @@ def run_stream(
 def _run_until_stopped(
     *, sink: Output | IntoStore, rows: Lines | Arrivals, settings: Settings, losses: Losses, stopped: list[int]
 ) -> None:
-    """Take batch after batch; whole batches and files before an error are saved."""
+    """Process batch after batch; after an error, the complete batches and files before it are saved."""
     state, safe = settings.state, sink.copy()
     with live_line(sink, losses) as show, side_output(settings.dropped) as put_aside:
         try:
@@ -94,19 +94,19 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Keep what had come before an error: the rows of whole batches and files."""
+    """Save the rows of complete batches and files before an error."""
     if state is None:
         if safe.windows.progress.rows:
             click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
         return
-    with suppress(Exception):  # the error that counts is the first
+    with suppress(Exception):  # the first error is reported, not this one
         safe.settle(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the error that follows are kept in {state}", err=True)
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Lines | Arrivals) -> NoReturn:
-    """End because standard output was closed: report the loss, with the status of a broken pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the held output is not written again at the end
+    """Exit because standard output was closed: report the lost rows, with the status of a broken pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output is not written again
     lost = "and open windows are lost: --state FILE keeps them"
     if state is not None:
         safe.discard_output()

@@ -21,12 +21,12 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 from tiltframe.text.results import json_lines
 
-_EVERY = 1.0  # seconds between commits, and between states that are saved
-_SAVING = 10  # times as long as saving takes, if that is more
+_EVERY = 1.0  # seconds between commits, and between saves of the state
+_SAVING = 10  # this multiple of the time of a save, if that is longer
 
 
 class Sink:
-    """What open windows read of rows."""
+    """The destination of a stream, and how rows are read for it."""
 
     windows: Any
 
@@ -37,26 +37,26 @@ class Sink:
         return frame
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows for nothing, to see whether that can be done."""
+        """Aggregate rows and discard the result; raise an error if they cannot be aggregated."""
         return reduce_rows(rows, self.windows.partial_frame)
 
     def discard_output(self) -> None:
-        """Forget results that are to be written to standard output, which has no reader any more."""
+        """Discard results that are not written yet, because standard output is closed."""
 
 
 @dataclass
 class Output(Sink):
-    """Windows go to standard output as JSON lines, once the rows that they are emitted for have come whole."""
+    """Write windows to standard output as JSON lines, after all rows that they are emitted for have arrived."""
 
-    windows: Any  # OpenWindows, or an OrderedStream
+    windows: Any  # an OpenWindows or an OrderedStream
     _lines: list[str] = field(default_factory=list)
 
     def copy(self) -> Self:
-        """Return a copy, to keep the state before later rows."""
+        """Return a copy that keeps the state before later rows."""
         return type(self)(self.windows.copy(), list(self._lines))
 
     def add(self, rows: pa.Table) -> pa.Table:
-        """Take rows; return those that are dropped as late."""
+        """Add rows, and return those that are dropped as late."""
         late: pa.Table = self.windows.add_rows(rows)
         return late
 
@@ -86,7 +86,7 @@ class Output(Sink):
 
 
 class OrderedOutput(Output):
-    """Results of ordered windows go to standard output as JSON lines."""
+    """Write results of ordered windows to standard output as JSON lines."""
 
     @property
     def read(self) -> OrderedQuery:
@@ -102,7 +102,7 @@ class OrderedOutput(Output):
 
 @dataclass
 class IntoStore(Sink):
-    """Windows go into a store once they are closed: the state is saved, then what it has on its way is committed."""
+    """Commit closed windows to a store: first the state is saved, then the windows that it has for the store."""
 
     closed: ClosedWindows
     _last: float = field(default_factory=clock.monotonic)
@@ -110,7 +110,7 @@ class IntoStore(Sink):
     _unsaved: bool = False
 
     def copy(self) -> IntoStore:
-        """Return a copy, to keep the state before later rows."""
+        """Return a copy that keeps the state before later rows."""
         return replace(self, closed=self.closed.copy())
 
     @property
@@ -119,7 +119,7 @@ class IntoStore(Sink):
         return self.closed.windows
 
     def add(self, rows: pa.Table) -> pa.Table:
-        """Take rows; return those that are dropped as late."""
+        """Add rows, and return those that are dropped as late."""
         self._unsaved = True
         return self.closed.add_rows(rows)
 
@@ -132,7 +132,7 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state, then commit closed windows: at intervals if rows have come, and at the end."""
+        """Save the state and then commit closed windows: at intervals if rows have arrived, and at the end."""
         came = self.closed.outgoing is not None or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
             return
@@ -148,7 +148,7 @@ class IntoStore(Sink):
 
 @contextmanager
 def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
-    """Append rows to a file as JSON lines, each table at once; where there is no file, nowhere."""
+    """Yield a function that appends rows to a file as JSON lines, one table per write, if there is a file."""
     if file is None:
         yield lambda rows: None
         return
@@ -163,7 +163,7 @@ def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def save(file: Path, state: bytes) -> None:
-    """Write a state in place of the one before."""
+    """Replace the saved state in a file."""
     with replaced(file, durable=True) as out:
         out.write(state)
 

@@ -1,4 +1,4 @@
-"""What `tiltframe stream` reads: JSON lines from standard input, or the files that arrive in a folder, each once."""
+"""The inputs of `tiltframe stream`: JSON lines from standard input, or files that arrive in a folder, each once."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-Attempt: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
-PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
-_GATHERED = 1 << 20  # bytes of a batch of lines, unless the input pauses before
+Attempt: TypeAlias = Callable[[pa.Table], object]  # raises an error for rows that cannot be aggregated
+PAUSE = 0.2  # seconds: the wait for more rows of a batch, and the delay of periods
+_GATHERED = 1 << 20  # bytes of a batch of lines; a pause of the input ends it earlier
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # seconds: a file that was written to since may not be whole
+_QUIET = 1.0  # seconds: a file that changed more recently may be incomplete
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A batch of rows; nothing now and then while none come.
+    """A batch of rows; without rows at intervals while none arrive.
 
-    ``completes`` states whether the notes of the input hold with these rows: the last rows of a file have come.
+    ``completes`` states whether the notes of the input are valid with these rows: they include the end of a file.
     """
 
     rows: pa.Table | None
@@ -63,13 +63,13 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ahead:
-    """How far rows may be ahead of the clock: ``text``, which is ``micros``; None for any time."""
+    """How far rows may be ahead of the clock: ``text``, and the same in ``micros``; None for any time."""
 
     text: str
     micros: int | None
 
     def check(self, times: Instants, column: str) -> None:
-        """Raise ``ValueError`` for a time that is further ahead: all rows after it would be late."""
+        """Raise ``ValueError`` for a time further ahead, because it would make all later rows late."""
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:
             raise ValueError(
@@ -81,9 +81,9 @@ class Ahead:
 
 @dataclass
 class Lines:
-    """JSON lines from standard input, of the types that were declared, or that the first lines have.
+    """JSON lines from standard input, with declared types or else the types of the first lines.
 
-    With ``arrival`` the time of each is when it comes.
+    With ``arrival``, the time of a row is the time at which it arrives.
     """
 
     frame: TiltFrame | OrderedQuery
@@ -93,28 +93,28 @@ class Lines:
     bad: BadRows | None = None
     ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     schema: pa.Schema | None = None
-    _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # of columns of text whose numbers are read
-    _number: int = 1  # of the first line that was not taken whole
+    _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # types of numbers that are read from text columns
+    _number: int = 1  # the number of the first line that was not processed completely
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Notes of the input for the next run: none, as standard input cannot be read again."""
+        """Notes of the input for the next run: empty, because standard input cannot be read again."""
         return {}
 
     @property
     def unsaved(self) -> str:
-        """The lines to send again if the rows of the last batch are lost, as an instruction."""
+        """An instruction that names the lines to send again if the rows of the last batch are lost."""
         return f"send line {self._number:,} of standard input, and those after it, again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield complete lines as they come, much at once where much is there."""
+        """Yield complete lines as they arrive, many together if many are available."""
         for data in _gathered(sys.stdin.fileno(), stopped):
             if not data:
                 yield Arrived(None)
                 continue
             try:
                 rows = self._read(data)
-                if self.bad is not None:  # what an expression or a function refuses is bad as well
+                if self.bad is not None:  # a row that an expression or function rejects is bad too
                     self.attempt(rows)
             except UNREADABLE as error:
                 yield from self._one_by_one(data, error)
@@ -123,7 +123,7 @@ class Lines:
             self._number += data.count(b"\n")
 
     def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
-        """Yield the lines that can be read: those before the first bad one, which raises its error, or all of them."""
+        """Yield the lines that can be read: up to the first bad one, whose error is raised, or all with ``bad``."""
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
         lines = [line for line in lines if line.text.strip()]
@@ -143,7 +143,7 @@ class Lines:
             yield Arrived(rows)
 
     def _why(self, line: Line, error: Exception) -> Exception:
-        """Find why a line cannot be read: as it says alone, or as it was said of all."""
+        """Return the error of a line that is read alone, or else the error of the batch."""
         try:
             self._read_lines([line])
         except UNREADABLE as alone:
@@ -162,13 +162,13 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
-        """Return the types of columns that are declared; the first lines determine those of names with a dot."""
+        """Return the declared types of columns; for names with a dot, the first lines decide whether it is a field."""
         fraction = self.reading.fraction(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
         return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
     def _read(self, data: bytes) -> pa.Table:
-        """Read complete lines; raises ``ValueError`` for other text, or for other types."""
+        """Return the rows of complete lines; raise ``ValueError`` for invalid text, or for other types."""
         known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
@@ -212,7 +212,7 @@ class Lines:
         return table
 
     def _with_text_times(self, rows: pa.Table, data: bytes) -> pa.Table:
-        """Read times again as text, if the parser took them for timestamps: it does not say which had an offset."""
+        """Read times again as text if the parser has converted them: it drops the information which had an offset."""
         at = rows.schema.get_field_index(self.frame.time)
         if self.schema is not None or at < 0 or not pa.types.is_temporal(rows.schema.field(at).type):
             return rows
@@ -234,7 +234,7 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
 
 
 def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
-    """Yield complete lines as they come, much at once where much is there; nothing now and then while none come."""
+    """Yield complete lines as they arrive, many together if many are available; at intervals empty bytes."""
     incomplete = b""
     while not stopped:
         if not select.select([source], [], [], PAUSE)[0]:
@@ -259,10 +259,10 @@ def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
 
 @dataclass
 class Arrivals:
-    """Files that arrive in a folder, in the order in which they were last written to; each is read once.
+    """Files that arrive in a folder, in the order of their last change; each is read once.
 
-    A file is known by its path, for as long as it stays in the folder. ``known`` has of each the digest of its bytes,
-    size and time of change.
+    A file is identified by its path while it stays in the folder. ``known`` has, for each file, the digest of its
+    bytes, its size and its time of change.
     """
 
     folder: Path
@@ -283,11 +283,11 @@ class Arrivals:
 
     @property
     def unsaved(self) -> str:
-        """The files that are read again if the rows of the last batch are lost."""
+        """A sentence that names the files that are read again if the rows of the last batch are lost."""
         return "the next run reads the last file again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the rows of files; signals are heard between files."""
+        """Yield the rows of files; signals are checked between files."""
         while not stopped:
             begun = clock.monotonic()
             for path in self._new():
@@ -297,10 +297,10 @@ class Arrivals:
             if self.once:
                 return
             yield Arrived(None)
-            clock.sleep(max(PAUSE, 5 * (clock.monotonic() - begun)) if not stopped else 0)  # a long look is rare
+            clock.sleep(max(PAUSE, 5 * (clock.monotonic() - begun)) if not stopped else 0)  # a slow listing is rare
 
     def _new(self) -> list[Path]:
-        """Find files that were not read, those that came first at the front; forget those that are gone."""
+        """Return files that were not read, oldest first; forget files that are gone."""
         new_files, present = [], set()
         for path in files_below(self.folder):
             status = path.stat()
@@ -326,7 +326,7 @@ class Arrivals:
         self.known[name] = [content, *stamp]
 
     def _rows(self, path: Path) -> Iterator[Arrived]:
-        """Yield the rows of a file, and note that it was read with the last of them."""
+        """Yield the rows of a file, and record it as read with the last of them."""
         status = path.stat()
         content = file_digest(path)
         if self._source is None:
@@ -345,7 +345,7 @@ class Arrivals:
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error for rows that are left out as bad rows."""
+        """Raise an error for rows that are to be dropped as bad rows."""
         self._check_times(rows)
         self.attempt(rows)
 
@@ -354,7 +354,7 @@ class Arrivals:
         self.ahead.check(event_times(rows.column(time), time, self.frame.timezone), time)
 
     def _opened(self, path: Path) -> Source:
-        """Take the types of the first file for those of all."""
+        """Open a file with the types of the first file."""
         uses = self.frame.column_uses(self.reading.where)
         opened = partial(open_source, [path], self.frame.time, uses, reading=self.reading, timezone=self.frame.timezone)
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)

@@ -1,4 +1,4 @@
-"""The start of a stream: its settings, and the sink of its rows, begun or continued from a saved state or a store."""
+"""The start of a stream: its settings, and its sink, new or continued from a saved state or a store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tiltframe.streaming.saved import extension
 
 @dataclass(frozen=True)
 class Settings:
-    """How a stream runs, as the options say."""
+    """The settings of a stream, from the options."""
 
     reading: ReadOptions
     emit: str
     late: str | None
-    behind: int  # the watermark, behind the events; microseconds
+    behind: int  # microseconds by which the watermark is behind the events
     ahead: Ahead
     arrival: bool
     dropped: Path | None
@@ -42,7 +42,7 @@ class Settings:
 def sink_of(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
 ) -> Output | IntoStore:
-    """Make the sink of the rows, from its saved state if there is one."""
+    """Return the sink of the rows, continued from its saved state if one exists."""
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
     if store is None:
@@ -62,7 +62,7 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
-    """Begin, go on from a saved state, whose last commit may be missing, or from the store alone."""
+    """Return closed windows: new, from a saved state whose last commit may be missing, or from the store alone."""
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit, "late": late, "max_keys": settings.max_keys}
     if data is not None:

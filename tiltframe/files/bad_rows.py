@@ -1,7 +1,8 @@
-"""Bad rows: lines that cannot be read are left out, and kept with line and reason, where they would end a command.
+"""Bad rows: lines that cannot be read are dropped, and stored with line number and reason, instead of an error.
 
-A line is bad if it alone cannot be read: no JSON or CSV, a value of another type, no time, or a value that an
-expression or a function refuses. Lines that cannot be read together are read by halves. Known as a dead letter queue.
+A line is bad if it cannot be read by itself: it is not JSON or CSV, a value has another type or is not a time, or an
+expression or a function rejects a value. If a block of lines cannot be read, it is halved until each bad line is found.
+Also known as a dead letter queue.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.soundness import record_pattern
 
-_BLOCK = 1 << 23  # bytes that are read together
-_ROWS = 1 << 16  # the same of Parquet
-_MOST_LINES = 1000  # of a quoted field: a quote that is not closed by then is the mistake
-_SAMPLE = 10_000  # records whose values decide the types
+_BLOCK = 1 << 23  # bytes of text that are read together
+_ROWS = 1 << 16  # rows of Parquet that are read together
+_MOST_LINES = 1000  # of a quoted field; a quote that stays open longer is the mistake
+_SAMPLE = 10_000  # records from whose values types are inferred
 _LONGEST = 300  # characters of a reason
 UNREADABLE = (ValueError, TypeError, OverflowError)
 ALL_BAD = 10  # if at least this many rows are read and all fail, the options are wrong, not the rows
@@ -44,7 +45,7 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or a record of several: its number, and its bytes."""
+    """A line, or a record of several lines: its number, and its bytes."""
 
     number: int
     text: bytes
@@ -57,9 +58,9 @@ _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 class BadRows:
-    """Where bad rows go: into a file as JSON lines, or nowhere; they are counted.
+    """The destination of bad rows, a file with JSON lines or none, and their number.
 
-    With ``once`` what the file has already is not written again: the same files may be read again after a kill.
+    With ``once``, rows that the file already has are not written again, because files may be read again after a kill.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
@@ -69,7 +70,7 @@ class BadRows:
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Read all rows once more: nothing is counted yet, and what the file has already is not written again."""
+        """Prepare to read all rows again: reset the count, and do not write rows again that the file has."""
         self.count = 0
         if self.file is not None and self.file.exists():
             try:
@@ -78,7 +79,7 @@ class BadRows:
                 raise ValueError(f"{self.file} is not a file of bad rows; name another file for them") from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
-        """Keep a line."""
+        """Count a line, and write it to the file."""
         self.count += 1
         if self.file is None:
             return
@@ -90,7 +91,7 @@ class BadRows:
                 out.write(written + "\n")
 
     def summary(self) -> str | None:
-        """Say how many there were, and where they are; None if there were none."""
+        """Return a sentence with the number of bad rows and their file, or None without bad rows."""
         if not self.count:
             return None
         place = "" if self.file is None else f", and kept in {self.file}"
@@ -98,7 +99,7 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Say in one line why a row cannot be read, without where, and without what to do."""
+    """Return in one line why a row cannot be read, without the place and without advice."""
     message = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
     message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
@@ -108,9 +109,9 @@ def reason(error: Exception) -> str:
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Read all readable lines together, None if there are none. Also return each unreadable line with its error.
+    """Return the rows of all readable lines, None if no line is readable, and each unreadable line with its error.
 
-    ``read`` and ``check``, which takes longer, raise an error for rows that are to be left out.
+    ``read``, and the slower ``check``, raise an error for rows that are to be dropped.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -127,7 +128,7 @@ def sound(
 
 
 def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
-    """Count the lines before the first that cannot be read, of lines that cannot be read together, by halves."""
+    """Return the number of lines before the first unreadable one, by halving lines that cannot be read together."""
     low, high = 0, len(lines)
     while high - low > 1:
         half = (low + high) // 2
@@ -140,7 +141,7 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
 
 
 def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
-    """Read lines together; where that fails, halves of them, down to lines that cannot be read alone."""
+    """Read lines together; if that fails, read halves of them, down to single lines."""
     try:
         read(lines)
     except LateType:
@@ -157,9 +158,9 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 def file_batches(
     source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the rows of a file: all of them or, with ``bad``, which keeps the others, those that can be.
+    """Yield some columns of a file's rows: all rows, or with ``bad`` the readable ones; ``bad`` stores the others.
 
-    ``check`` raises an error for rows that are to be left out as well.
+    ``check`` raises an error for further rows that are to be dropped.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -184,7 +185,7 @@ def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.Rec
 
 
 def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
-    """Read rows together; None where some of them cannot be read."""
+    """Return rows that are read together, or None if some of them cannot be read."""
     try:
         check(rows := read())
     except LateType:
@@ -195,7 +196,7 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    import pyarrow.parquet as pq  # a quarter of a second, which other formats need not wait for
+    import pyarrow.parquet as pq  # imported here, because it takes a quarter of a second
 
     data = pq.ParquetFile(file)
     needed = [name for name in source.needs(columns).names if name in data.schema_arrow.names]
@@ -221,7 +222,7 @@ def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Chec
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Read a text file in pieces of whole records; of one that cannot be read together, record by record."""
+    """Read a text file in pieces of complete records; a piece that cannot be read is read record by record."""
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
     written = source.written.get(file) or own_schema(sample_of(file, reading, folder), reading)
@@ -253,7 +254,7 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
-    """Find the last end of a line that is in no quotes, by their number; of none, of any."""
+    """Return the end of the last line that ends outside quotes, or of the last line if none does."""
     last = end = data.rfind(b"\n") + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
     while quotes % 2 and end:
@@ -263,7 +264,7 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Read a text file in blocks, in an encoding whose lines end in one byte. The last block is empty."""
+    """Yield a text file in blocks, in an encoding whose line ends are one byte. The last block is empty."""
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(f"bad rows are left out of text whose lines end in one byte, and {reading.encoding} has two")
     with open_text(file) as stream:
@@ -277,7 +278,7 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
 
 
 def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
-    """Return the first record of CSV, the names of its columns, with the lines and empty lines above it."""
+    """Return the header record of CSV, with the lines and empty lines above it."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
     complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
     return above + (complete[0] if complete else data[len(above) : data.find(b"\n", len(above)) + 1])
@@ -286,7 +287,7 @@ def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
     """Split bytes into records; records of CSV end outside quotes. Also return the bytes of an incomplete last record.
 
-    A quote that is still open after a thousand lines, or at the end, is the mistake of its line alone.
+    A quote that is still open after a thousand lines, or at the end, makes only its own line bad.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -305,7 +306,7 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write the first records with values of the usual kinds to a file, for type inference; return its path."""
+    """Write the first records whose values have the usual kinds to a file, for type inference; return its path."""
     if kind_of(file) == "parquet":
         return file
     delimiter = delimiter_of(file, reading)
@@ -356,7 +357,7 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Open a source; where bad rows spoil its types, by those that most records of samples of its files have."""
+    """Open a source; if bad rows prevent type inference, use the types of most records in samples of its files."""
 
     def text_times(source: Source) -> list[bool]:
         csv = [source.written[file] for file in source.files if delimiter_of(file, reading) is not None]
