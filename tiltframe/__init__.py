@@ -20,7 +20,7 @@ from tiltframe.store import FrameStore, Query, StoreError, lookup
 def __getattr__(name: str) -> str:
     """Read the version, ``tiltframe.__version__``, from the installed package."""
     if name == "__version__":
-        from importlib.metadata import version  # with all of email and zipfile
+        from importlib.metadata import version  # imports email and zipfile
 
         return version("tiltframe")
     raise AttributeError(f"module 'tiltframe' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Capacity: what a frame will take a day, before a job is run, from a sample of its rows."""
+"""Capacity: the cost of a frame per day, predicted from a sample of its rows before a job is run."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ from windows import TimeWindow, window
 
 _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01
-_GROUP_BYTES, _FEWEST = 1 << 19, 512  # of a row group of a store's files, about
-_COMMITS = 4  # that are timed
-_TABLE_BYTES = 1 << 26  # of states that a task of Spark merges and writes at once
-_SHUFFLE_BLOCK = 1 << 15  # bytes that Spark compresses at once, where its settings say nothing else
-_ENOUGH = 4  # whole windows of a level in the sample, by which its states are counted
+_GROUP_BYTES, _FEWEST = 1 << 19, 512  # approximate bytes, and minimum rows, of a row group in a store
+_COMMITS = 4  # the number of timed commits
+_TABLE_BYTES = 1 << 26  # bytes of states that a Spark task merges and writes at once
+_SHUFFLE_BLOCK = 1 << 15  # bytes that Spark compresses at once by default
+_ENOUGH = 4  # complete windows of a level that the sample must have to count states
 
 
 @dataclass(frozen=True)
 class LevelCapacity:
-    """What a level takes.
+    """The cost of a level.
 
     Parameters
     ----------
     level : str
     states_per_day : float
-        One for each window and key that has rows.
+        One state for each window and key that has rows.
     bytes_per_state : mapping of str to float
-        What a row of states takes in a store in a folder, compressed: its window and keys, and each column of states
-        by the measures that read it.
+        The compressed size of a row of states in a store in a folder: its window and keys, and each column of states
+        under the names of the measures that read it.
     retained_states : float
-        How many the level holds once its retention has passed, or a year if it keeps all.
+        The number of states that the level has after its retention, or after a year if it keeps all.
     open_bytes : float
-        What the states of one window of all keys take in memory: what a stream holds for each open window.
+        The memory for the states of one window of all keys: what a stream needs for each open window.
     extrapolated : bool
-        Whether the sample has too few whole windows of the level: then every key is taken to have rows in each of its
-        windows, and the bytes of a state follow those of the finer levels by the logarithm of their rows.
+        Whether the sample has too few complete windows of the level. Then every key is assumed to have rows in each of
+        its windows, and the bytes of a state are extrapolated from finer levels by the logarithm of their rows.
     """
 
     level: str
@@ -70,35 +70,35 @@ class LevelCapacity:
 
     @property
     def bytes_per_day(self) -> float:
-        """States times their bytes."""
+        """The number of states per day times their bytes."""
         return self.states_per_day * sum(self.bytes_per_state.values())
 
     @property
     def retained_bytes(self) -> float:
-        """What the level takes in the end."""
+        """The bytes that the level has after its retention."""
         return self.retained_states * sum(self.bytes_per_state.values())
 
 
 @dataclass(frozen=True, repr=False)
 class Capacity:
-    """What a frame takes a day: states, bytes, shuffle and work, predicted from a sample of its rows.
+    """The cost of a frame per day: states, bytes, shuffle and work, predicted from a sample of its rows.
 
     Parameters
     ----------
     rows_per_day, keys : float, int
-        As they were given, or as the sample has them.
+        The arguments, or the values of the sample.
     levels : tuple of LevelCapacity
-        From the finest to the coarsest.
+        The levels, finest first.
     shuffle_bytes_per_day : float
-        The finest states as Spark's shuffle compresses them, by LZ4, each once. Files in no order send a state once for
-        each task that has rows of it.
+        The finest states, once each, as Spark's shuffle compresses them by LZ4. Files without an order send a state
+        once for each task that has rows of it.
     commits_per_day, files_per_day : float
-        As many commits as were given, and the files that they write into a store in a folder: for each level and bucket
-        of time one, of commits on Spark for each 64 MiB of states, and one again after compaction. 0 if a store does
-        not keep such windows.
+        The number of commits of the argument, and the files that they write into a store in a folder: one for each
+        level and bucket of time, or with Spark for each 64 MiB of states, and one more after compaction. 0 if a store
+        does not keep such windows.
     core_seconds_per_day : float
-        Of reducing rows, merging states and committing them, measured with the sample on one core of this machine;
-        reading the rows, and what an engine adds, come on top.
+        The time to reduce rows, merge states and commit them, measured with the sample on one core of this machine.
+        Reading the rows, and the overhead of an engine, are not included.
     """
 
     rows_per_day: float
@@ -111,17 +111,17 @@ class Capacity:
 
     @property
     def states_per_day(self) -> float:
-        """States of all levels."""
+        """The states of all levels per day."""
         return sum(level.states_per_day for level in self.levels)
 
     @property
     def bytes_per_day(self) -> float:
-        """Bytes of all levels."""
+        """The bytes of all levels per day."""
         return sum(level.bytes_per_day for level in self.levels)
 
     @property
     def retained_bytes(self) -> float:
-        """Bytes that a store holds in the end."""
+        """The bytes that a store has after the retention of all levels."""
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class Capacity:
         )
 
     def to_json(self) -> str:
-        """Say it as JSON: bytes, seconds, and states as numbers."""
+        """Return the prediction as JSON: bytes, seconds and numbers of states."""
         return json.dumps(asdict(self), indent=1)
 
 
@@ -158,24 +158,25 @@ def explain(
     reading: ReadOptions | None = None,
     commits_per_day: float = 1,
 ) -> Capacity:
-    """Predict what a frame takes a day, before a job is run: states, bytes, shuffle and work.
+    """Predict the cost of a frame per day before a job is run: states, bytes, shuffle and work.
 
     Parameters
     ----------
     sample : table, DataFrame, paths
-        Rows, as `tiltframe.rollup` takes them: a stretch of the data as it comes, or drawn from it at random. A
-        million is enough for most.
+        Rows, as for `tiltframe.rollup`: a contiguous part of the data, or a random sample. A million rows are usually
+        enough.
     frame : TiltFrame
     rows_per_day : float, optional
-        How many there will be; as many as the sample has in its time unless given.
+        The expected number of rows per day; by default the sample's rows divided by its days.
     keys : int, optional
-        How many combinations of keys there will be; the sample's unless given. More are taken to be like those.
+        The expected number of combinations of keys; by default those of the sample. Further ones are assumed to be
+        alike.
     retention : level -> duration, optional
-        As of a store; levels without one are counted for a year.
+        As for a store; levels without a duration are counted for a year.
     reading : ReadOptions, optional
         As for `tiltframe.rollup`.
     commits_per_day : float
-        How many commits bring the rows into a store, each those of a stretch of time.
+        The number of commits that bring the rows into a store, each with the rows of a contiguous time.
 
     Returns
     -------
@@ -184,14 +185,14 @@ def explain(
     Raises
     ------
     ValueError, TypeError
-        If the sample does not fit the frame, has no two times, or a number is not above 0.
+        If the sample does not fit the frame, has fewer than two different times, or a number is not above 0.
 
     Guarantee
     ---------
-    A prediction: docs/capacity.md compares one with the costs of 10⁸ rows; states and bytes are within a tenth, work is
-    within a quarter. The sample's times are brought together until each key has as many rows a day as it will have;
-    then it is rolled up, and its states are counted and written. A level for which the sample has few windows is
-    extrapolated and marked so.
+    This is a prediction. docs/capacity.md compares one with the costs of 10⁸ rows: states and bytes are within a tenth,
+    work is within a quarter. The sample's times are compressed until each key has its expected number of rows per day.
+    Then the sample is rolled up, and its states are counted and written. A level for which the sample has few windows
+    is extrapolated and marked as such.
 
     Examples
     --------
@@ -214,7 +215,7 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
-    repeated = count / sampled_keys  # as if there were this number of samples, with different keys
+    repeated = count / sampled_keys  # the number of samples with different keys that make up the data
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, repeated, rate=rate, retained=retained)
@@ -233,15 +234,15 @@ def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
-    """Bring the times of rows together, so that each key has as many rows a day as it will have."""
+    """Compress the times of rows until each key has its expected number of rows per day."""
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
-    begin = max(int(begin), int(times.min()) - DAY)  # the window of all times begins nowhere
+    begin = max(int(begin), int(times.min()) - DAY)  # the window over all time has no start
     moved = pa.array(begin + ((times - times.min()) / faster).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)
 
 
 def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
-    """Roll up; return each level's states, and the seconds of a run that compiles nothing."""
+    """Roll up, and return each level's states, and the seconds of a run without compilation."""
     for _ in range(2):
         begun = time.process_time()
         levels = list(climb(merge_panes(reduce_rows(rows, frame), frame), frame))
@@ -250,7 +251,7 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Measure commits of the states to a store: the minimum of a few, as the first ones also open shared resources."""
+    """Return the seconds of a commit of the states: the minimum of several, because the first ones open resources."""
     if not all(level.contiguous for level, _ in levels):
         return 0.0
     states, seconds = joined(levels, frame), []
@@ -264,7 +265,7 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
 
 
 def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
-    """Count the files of a commit: for each level and bucket of time one of each table that a task writes."""
+    """Return the number of files of a commit: one for each level, bucket of time, and table that a task writes."""
     if not all(level.contiguous for level in levels):
         return 0.0
     tables = math.ceil(states_bytes / commits_per_day / _TABLE_BYTES)
@@ -273,7 +274,7 @@ def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits
 
 
 def _compressed_bytes(states: pa.Table) -> int:
-    """Weigh states as a message that Spark's shuffle compresses."""
+    """Return the bytes of states as a message that Spark's shuffle compresses."""
     (batch,) = states.combine_chunks().to_batches()
     message = batch.serialize()
     blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))
@@ -288,11 +289,11 @@ def _level_capacities(
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
     capacities: list[LevelCapacity] = []
-    sampled: list[tuple[float, dict[str, float]]] = []  # by level: the logarithm of a state's rows, its bytes
+    sampled: list[tuple[float, dict[str, float]]] = []  # per level: the logarithm of a state's rows, and its bytes
     keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
-        span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1  # without the last
+        span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1  # without the last window
         per_day = _windows_per_day(level)
         few = windows < _ENOUGH and per_day is not None
         per_window = keys if few else int((starts < starts.max()).sum()) / max(windows, 1)
@@ -311,21 +312,21 @@ def _level_capacities(
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:
-    """How many windows of a level begin in a day; None if that depends on the rows."""
+    """Return the number of windows of a level that begin per day; None if it depends on the rows."""
     if level.is_merging:
         return None
     days = 1 if level.length <= DAY / 24 else 4 * _YEAR + 1
     try:
         return len(level.starts_between(_SOME_DAY, _SOME_DAY + days * DAY)) / days
-    except ValueError:  # it has no start
+    except ValueError:  # the window has no start
         return 0.0
 
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
-    """Write states as a store in a folder does; return the bytes of a row by what they are of."""
+    """Write states as a store in a folder does, and return the bytes of a row by the measures that they belong to."""
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)
-    import pyarrow.parquet as pq  # heavy, and needed here alone
+    import pyarrow.parquet as pq  # slow to import, and only needed here
 
     file = pa.BufferOutputStream()
     ordered = states.drop_columns([END]).sort_by([*((name, "ascending") for name in frame.keys), (START, "ascending")])
@@ -340,14 +341,14 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 
 
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
-    """Follow the bytes of two finer levels, as a sketch grows: by the logarithm of the rows in it."""
+    """Extrapolate the bytes of two finer levels by the logarithm of the rows in a state, as sketches grow."""
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)
     return {name: size + further * max(size - before[name], 0.0) for name, size in last.items()}
 
 
 def _size(count: float) -> str:
-    """Say an amount of bytes with three digits.
+    """Return an amount of bytes as text with three digits.
 
     >>> _size(1234567), _size(12)
     ('1.23 MB', '12 B')

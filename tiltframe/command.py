@@ -1,4 +1,4 @@
-"""The command line, or the sentence that says which extra it needs."""
+"""The command line, or a message that names the extra to install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aggr.extras import MissingExtra
 
 
 def main() -> None:
-    """Run the command line, or say in one sentence which extra it needs."""
+    """Run the command line, or print one sentence that names the extra to install."""
     try:
         from tiltframe.cli import main as run
     except ImportError as error:

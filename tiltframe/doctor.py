@@ -1,4 +1,4 @@
-"""Doctor: whether this machine has what tiltframe and Spark need, and what to do where it has not."""
+"""Doctor: checks whether this machine has the requirements of tiltframe and Spark, with advice."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-_JAVA = 17  # the oldest that Spark 4 runs on
+_JAVA = 17  # the oldest version that Spark 4 supports
 _FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras that users do not install
-_MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
+_MEMORY = 2 << 30  # bytes that a JVM and a worker need
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, and what to ``do`` about it; nothing if it is ``ok``."""
+    """The result of one check, and what to ``do`` about it; empty if it is ``ok``."""
 
     about: str
     ok: bool
@@ -28,12 +28,12 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; starts Java to ask for its version, and no Spark."""
+    """Run all checks; Java is started for its version, Spark is not."""
     return [*_packages(), _java(), _workers(), _memory(), _cache()]
 
 
 def _packages() -> Iterator[Finding]:
-    """Look at Python, and at each package that tiltframe names, in the bounds it names."""
+    """Check Python, and each package that tiltframe requires, against the required versions."""
     new = sys.version_info >= (3, 11)
     yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
@@ -74,7 +74,7 @@ def _java() -> Finding:
 
 
 def java_finding(version_output: str, program: str) -> Finding:
-    """Read what ``java -version`` says.
+    """Return the result for the output of ``java -version``.
 
     >>> java_finding('openjdk version "1.8.0_392"', "java").do
     'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
@@ -90,7 +90,7 @@ def java_finding(version_output: str, program: str) -> Finding:
 
 
 def _workers() -> Finding:
-    """Look whether Spark's Python workers would be this Python, of this version, with these packages."""
+    """Check whether Spark's Python workers would be this Python, in this version, with these packages."""
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:
         return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python says which")
@@ -130,7 +130,7 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Look whether compiled loops can be kept, where numba keeps them."""
+    """Check whether compiled loops can be stored in numba's cache."""
     import aggr.compiling.jit
 
     beside = Path(aggr.compiling.jit.__file__).parent

@@ -13,13 +13,13 @@ from windows.timezone import Instants
 
 
 def instants_of(table: pa.Table, name: str = START) -> Instants:
-    """Read a column of moments, where windows start unless another is named, in microseconds UTC."""
+    """Return a column of moments in microseconds UTC; by default the starts of windows."""
     micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
 
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
-    """Read a column of moments in microseconds UTC; raises ``ValueError`` for what holds none."""
+    """Return a column of moments in microseconds UTC; raise ``ValueError`` if it does not contain moments."""
     if states.column(name).null_count:
         raise ValueError(f"the column {name!r} of states must not be null")
     try:
@@ -29,12 +29,12 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def as_instants(micros: Instants) -> pa.Array:
-    """Write microseconds UTC as a column of moments."""
+    """Return microseconds UTC as a column of moments."""
     return pa.array(micros).cast(INSTANT)
 
 
 def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
+    """Return rows of a table by ascending indices; the table itself if these are all of its rows."""
     return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
 
 

@@ -1,6 +1,6 @@
-"""Merging states of windows: those of the same pane and key, and those of finer windows into the windows of a level.
+"""Merging states of windows: of the same pane and key, and of finer windows into the windows of a level.
 
-Where the windows of a level overlap, its states are kept per pane, and a window's state is the merge of its panes'.
+If the windows of a level overlap, its states are stored per pane, and a window's state is the merge of its panes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windows.timezone import Instants
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+    """Merge partial states of the finest panes, as `reduce_rows` returns them: one row per pane and key.
 
     With ``max_ratio`` below 1, states may stay unmerged, and checked states may lose their check, as in
     `aggr.tables.by_key.merge_by`.
@@ -42,10 +42,10 @@ def merge_level(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
+    """Merge states of windows into the windows of a level that have the same starts, or contain them.
 
-    Null states are ``unknown`` in a store, and count as identities elsewhere. Checked states are not checked again.
-    Raises ``ValueError`` for a window that crosses an edge of the level.
+    Null states mean ``unknown`` in a store, and the identity elsewhere. Checked states are not checked again. Raise
+    ``ValueError`` if a window crosses an edge of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -62,10 +62,10 @@ def merge_level(
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
-    """Merge states of panes, whose windows are ``numbered``, into windows that overlap: by ranges of panes.
+    """Merge states of panes, whose windows are ``numbered``, into overlapping windows, by ranges of panes.
 
-    A window of a key is a range of the key's panes in their order. Memory grows with panes and windows, not with the
-    number of windows that a pane lies in.
+    A window of a key is a range of the key's panes in order. Memory grows with the numbers of panes and windows, not
+    with the number of windows per pane.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -82,7 +82,7 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     panes, places = pa.array(order), pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # a null state is an identity: merging each state alone writes it as one
+        # a null state is the identity: merging each state alone replaces it by the identity's state
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)
@@ -98,7 +98,7 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states by keys and the starts of their windows; merged ones have the end of one of each group."""
+    """Merge states by keys and starts of windows; a merged state has the end of one of its group."""
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)

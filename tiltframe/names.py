@@ -1,4 +1,4 @@
-"""Names: those of tiltframe's own columns, which no key and no measure can have."""
+"""Names of tiltframe's own columns; keys and measures cannot have them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from aggr.arguments import is_name, shown
 
 LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
-BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # of the table of a store
-REASON, REVISION = "reason", "revision"  # of what a stream emits
-FILLED = "filled"  # of results that are asked for with fill
+BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of the table of a store
+REASON, REVISION = "reason", "revision"  # columns of rows that a stream emits
+FILLED = "filled"  # a column of results with fill
 COARSE = "__coarse"  # in partial states, the start of the coarsest window
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 
 
 def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
-    """Raise ``ValueError`` unless keys and measures have names of their own.
+    """Raise ``ValueError`` if keys and measures do not have distinct, free names.
 
     Names that differ only by case are equal, as in SQL.
 

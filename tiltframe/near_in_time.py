@@ -1,7 +1,7 @@
-"""Rows in no order: batches that each have rows of all times, brought near each other in time before they are reduced.
+"""Unordered rows: if all batches have rows of all times, rows are grouped by time before they are reduced.
 
-Such a batch has all groups, of a few rows each; merging its states with those before costs more than reducing it. So
-rows are held, and given out one part of the time after the other: radix partitioning, of one pass, in databases.
+Such a batch has a few rows of every group, and merging its states with earlier ones costs more than reducing it. So
+rows are buffered, and yielded one part of the time after the other: one-pass radix partitioning, in database terms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # of the time: a part's rows and groups stay in the cache
+PARTS = 64  # parts of the time, so that a part's rows and groups fit into the cache
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]
 
@@ -26,13 +26,13 @@ Span = tuple[int, int]
 def near_in_time(
     batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool], held_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Give batches as they come until two have the same times, and from these on the rows of each part of the time.
+    """Yield batches unchanged until two have the same times, and from then on the rows of each part of the time.
 
-    ``few_rows`` says of the second of these if its groups have so few rows each that this is worth it. Rows of
-    ``held_bytes`` are held before they are given out. Batches that are expensive to split are not split.
+    ``few_rows`` returns whether the groups of the second batch have so few rows each that this is faster. Rows of up to
+    ``held_bytes`` bytes are buffered. Batches that are expensive to split are not split.
     """
     batches = iter(batches)
-    waiting: list[pa.RecordBatch] = []  # the batch before, until it is known if the next one has its times
+    waiting: list[pa.RecordBatch] = []  # the previous batch, until it is compared with the next one
     span: Span | None = None
     for batch in batches:
         its = _span_of(batch, time)
@@ -66,12 +66,12 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
 
 
 def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Give each part in one batch, so that no group is in two tables that are reduced one after the other."""
+    """Yield each part as one batch, so that a group is not in two tables that are reduced separately."""
     return chain.from_iterable(joined_batches(part).to_batches() for part in parts if part)
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
-    """Find the first and last time of a batch; None if it is dear to part: dictionaries are joined for each part."""
+    """Return the first and last time of a batch; None if splitting is expensive, as each part has all dictionaries."""
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
         return None
@@ -100,6 +100,6 @@ def _overlap(span: Span, other: Span) -> bool:
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Number the part of a span that each time lies in; times before or after it are in the first or last part."""
+    """Return the part of a span in which each time lies; times before or after it are in the first or last part."""
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

@@ -1,4 +1,4 @@
-"""Notebooks: tables of results and states to look at, as HTML or as pandas DataFrames."""
+"""Notebooks: tables of results and states, as HTML or as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aggr.extras import MissingExtra
 from aggr.tables.flat_results import flattened
 from tiltframe.tabular import table_of
 
-_ROWS = 20  # that are shown
+_ROWS = 20  # the maximum number of rows in HTML
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table to look at: its first rows, records as plain columns, states by what they count.
+    """A table for a notebook: its first rows, with records as plain columns and states as their bytes.
 
     >>> Shown(pa.table({"n": [1, 2]}))._repr_html_()
     '<table><tr><th>n</th></tr><tr><td>1</td></tr><tr><td>2</td></tr></table>'
@@ -34,28 +34,28 @@ class Shown:
         return html_table(head.column_names, rows) + more
 
     def to_pandas(self, flat: bool = True) -> Any:
-        """Return a pandas DataFrame; raises `MissingExtra` without pandas."""
+        """Return a pandas DataFrame; raise `MissingExtra` without pandas."""
         return to_pandas(self.table, flat)
 
 
 def show(table: Any) -> Shown:
-    """Show a table of results or of states in a notebook.
+    """Return a table of results or of states in a form that a notebook shows.
 
     Parameters
     ----------
     table : table, DataFrame, stream or dataset
-        As `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query` give it.
+        A table that `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query` returns.
 
     Returns
     -------
     Shown
-        Which a notebook shows as HTML.
+        An object that a notebook shows as HTML.
     """
     return Shown(table_of(table, "table"))
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Have a notebook show every table, such as results of a query, as `show` does: ``%load_ext tiltframe``.
+    """Show every table in a notebook, such as results of a query, as `show` does: ``%load_ext tiltframe``.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
     Parameters
     ----------
     results : table
-        As `tiltframe.finish` or `tiltframe.FrameStore.query` give it.
+        A table that `tiltframe.finish` or `tiltframe.FrameStore.query` returns.
     flat : bool
-        Records as plain columns, ``latency_p99``; otherwise as dicts.
+        Whether records become plain columns, ``latency_p99``; otherwise they are dicts.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
     Raises
     ------
     MissingExtra
-        Without pandas, which the extra spark has.
+        If pandas is not installed; it is part of the extra spark.
 
     Examples
     --------
@@ -96,14 +96,14 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
 
 
 def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Write a table; every cell is escaped."""
+    """Return a table as HTML; every cell is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Flatten results; a state, which says its version, is shown by its bytes alone."""
+    """Flatten results; a state, recognized by its version, is replaced by its number of bytes."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:

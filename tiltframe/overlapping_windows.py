@@ -1,4 +1,4 @@
-"""Windows that overlap, as ranges of the panes that they are made of."""
+"""Overlapping windows, as ranges of the panes that they consist of."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_LIMIT = 2**62  # keys and numbers of windows as one number stay within int64
+_LIMIT = 2**62  # a key and a number of a window fit into one int64 below it
 
 
 class PaneRanges(NamedTuple):
-    """Windows by key and number, and the panes ``[first[i], last[i])`` that each is made of."""
+    """Windows by key and number, and the panes ``[first[i], last[i])`` of each."""
 
     keys: Ints
     numbers: Ints
@@ -21,7 +21,7 @@ class PaneRanges(NamedTuple):
 
 
 def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
-    """Find the windows that panes lie in, each once, and the panes of each.
+    """Return the windows in which panes lie, each once, and the panes of each.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
         width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
-    else:  # too far apart for one number: by rank
+    else:  # numbers too far apart for one int64 are replaced by ranks
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

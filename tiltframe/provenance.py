@@ -1,8 +1,8 @@
-"""Provenance: which frame states are of, written on their column ``level`` and compared before they are used.
+"""Provenance: the frame of states, stored in the metadata of their column ``level`` and compared before they are used.
 
-A column of states contains its function and parameters, but not which rows were counted, in which windows. That is
-metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and Spark's DataFrames keep.
-Where something on the way has dropped it, the information in the data itself is still checked.
+A column of states contains its function and parameters, but not the rows that were counted, nor the windows. These are
+in the metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and Spark's
+DataFrames preserve. If another program has dropped the metadata, only the information in the data itself is checked.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import pyarrow as pa
 from aggr.measure import from_description
 from aggr.tables.state_plan import StateColumn, holds
 
-KEY = b"tiltframe"  # of the field's metadata
+KEY = b"tiltframe"  # the key in the field's metadata
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
-    """Describe what shapes a column of states as plain data; parameters that only read are left out."""
+    """Return a description of a column of states as plain data, without parameters that only affect reading."""
     described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
     parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
     return described | ({"parameters": parameters} if parameters else {})
 
 
 def with_provenance(described: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Write a description as the metadata of a field."""
+    """Return a description as the metadata of a field."""
     return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
 
 
 def description_in(field: pa.Field) -> dict[str, Any] | None:
-    """Read the description from the metadata of a field; None if there is none that can be read."""
+    """Return the description in the metadata of a field; None if it is missing or invalid."""
     try:
         described = json.loads((field.metadata or {})[KEY])
     except (KeyError, ValueError):
@@ -41,9 +41,9 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
-    """Name the first thing in which states differ from a frame's; None if they do not.
+    """Return the first difference between states and a frame, as a clause; None if they do not differ.
 
-    Unless ``exactly``, it is enough that the frame can read its own states from them.
+    Unless ``exactly``, the frame only has to be able to read its own states from these states.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):
@@ -59,14 +59,14 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
-    """Name the difference of a column of states from the one that is read; None if it can be read from it."""
+    """Return the difference between a column of states and the states to read from it; None if they can be read."""
     if read_as == described_as or _serves(described_as, read_as):
         return None
     return f"{name!r} holds states of {_call(described_as)}, and {_call(read_as)} is read from it"
 
 
 def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Say whether states of one description hold what those of another are read for."""
+    """Return whether the states of one description contain the states of another."""
     try:
         return holds(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):
@@ -74,7 +74,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _call(described: Mapping[str, Any]) -> str:
-    """Write a description as the call that would make it."""
+    """Return a description as the call that creates it."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more

@@ -1,4 +1,4 @@
-"""Ranges of time: lists of half-open ``(from, to)`` in microseconds, ordered, that do not touch."""
+"""Ranges of time: sorted lists of half-open ``(from, to)`` in microseconds that do not touch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Range: TypeAlias = tuple[int, int]  # [from, to) of window starts, microseconds 
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)
-FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a year after the first that windows know
-LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # no window that windows know starts later
+FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a year after the earliest window
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # windows do not start later
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
@@ -35,7 +35,7 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 
 def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
-    """Return what two lists have in common.
+    """Return the intersection of two lists.
 
     >>> common([(0, 5), (7, 9)], [(4, 8)])
     [(4, 5), (7, 8)]
@@ -57,7 +57,7 @@ def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
 
 
 def as_text(at: int) -> str:
-    """Write a moment as ISO 8601.
+    """Return a moment as ISO 8601.
 
     >>> as_text(1_500_000)
     '1970-01-01T00:00:01.500000Z'
@@ -66,12 +66,12 @@ def as_text(at: int) -> str:
 
 
 def range_text(span: Range) -> str:
-    """Write a range as the command line reads it: start and end, parted by a comma."""
+    """Return a range as the command line reads it: start and end, separated by a comma."""
     return ",".join(as_text(at) for at in span)
 
 
 def align_outward(span: Range, level: TimeWindow) -> Range:
-    """Widen a range to whole windows of a level.
+    """Extend a range to whole windows of a level.
 
     >>> from windows import window
     >>> align_outward((61_000_000, 62_000_000), window("1m"))
@@ -93,7 +93,7 @@ def first_whole(at: int, level: TimeWindow) -> int:
 
 
 def inside(starts: NDArray[np.int64], ranges: Iterable[Range]) -> NDArray[np.bool_]:
-    """Say which window starts lie in any of some ranges.
+    """Return which window starts lie in any of some ranges.
 
     >>> inside(np.array([0, 1, 5]), [(1, 3), (5, 6)]).tolist()
     [False, True, True]

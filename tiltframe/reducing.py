@@ -20,8 +20,8 @@ from tiltframe.names import END, START
 from tiltframe.near_in_time import near_in_time
 from windows.timezone import Instants
 
-_HELD_BYTES = 1 << 28  # of rows that are brought near in time
-_FEW_ROWS = 256  # of a group in a batch, where merging its states costs more than bringing rows near in time
+_HELD_BYTES = 1 << 28  # bytes of rows that are buffered to group them by time
+_FEW_ROWS = 256  # rows per group in a batch, below which grouping rows by time is faster than merging
 
 
 def partial_states(
@@ -29,8 +29,8 @@ def partial_states(
 ) -> Iterator[pa.Table]:
     """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
 
-    They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
-    ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
+    States are merged as they come if that reduces their number. A window may come more than once, a session in parts.
+    ``max_bytes`` limits the bytes in memory, as in `aggr.tables.partial_aggregation.partial_states`.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
 
@@ -40,12 +40,12 @@ def adaptive_states(
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches as `partial_states` does, or pass rows on unreduced if few of them share a state.
 
-    Pairs of whether these are states, and the table, as `aggr.tables.partial_aggregation.adaptive_states` gives them.
+    Yield pairs of whether the table has states, and the table, as `aggr.tables.partial_aggregation.adaptive_states`.
     """
     checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
-        schema = table.schema.remove_metadata()  # which pandas adds, and older pyarrow cannot hash
+        schema = table.schema.remove_metadata()  # pandas adds metadata, which older pyarrow cannot hash
         if schema not in checked:
             frame.check(schema)
             checked.add(schema)
@@ -57,7 +57,7 @@ def adaptive_states(
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        if places is not None:  # a row is in several groups, of several shards
+        if places is not None:  # a row is in several groups, one per shard
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
@@ -76,8 +76,8 @@ def reduce_rows(
 ) -> pa.Table:
     """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
 
-    ``times``, microseconds UTC, are taken for the rows' event times where they are given. Rows lie in the windows of
-    the times at which they are ``placed``, unless these are their own.
+    ``times``, microseconds UTC, replace the rows' event times. If ``placed`` is passed, rows lie in the windows of
+    these times instead.
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
@@ -88,16 +88,16 @@ def reduce_rows(
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Name the columns that are needed of rows to reduce them, but for keys."""
+    """Return the columns that are needed to reduce rows, without those for keys."""
     return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
 
 
 def reduce_keyed(
     rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.tables.keys.keyed` gives them."""
+    """Reduce rows as `reduce_rows` does, with keys from `aggr.tables.keys.keyed` and times that are known already."""
     placed = times if placed is None else placed
-    if frame.panes.contiguous:  # the start determines the end, so the ends of groups are enough
+    if frame.panes.contiguous:  # the start determines the end
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))

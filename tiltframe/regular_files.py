@@ -1,4 +1,4 @@
-"""Regular files: they open without waiting for another process, and they end."""
+"""Regular files: they open without waiting for another process, and have an end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KINDS = {
 
 
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
-    """Describe the object at a path, such as ``a folder``, or return None for a regular file or a missing path.
+    """Return a description of the object at a path, such as ``a folder``; None for a regular file or a missing path.
 
-    To open a pipe would wait for a writer, and some devices never end. Symbolic links are followed.
+    Opening a pipe would wait for a writer, and some devices have no end. Symbolic links are followed.
 
     >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
     ('a device', 'a folder', None)
@@ -33,7 +33,7 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def not_a_folder(path: str | os.PathLike[str]) -> str | None:
-    """Describe the object at a path, or return None for a folder or a missing path."""
+    """Return a description of the object at a path; None for a folder or a missing path."""
     kind = _kind(path)
     return None if kind == "a folder" else kind
 
@@ -51,7 +51,7 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the entries of a folder are on the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -61,7 +61,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Write a file in place of the one before: all of it or nothing; ``durable`` waits for the disk."""
+    """Replace a file completely or not at all; with ``durable``, wait until it is on the disk."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with beside.open("wb") as out:

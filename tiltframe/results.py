@@ -1,4 +1,4 @@
-"""Results: what the measures of a frame read from states."""
+"""Results: the values of the measures of a frame, computed from states."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from tiltframe.tabular import table_of
 
 
 def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
-    """Read the results of states: the same rows, a result for each measure.
+    """Return the results of states: the same rows, with one result for each measure.
 
     Parameters
     ----------
     states : table
-        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays
-        unchanged.
+        A table from `rollup`, or the same as a DataFrame, a stream, a dataset or Parquet files. It is not changed.
     frame : TiltFrame
-        The same, or one that reads other quantiles from the same states.
+        The frame of the states, or one that reads other quantiles from the same states.
     flat : bool
-        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        Whether to return plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
     table
-        level, window_start, window_end, keys, a column for each measure, or for each field of its records. Starts and
-        ends are in the frame's time zone, as `FrameStore.query` gives them.
+        The columns level, window_start, window_end, keys, and one column for each measure, or for each field of its
+        records. Starts and ends are in the frame's time zone, as in `FrameStore.query`.
 
     Raises
     ------
     ValueError
-        If they are not states of the frame, or damaged.
+        If the states are not of the frame, or are damaged.
     OverflowError
-        If a result does not fit its type, naming the group.
+        If a result does not fit its type; the message names the group.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rolling up: rows to the finest windows, and each level's states to the next one's, by merging.
+"""Rolling up: reduce rows to the finest windows, and merge each level's states into those of the next level.
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
@@ -30,24 +30,24 @@ T = TypeVar("T")
 
 
 def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
-    """Roll up a table: the states of every level.
+    """Return the states of every level for a table of rows.
 
     Parameters
     ----------
     data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
-        With the frame's time, keys and the columns of its measures: whatever has ``__arrow_c_stream__``, a pyarrow
-        dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
-        paths. Streams, datasets and files are read once, in batches.
+        Rows with the frame's time, keys and the columns of its measures: an object with ``__arrow_c_stream__``, a
+        pyarrow dataset or scanner, or a path or list of paths of Parquet, CSV or JSON-lines files, or of folders of
+        them. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
     reading : ReadOptions, optional
-        What files do not say of themselves, such as types and signs of numbers; of any rows, how their time is
-        computed, and which of them count.
+        Facts that files do not contain, such as types and the notation of numbers. For all rows, an expression that
+        computes their time, and a condition that selects the rows to count.
 
     Returns
     -------
     table
-        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
-        state; ordered by level, window, keys. Rows that lie in no window are left out.
+        One row per level, window and key: level, window_start, window_end (exclusive), keys, and one struct per state;
+        sorted by level, window, keys. Rows that do not lie in a window are left out.
 
     Raises
     ------
@@ -69,16 +69,16 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
 def from_rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
 ) -> T:
-    """Read the columns of a frame of whatever `rollup` takes: ``read`` receives at least one batch, which may be empty.
+    """Read the columns of a frame from any input of `rollup`; ``read`` receives at least one batch, which may be empty.
 
-    It is called again, with all batches, if a file shows the type of a column late.
+    If the type of a column of files becomes known late, ``read`` is called again with all batches.
     """
     rows = _rows(data, frame, reading)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Read the columns of a frame once, as `from_rows` does, where rows cannot be read again."""
+    """Yield the columns of a frame once, as `from_rows` does, if rows cannot be read again."""
     return _frame_batches(_rows(data, frame, reading), frame)
 
 
@@ -89,24 +89,24 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Roll up states that are there already, such as the intervals of a histogram log: the states of every level.
+    """Return the states of every level for existing states, such as the intervals of a histogram log.
 
     Parameters
     ----------
     data : table
-        With the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of this name that
-        holds states of its function. A state counts, as a row would, in the windows of its time.
+        A table with the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of the
+        same name with states of its function. A state counts, like a row, in the windows of its time.
     frame : TiltFrame
 
     Returns
     -------
-    table, as `rollup` gives it, for `finish` and for a store
+    table, as `rollup` returns it, for `finish` and for a store
 
     Raises
     ------
     ValueError, TypeError
-        If the data does not fit the frame, or the states are of another function or of other parameters. Which rows
-        they were made of, no state tells: that they are those of the measure's column is for the caller to know.
+        If the data does not fit the frame, or the states are of another function or of other parameters. States do not
+        contain the rows they were computed from; the caller must ensure that the rows are of the measure's column.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
 
 
 def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
-    """Choose the columns of a frame of batches, after one that has no rows."""
+    """Yield the columns of a frame of batches, after one batch without rows."""
     schema = rows.schema
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays(

@@ -1,9 +1,9 @@
-"""Spilled states: those of more windows than memory may hold, in sorted runs on disk, read back by slices of time.
+"""Spilled states: states of more windows than fit into memory, in sorted runs on disk, read back by slices of time.
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-Known as an external merge sort. A window of the finest level lies in one slice; a coarser one is given out with the
-slice that makes it whole.
+This is an external merge sort. A window of the finest level lies in one slice; a coarser window is yielded with the
+slice that completes it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tiltframe.names import END
 from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
-HELD_BYTES = 1 << 26  # of states at once; merging, climbing and writing them take some times as much
-_BLOCK_BYTES = 1 << 22  # of a run that are read at once
+HELD_BYTES = 1 << 26  # of states at once; merging and writing them takes a multiple of it
+_BLOCK_BYTES = 1 << 22  # bytes of a run that are read at once
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A piece of a run: where it is, and when its windows start."""
+    """A block of a run: its place in the file, and the range of its window starts."""
 
     run: Path
     number: int
@@ -44,16 +44,16 @@ class _Block:
 
 @dataclass(frozen=True)
 class Slices:
-    """Merged states of the finest level, by slices of time; they may be read again while their runs are there."""
+    """Merged states of the finest level by slices of time; they may be read repeatedly while their runs exist."""
 
-    frame: TiltFrame  # of levels whose windows follow each other
-    schema: pa.Schema  # of the states: window_start, window_end, keys, states
+    frame: TiltFrame  # its windows must follow each other on all levels
+    schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
     held: pa.Table | None  # all of the states, where they needed no disk
     blocks: tuple[_Block, ...]
-    bytes: int  # held at once, about
+    bytes: int  # approximate bytes of states in memory
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
-        """Read slice by slice, the earliest first, each with the start of the next one."""
+        """Yield slice by slice, the earliest first, each with the start of the next one."""
         if self.held is not None:
             yield self.held, MAX_INSTANT
             return
@@ -80,7 +80,7 @@ class Slices:
                 yield level, states
 
     def _edges(self) -> list[int]:
-        """Choose where slices begin, so that each has about as many bytes as may be held."""
+        """Return the starts of slices, so that each has about the number of bytes that memory may have."""
         edges, size = [MIN_INSTANT], 0
         begun = min((block.least for block in self.blocks), default=MIN_INSTANT)
         for block in sorted(self.blocks, key=lambda block: block.least):
@@ -95,18 +95,18 @@ class Slices:
 def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int = HELD_BYTES) -> Iterator[Slices]:
     """Reduce a stream of at least one batch, with about ``max_bytes`` of states in memory at once.
 
-    All rows have been read when it yields; runs are kept in the folder for temporary files, and go at the end.
+    All rows have been read when it yields; runs are in the folder for temporary files, and are removed at the end.
     """
 
     def run(states: pa.Table) -> pa.Table:
         return merge_panes(made_here(states), frame)
 
-    runs = map(run, partial_states(batches, frame, max_bytes))  # holds none of them, as a loop would
+    runs = map(run, partial_states(batches, frame, max_bytes))  # map keeps no reference to them, unlike a loop
     states_in_memory = next(runs)
     schema, blocks = states_in_memory.schema, list[_Block]()
     with ExitStack() as stack:
         for number, states in enumerate(runs, start=1):
-            if states_in_memory is not None:  # there is more than one
+            if states_in_memory is not None:  # there is more than one run
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
                 blocks += _write(states_in_memory, folder / "0")
                 states_in_memory = None

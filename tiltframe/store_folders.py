@@ -7,16 +7,16 @@ from pathlib import Path
 
 from aggr.arguments import because
 
-TABLE = "tiltframe"  # the folder of the table that is the store
+TABLE = "tiltframe"  # the folder of the store's table
 
 
 def is_store(folder: Path) -> bool:
-    """Say whether a folder is a store."""
+    """Return whether a folder is a store."""
     return (folder / TABLE / "_delta_log").is_dir()
 
 
 def folder_problem(path: Path) -> str | None:
-    """Say in a sentence why no store's folder is in a place, and none can be made."""
+    """Return a sentence that states why a path is not the folder of a store and cannot become one, or None."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

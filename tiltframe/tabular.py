@@ -1,9 +1,9 @@
-"""Tabular inputs: whatever holds a table, as Arrow batches of one schema.
+"""Tabular inputs: any object that contains a table, as Arrow batches of one schema.
 
     pyarrow Table, RecordBatch, dataset, scanner     polars, pandas, DuckDB, RecordBatchReader: Arrow's C stream
     paths of files and folders: Parquet, CSV, JSON lines
 
-A stream is read once, batch by batch; of a dataset and of files only the columns that are needed are read.
+A stream is read once, batch by batch. From a dataset and from files, only the needed columns are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_FIRST = {  # what holds no rows yet, or no names of columns
+_FIRST = {  # types without rows or names of columns, and how to convert them
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or give the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -52,18 +52,18 @@ class Batches(NamedTuple):
 
 
 def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
-    """Read a stream of batches; if the type of a column of files shows late, again with the wider type."""
+    """Read a stream of batches; if the type of a column of files becomes known late, read again with the wider type."""
     return read_widening(rows, read, _widened)
 
 
 def _widened(rows: Batches, late: LateType) -> Batches:
-    if rows.widened is None:  # a stream, which is read once
+    if rows.widened is None:  # a stream can be read only once
         raise late
     return rows.widened(late)
 
 
 def is_tabular(data: object) -> bool:
-    """Say whether something is taken for one table, rather than for its batches.
+    """Return whether an object counts as one table, rather than as a sequence of batches.
 
     >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.record_batch({"a": [1]})])
     (True, True, False)
@@ -85,13 +85,13 @@ def rows_of(
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> Batches:
-    """Read the rows of whatever holds a table: the columns that are needed where they can be chosen before, else all.
+    """Return the rows of an object that contains a table: the needed columns if they can be selected, else all.
 
-    ``columns`` names those that are needed, of all that there are, and refuses data without them; None needs all.
-    ``coded`` are texts that may come as dictionaries, if Parquet files hold them so; ``uses`` states for each
-    column whether its digits are kept and its texts are read as numbers. ``check`` refuses rows by their schema; for
-    files, the message names the value because of which a column is not a number. Raises ``ValueError`` for data that
-    does not hold a table, which messages call ``what``, and for files that cannot be read.
+    ``columns`` returns the needed columns from the names of all columns, and raises an error if one is missing; None
+    needs all. ``coded`` are text columns that may be dictionaries, if Parquet files have dictionaries. ``uses`` states
+    for each column whether its digits matter and whether its texts are read as numbers. ``check`` raises an error for
+    the schema of rows; for files, the message names the value that is not a number. Raise
+    ``ValueError`` if data does not contain a table (messages call it ``what``), or if a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
@@ -125,7 +125,7 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
+    """Return the rows of a table or a stream, with computed times and without filtered rows if ``reading`` has them."""
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
@@ -152,7 +152,7 @@ def _with_options(
 
 
 def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
-    """Read the times of a batch, unless an expression computes them."""
+    """Convert the times of a batch, unless an expression computes them."""
     at = batch.schema.get_field_index(time)
     if reading.time is not None or at < 0 or batch.column(at).null_count:
         return batch
@@ -163,7 +163,7 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
-    """Put the numbers of columns of text next to these, where something reads their numbers.
+    """Add columns of numbers next to text columns whose numbers are read.
 
     The rows of a table, or the first rows of a stream, decide which texts are numbers.
     """
@@ -191,7 +191,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
 
 
 def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
+    """Return one table as a whole, because its rows may be in any order; return a sequence of batches unchanged."""
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
     is_arrow = isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
@@ -202,14 +202,14 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
 
 
 def table_of(data: Any, what: str) -> pa.Table:
-    """Read a whole table, such as one of states; of files only Parquet's. Raises ``ValueError`` for what holds none."""
+    """Return a whole table, such as states; of files only Parquet is read. Raise ``ValueError`` for other objects."""
     if isinstance(data, pa.Table):
         return data
     for path in (paths := _paths(data, what)):
         if path.is_file() and path.suffix.lower() not in (".parquet", ".pq"):
             raise ValueError(f"{what} must be {_ALLOWED} of Parquet; got {shown(str(path))}")
     if paths:
-        import pyarrow.dataset as ds  # a quarter of a second, which other inputs need not wait for
+        import pyarrow.dataset as ds  # imported here, because it takes a quarter of a second
 
         try:
             data = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
@@ -221,7 +221,7 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Give texts and instants within states the types that we write: other tools have several for the same."""
+    """Return the types that tiltframe writes for texts and instants in states: other tools have several types."""
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
     is_text = pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
@@ -256,7 +256,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
-            message = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column here
+            message = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; give each column values of one type"
             ) from None
@@ -264,7 +264,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
-    """Remove unread columns from a DataFrame of pandas or polars: Arrow may have no type for them."""
+    """Remove unread columns from a DataFrame of pandas or polars, because Arrow may have no type for them."""
     package = type(data).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":
         return data
@@ -292,7 +292,7 @@ def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
 
 
 def _paths(data: Any, what: str) -> list[Path]:
-    """Read paths, which must exist; the list is empty if ``data`` does not consist of paths."""
+    """Return paths, which must exist; the list is empty if ``data`` does not consist of paths."""
     if isinstance(data, str | os.PathLike):
         data = [data]
     if not isinstance(data, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in data):

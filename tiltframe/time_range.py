@@ -1,9 +1,9 @@
-"""within: a range of time, as people write it: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
+"""within: a range of time: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
-Of local times that a zone's clock shows twice, or never, a time is the *first* instant at which the clock shows it, or
-a later one: a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is the
-instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them: the
-repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
+A local time may occur twice in a zone, or be skipped. It means the *first* instant with this or a later local time: the
+earlier instant of a repeated time (write an offset for the later one), and the instant of the change for a skipped
+time. `windows` begin by the same rule, and a pattern is one of them: the repeated hour from 02:00 has two windows, and
+``2024-10-27 02:**:**`` is the first.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Close the open ends of a range by others."""
+    """Return a range whose open ends are replaced by the bounds."""
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` for a range of a query that cannot be read, or, if the zone is known, is empty."""
+    """Raise ``ValueError`` if a query's range cannot be read or, if the zone is known, is empty."""
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
@@ -95,7 +95,7 @@ def check_time_range(within: Within, timezone: str | None) -> None:
 
 
 def range_text(within: Within) -> Within:
-    """Write a range that can be read as text that is read as the same; a naive time with ``fold=1`` has none."""
+    """Return a range as text that is read as the same range; a naive time with ``fold=1`` is returned unchanged."""
     bounds = within.strip() if isinstance(within, str) else _bounds(within)
     if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
         return bounds
@@ -103,20 +103,20 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Write a moment as text that is read as the same moment, in any zone; raises ``ValueError`` for other values.
+    """Return a moment as text that is read as the same moment in any zone; raise ``ValueError`` for other values.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
     """
     at = read_moment(moment, "UTC")
     if isinstance(moment, str):
-        return moment.strip().replace(",", ".")  # a comma of fractions of a second
+        return moment.strip().replace(",", ".")  # a decimal comma of seconds
     local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
     return as_text(at).removesuffix("Z") if local else as_text(at)
 
 
 def _bounds(within: Within) -> str | list[Moment | None]:
-    """Take a range apart: its two ends, or the text of a unit of the calendar, or of a pattern."""
+    """Return the two ends of a range, or the text of a calendar unit or a pattern."""
     if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
         within = within.isoformat()
     if isinstance(within, str) and _AGO.fullmatch(within.strip()):
@@ -133,7 +133,7 @@ def _bounds(within: Within) -> str | list[Moment | None]:
 
 
 def _as_pattern(text: str) -> str:
-    """Write a unit of the calendar as a pattern; other text is unchanged.
+    """Return a calendar unit as a pattern; other text is returned unchanged.
 
     >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
     ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')
@@ -146,7 +146,7 @@ def _as_pattern(text: str) -> str:
 
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
-    """Count back from a moment; months and years by the clock of the zone, a day that a month lacks is its last."""
+    """Return the moment a number of units ago; months and years follow the zone's calendar and end on its last day."""
     if unit in LENGTH:
         return now - count * LENGTH[unit]
     zone = ZoneInfo(timezone)
@@ -192,7 +192,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
 
 
 def read_age(older_than: str) -> float:
-    """Read a duration in seconds; unlike the length of a window it may be zero. Raises ``ValueError``."""
+    """Return a duration in seconds; unlike the length of a window it may be 0. Raise ``ValueError`` for other text."""
     parts = number_and_unit(older_than)
     is_zero = parts is not None and parts[0] == 0
     micros = read_duration(older_than, "duration") if is_zero else window(older_than).length
@@ -200,12 +200,12 @@ def read_age(older_than: str) -> float:
 
 
 def moment_or_now(moment: object, timezone: str) -> int:
-    """Read a moment in microseconds UTC; the clock's time for None. Raises ``ValueError`` as `read_moment` does."""
+    """Return a moment in microseconds UTC, the current time for None; raise ``ValueError`` as `read_moment` does."""
     return int(time.time() * 1e6) if moment is None else read_moment(moment, timezone)
 
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
-    """Read one moment, microseconds UTC; a time ago is counted back from now, the clock's unless given."""
+    """Return a moment in microseconds UTC; a time ago is counted back from ``now``, by default the clock's time."""
     original = moment
     if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
         now = int(time.time() * 1e6) if now is None else now
@@ -229,7 +229,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         if not _since(_FIRST) <= micros <= _since(_END):
             raise _beyond(original)
         return micros
-    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date, and not even itself
+    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that does not equal itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
             f"cannot take {shown(original)}{of_type} as a time; give a datetime, a date, ISO 8601 "
@@ -241,7 +241,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
     if not _FIRST <= local <= _END:
         raise _beyond(original)
-    if offset is None and local.fold:  # the later of two, said outright
+    if offset is None and local.fold:  # fold=1 means the later of two instants
         offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset()
     return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
 
@@ -262,7 +262,7 @@ def _from_numpy(moment: np.datetime64) -> dt.datetime:
 
 
 def _first(local: int, timezone: str) -> int:
-    """Find the first instant at which the zone's clock shows a local time or a later one."""
+    """Return the first instant with a local time of the zone or a later one."""
     around = min(local, _since(_END) - 1)
     return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])
 

@@ -85,7 +85,7 @@ class TimeWindow(ABC):
 
     @abstractmethod
     def assign(self, times: Instants) -> Intervals:
-        """Find the intervals that each time lies in.
+        """Return the intervals that contain each time.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class TimeWindow(ABC):
         """
 
     def numbered(self, times: Instants) -> Numbered | None:
-        """Number the windows that each time lies in, if they overlap and their order is known.
+        """Return the numbers of the windows that contain each time, if windows overlap and have a known order.
 
         Parameters
         ----------

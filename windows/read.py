@@ -1,4 +1,4 @@
-"""Read windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
+"""Windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ORDERED = "an ordered window belongs to tiltframe.running or OrderedFrame; a ti
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
-    """Read a window of any kind from its text.
+    """Return a window of any kind from its text.
 
     Parameters
     ----------
@@ -120,12 +120,12 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Read a list of windows, separated by commas; commas within parentheses separate arguments.
+    """Return a list of windows from text, separated by commas; commas within parentheses separate arguments.
 
     Parameters
     ----------
     text : str
-        Such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``.
+        A text such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``.
     timezone : str
         An IANA name.
 

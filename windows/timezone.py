@@ -85,7 +85,7 @@ def check_timezone(name: str) -> str:
     Raises
     ------
     ValueError
-        If there is no such zone; the message suggests the nearest name.
+        If the zone does not exist; the message suggests the nearest name.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def check_timezone(name: str) -> str:
 
 
 def checked_instants(times: object, what: str) -> Instants:
-    """Check an array of instants; raises ``ValueError``."""
+    """Return an array of instants unchanged; raise ``ValueError`` for other values."""
     if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.ndim != 1:
         described = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
         described += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
@@ -112,7 +112,7 @@ def checked_instants(times: object, what: str) -> Instants:
 
 
 def checked_times(times: object) -> Instants:
-    """Check an array of times, and that they lie in the years 2 to 9998; raises ``ValueError``."""
+    """Return an array of times unchanged; raise ``ValueError`` unless they lie in the years 2 to 9998."""
     checked = checked_instants(times, "times")
     if len(checked):
         check_years(int(checked.min()), int(checked.max()))
@@ -120,7 +120,7 @@ def checked_times(times: object) -> Instants:
 
 
 def check_years(low: int, high: int) -> None:
-    """Check that instants from ``low`` to ``high`` lie in the years 2 to 9998; raises ``ValueError``."""
+    """Raise ``ValueError`` unless instants from ``low`` to ``high`` lie in the years 2 to 9998."""
     for at in (low, high):
         if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
             raise ValueError(
@@ -129,9 +129,9 @@ def check_years(low: int, high: int) -> None:
 
 
 def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
-    """Read a zone's clock around the instants ``low`` … ``high``, microseconds UTC, and a margin on either side.
+    """Return a zone's clock around the instants ``low`` … ``high``, microseconds UTC, and a margin on either side.
 
-    Raises ``ValueError`` for instants before the year 2 or after the year 9998; the margin may reach beyond them.
+    Raise ``ValueError`` for instants before the year 2 or after the year 9998; the margin may extend beyond them.
     """
     check_years(low, high)
     first, last = _year(low - margin) - 1, _year(high + margin) + 1

@@ -1,7 +1,7 @@
-"""Digits: whether the numbers that are read of a text file are the ones that it writes.
+"""Digits: whether the numbers that are read from a text file equal the numbers in its text.
 
-A type that is guessed must not lose anything: whole numbers beyond int64 would become the nearest doubles, and two
-keys one; ``007`` and ``7``, ``1.10`` and ``1.1`` would be one number.
+A guessed type must not lose information. Whole numbers beyond int64 would become the nearest doubles, so that two keys
+could become one; ``007`` and ``7``, ``1.10`` and ``1.1`` would become one number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
-NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null if a number, a time or a truth is expected
+NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null if a number, a time or a boolean is expected
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
@@ -30,7 +30,7 @@ _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return the pattern of the texts that may stand for a value of a type alone; None where any text may."""
+    """Return the pattern of the only text for each value of a type, or None if any text is allowed."""
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
     if pa.types.is_floating(kind):
@@ -39,9 +39,9 @@ def canonical(kind: pa.DataType) -> str | None:
 
 
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
-    """Read the numbers or truths of a column of text, and give the texts as well, numbers as Arrow writes them.
+    """Return the numbers or booleans of a text column, and the texts, with numbers as Arrow writes them.
 
-    Raises ``pa.ArrowInvalid`` for texts that are neither.
+    Raise ``pa.ArrowInvalid`` if a text is neither.
     """
     column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
     nothing = [*NO_NUMBER, *reading.null]
@@ -55,7 +55,7 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
-    """Write numbers as Arrow reads them, without groups of thousands and with a point. Other texts become invalid."""
+    """Rewrite numbers for Arrow, without groups of thousands and with a point. Other texts become invalid."""
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
     number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
@@ -66,9 +66,9 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
-    """Raise ``ValueError`` naming a number that a type that was guessed would round, and how to say what it is.
+    """Raise ``ValueError`` with a number that a guessed type would round, and advice how to declare the type.
 
-    Sums and means may round fractions; what keeps or compares numbers may not.
+    Sums and means may round fractions; functions that return or compare numbers may not.
     """
     if not pa.types.is_floating(values.type):
         return
@@ -89,7 +89,7 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number is not that of its double's shortest text; None if there is none."""
+    """Return the first text whose number differs from the shortest text of its double; None if none does."""
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
         return None
@@ -102,7 +102,7 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
 
 
 def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the first text that a value of a type would not be written as; None if there is none.
+    """Return the first text that differs from the text of its value in a type; None if none does.
 
     >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
     ('007', None)
@@ -122,13 +122,13 @@ def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def largest(values: pa.Array) -> float | None:
-    """Return the largest magnitude that is not NaN; None without any."""
+    """Return the largest magnitude except NaN, or None without values."""
     highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
     return highest
 
 
 def _rounds(text: str, exact: bool) -> bool:
-    """Say whether a double is beyond its range, or rounds a whole number or, with ``exact``, any number."""
+    """Return whether a number is beyond doubles, or is rounded by them: a whole number or, with ``exact``, any."""
     if math.isinf(float(text)):
         return True
     if re.fullmatch(r"[+-]?[0-9]+", text):
@@ -137,14 +137,14 @@ def _rounds(text: str, exact: bool) -> bool:
 
 
 def _plain_exponent(number: str) -> str:
-    """Write 1e+100 and 1e-07 as 1e100 and 1e-7."""
+    """Rewrite 1e+100 and 1e-07 as 1e100 and 1e-7."""
     return re.sub(r"e([+-]?)0*", lambda sign: "e-" if sign[1] == "-" else "e", number)
 
 
 def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
-    """Write that a text would not be kept in the type that was guessed, and how to say what it is.
+    """Return a message that the guessed type would change a text, with advice how to declare the type.
 
-    ``exact`` is the type that holds all values of the column, if there is one.
+    ``exact`` is the type that represents all values of the column exactly, or None.
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
@@ -154,10 +154,10 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if doubles in JSON rows, in their structs or lists, stand for whole numbers that they round.
+    """Raise ``ValueError`` if doubles in JSON rows, in their structs or lists, have rounded whole numbers.
 
-    Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` reads what the rows were
-    parsed from, which ``source`` names in errors.
+    Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` returns the JSON text of the
+    rows, which errors call ``source``.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)
@@ -177,7 +177,7 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
 
 
 def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions) -> None:
-    """Search JSON for whole numbers of a column, or of a field of this name, that a double rounds."""
+    """Raise an error for whole numbers in JSON, of a column or of a field of this name, that a double rounds."""
     last = re.escape(json.dumps(name.rpartition(".")[2], ensure_ascii=False))
     numbers = [
         number

@@ -1,6 +1,6 @@
 """Formats: Parquet, CSV and JSON lines, each as Arrow batches of chosen columns.
 
-Types of text files are declared, or inferred from the first bytes; whatever would lose digits is refused.
+Types of text files are declared, or inferred from the first bytes. A type that would lose digits raises an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
-_HEAD = 1 << 12  # in which an array begins, if a file is one
+_HEAD = 1 << 12  # bytes in which an array must begin
 _PARQUET_ROWS = 1 << 16  # rows of Parquet from which numbers stored as text are inferred
 _INFERRED_BYTES = 1 << 24  # bytes of a CSV or JSON file from which types are inferred
 
@@ -54,7 +54,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
-    """Return what parts the fields of a CSV file; None for other formats."""
+    """Return the delimiter of a CSV file, or None for other formats."""
     by_ending = {"csv": ",", "tsv": "\t"}.get(str(kind_of(path)))
     return by_ending and (reading.delimiter or by_ending)
 
@@ -62,7 +62,7 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
 def own_schema(
     file: Path, reading: ReadOptions, is_missing: Callable[[pa.Schema], bool] = lambda schema: False
 ) -> pa.Schema:
-    """Read or infer the schema of a file; of JSON lines from as many rows as have every column that is not missing."""
+    """Return a file's schema; for JSON lines, it is inferred from enough rows that no needed column is missing."""
     if kind_of(file) == "json":
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
@@ -105,7 +105,7 @@ def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
-    """Take columns of text for numbers whose first values all are, once their groups of thousands are joined."""
+    """Return a schema in which text columns are numbers if all their first values are, without thousands separators."""
     schema, first = reader.schema, reader.read_next_batch()
     for place, field in enumerate(schema):
         for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
@@ -117,7 +117,7 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Read some columns of the first rows as unchanged text: the rows from which types are inferred."""
+    """Return some columns of the first rows as unchanged text: the rows from which types are inferred."""
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
             batch = open_csv(
@@ -137,10 +137,10 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
 def read(
     file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file: those that it has; of JSON lines, where one may come late, any.
+    """Yield batches of the requested columns that a file has; for JSON lines of all, because a column may come late.
 
-    ``types`` are the types for text files; dictionary columns in it are read as dictionaries from Parquet, too.
-    Digits are checked by the ``uses`` of a column, unless ``reading`` declares its type.
+    ``types`` has the types for text files; its dictionary columns are also read as dictionaries from Parquet. Digits
+    are checked by the ``uses`` of a column, unless ``reading`` declares its type.
     """
     if kind_of(file) == "parquet":  # types are widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
@@ -161,7 +161,7 @@ def _read_csv(
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: types.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
-    empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}  # as far as types were inferred
+    empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}  # null in the rows of the inference
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
@@ -184,7 +184,7 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column has values that was empty as far as types were inferred."""
+    """Raise `LateType` if a column has values that was empty in the rows from which types were inferred."""
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
         return
@@ -210,9 +210,9 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Name a wider type than the guess that reads a column of a CSV file; None if its values are only text.
+    """Return a wider type than the guess that reads a column of a CSV file; None if its values are only text.
 
-    A column is text only if nothing computes with it or compares its numbers.
+    The result is text only if no function computes with the column or compares its numbers.
     """
     if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
         return "float64"
@@ -220,13 +220,13 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Write that a text would be lost, with a type that holds all values of its column."""
+    """Return a message that a text would be changed, with a type that represents all values of its column."""
     exact = column_type(file, name, reading)
     return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
 
 
 def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
-    """Read the texts of a column of a CSV file, without those that stand for nothing."""
+    """Return the texts of a column of a CSV file, without those that mean null."""
     nothing = pa.array([*NO_NUMBER, *reading.null])
     with open_text(file) as stream:
         batches = list(open_csv(stream, file, reading, pa.schema([(name, pa.string())])))
@@ -234,7 +234,7 @@ def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
 
 
 def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
-    """Name the type that holds all numbers of a column of a CSV file exactly; None if there is none."""
+    """Return the type that represents all numbers of a column of a CSV file exactly, or None."""
     texts = set[str]()
     for part in column_texts(file, name, reading):
         texts |= set(pc.unique(plain_numbers(part, reading) if reading.own_numbers else part).to_pylist())
@@ -246,7 +246,7 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is read as text first: to see its digits, or because numbers are not written as usual."""
+    """Return whether a column is read as text first: to check its digits, or for an unusual notation of numbers."""
     if reading.own_numbers and is_number(kind):
         return True
     guessed = name not in reading.declared
@@ -254,7 +254,7 @@ def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: 
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
-    """Give null for texts that stand for nothing, but for columns that are not texts in the end."""
+    """Replace texts that mean null by null, except in columns that are converted from text later."""
     for place, field in enumerate(batch.schema) if nothing else ():
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)
@@ -266,7 +266,7 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
 def open_csv(
     stream: pa.NativeFile, file: Path, reading: ReadOptions, schema: pa.Schema | None = None
 ) -> pacsv.CSVStreamingReader:
-    """Begin to read a CSV file: all columns, in types that are inferred, or those of a schema."""
+    """Open a CSV file for reading: all columns, with inferred types or those of a schema."""
     parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
     options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding, skip_rows=reading.skip_rows)
     convert = pacsv.ConvertOptions(
@@ -285,9 +285,9 @@ def _whole_text(file: Path, reading: ReadOptions) -> str:
 
 
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
-    import pyarrow.dataset as ds  # a quarter of a second, which other formats need not wait for
+    import pyarrow.dataset as ds  # imported here, because it takes a quarter of a second
 
-    at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # a file at hand need not be asked for ahead
+    at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # local files need no read-ahead
     form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
     return ds.dataset(file, format=form)
 
@@ -310,6 +310,6 @@ def _decoded(file: Path, reading: ReadOptions) -> pa.NativeFile:
 
 
 def _json_lines(schema: pa.Schema | None) -> pajson.ParseOptions:
-    """Ask for columns by name, for one may come late."""
+    """Return options that request columns by name, because one may come late."""
     beside = "infer" if schema is None else "ignore"
     return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)

@@ -44,13 +44,13 @@ _NO_USES = ColumnUses()
 
 @dataclass(frozen=True)
 class Source:
-    """Files of any of the formats, read with one schema.
+    """Files in any of the formats that are read with one schema.
 
-    ``schema`` has every column of every file, each in the type that holds all of them, or that was declared; ``time``
-    names the column of event times; ``uses`` says how columns are used, which decides which digits matter. A column of
-    text whose numbers are read has these next to it (`aggr.sql.number_columns`). ``timezone`` is
-    of the clock that expressions of ``reading`` read times on; ``own`` has the columns before the time is computed, if
-    it is; ``written`` those that each file has by itself, as far as it has been looked at.
+    ``schema`` has all columns of all files, each with its declared type or a type that represents the values of all
+    files. ``time`` is the name of the column of event times. ``uses`` states how columns are used, and so whether their
+    digits matter. If the numbers of a text column are read, the schema also has a column of numbers
+    (`aggr.sql.number_columns`). ``timezone`` is the zone in which expressions of ``reading`` read times. ``own`` has
+    the columns before a computed time is added. ``written`` has the types of single files that were examined already.
     """
 
     files: tuple[Path, ...]
@@ -64,19 +64,19 @@ class Source:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """The size of all files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     @property
     def guessed(self) -> list[str]:
-        """The columns of text files whose types were not declared."""
+        """The columns of text files whose types are not declared."""
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
             return []
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
     def coded(self, names: Sequence[str]) -> Source:
-        """Read texts as dictionaries, where all files are Parquet's, which holds them so: grouping begins with that."""
+        """Return a source that reads texts as dictionaries for grouping, if all files are Parquet with dictionaries."""
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
         coded = [name for name in names if number_column(name) not in self.schema.names]
@@ -84,7 +84,7 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def widened(self, late: LateType) -> Source:
-        """Return the source with the wider type of a column; its numbers are next to it if they are read as well."""
+        """Return the source with the wider type of a column, and with a column of its numbers if these are read too."""
         at = self.schema.get_field_index(late.column)
         before = self.schema.field(at).type
         schema = self.schema.set(at, self.schema.field(at).with_type(late.kind))
@@ -94,7 +94,7 @@ class Source:
         return replace(self, schema=schema)
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through."""
+        """Yield some columns of all rows, at least one batch; ``done`` is called with each completely read file."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
         for file in self.files:
@@ -105,7 +105,7 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read some columns of one file, or of ``rows`` that were already read from it."""
+        """Yield some columns of one file, or of ``rows`` that were already read from it."""
         own = self.needs(columns)
         before = file.stat()
         written = self.written.get(file) or own_schema(file, self.reading)
@@ -113,7 +113,7 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                late = kind_of(file) == "json"  # a column of JSON lines may come after the first ones
+                late = kind_of(file) == "json"  # a column of JSON lines may come late
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
@@ -121,7 +121,7 @@ class Source:
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
                     batch = batch.append_column(name, numbers)
                 yield prepared(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
-        except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
+        except pa.ArrowCancelled:  # Ctrl-C interrupted Arrow
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(types.names, types.types, strict=True))
@@ -138,7 +138,7 @@ class Source:
         return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Raise `LateType` for the first value of a CSV file that a guessed type does not hold, if a wider one does."""
+        """Raise `LateType` for the first value of a CSV file that does not fit a guessed type, if a wider type fits."""
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
         read = {name: partial(from_text, kind=kind, reading=self.reading) for name, kind in kinds.items()}
@@ -176,7 +176,7 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Say in which types a text file is read: its times as text, unless they are numbers."""
+        """Return the types with which a text file is read: times are text, unless they are numbers."""
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or kind_of(file) == "parquet":
             return own
@@ -189,7 +189,7 @@ class Source:
         return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
-        """Give a batch every column of the schema, null if its file has none."""
+        """Return a batch with all columns of the schema; columns that the file lacks are null."""
         columns = []
         for name, kind in zip(schema.names, schema.types, strict=True):
             if name not in batch.schema.names or pa.types.is_null(kind):
@@ -206,7 +206,7 @@ class Source:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
-        """Read event times, whole numbers in the unit that was declared."""
+        """Return event times; whole numbers have the declared unit."""
         reading = self.reading
         is_stated = self.time in reading.declared or reading.time_format is not None
         if pa.types.is_integer(column.type) and not is_stated:
@@ -225,13 +225,13 @@ class Source:
             raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
-        """Write how a user declares the unit of the times of a file, or their format."""
-        if kind == DAYS and kind_of(file) != "json":  # whose numbers cannot be declared as text
+        """Return how a user declares the unit of the times of a file, or their format."""
+        if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)
 
     def _times_alone(self, texts: pa.Array) -> pa.Array:
-        """Read times of a CSV file by themselves, as `_times` does."""
+        """Return the event times of texts of a CSV file, as `_times` does."""
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
             is_text = _is_text(self.reading.declared.get(self.time)) or self.reading.time_format is not None
@@ -247,15 +247,15 @@ def open_source(
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
-    """Find the files of inputs, files or folders, and agree on a schema.
+    """Open the files of inputs, files or folders, with a common schema.
 
-    A folder stands for all files of a known format below it, but for those of stores. The column of event times may be
-    written in another way in each file; ``uses`` says which columns keep the digits that a text file writes;
-    expressions of ``reading`` read times on the clock of the time zone; ``sample`` returns the file
-    from which types are inferred instead.
+    A folder stands for all files of a known format in it and its subfolders, except folders of stores. The column of
+    event times may have another form in each file. ``uses`` states which columns must keep the digits of a text file.
+    Expressions of ``reading`` read times in the time zone. ``sample`` returns the file from which types are inferred in
+    place of an input file.
 
-    Raises ``FileNotFoundError`` if a path is not there, ``ValueError`` if a folder has no data, a format is unknown, a
-    file is empty or damaged, or two files do not fit.
+    Raise ``FileNotFoundError`` if a path does not exist, and ``ValueError`` if a folder has no data, a format is
+    unknown, a file is empty or damaged, or two files contradict each other.
     """
     files = list(dict.fromkeys(file.resolve() for source in inputs for file in _files(Path(source))))
     here = Path.cwd()
@@ -316,7 +316,7 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
-    """Unify the schemas of two files; a column that is kept and is text in one of them is text in both."""
+    """Return the common schema of two files; a column whose values are returned and is text in one is text in both."""
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
         kinds = {schema.field(name).type, other.field(name).type}
@@ -327,7 +327,7 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
-    """Name the columns of a file whose texts decide: guesses that something keeps, and texts that may be numbers."""
+    """Return columns whose texts decide the type: guesses whose values are returned, and texts that may be numbers."""
     names = []
     for name in [name for name in uses if name in written.names]:
         kind, of_column = schema.field(name).type, uses[name]
@@ -342,7 +342,7 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema in which columns of digits are text that a number would not be written as."""
+    """Return the schema in which columns are text if a number would change their digits."""
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
         kind = schema.field(at).type
@@ -371,7 +371,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Find the files of known formats in a folder, through links too, in the order of their names."""
+    """Yield the files of known formats in a folder and its subfolders, following links, in the order of their names."""
     real_folder = folder.resolve()
     if real_folder in through or is_store(folder):
         return
@@ -392,7 +392,7 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
-    """Leave out columns whose name comes twice, as empty names do; raise ``ValueError`` if something reads them."""
+    """Remove columns whose name occurs twice, such as empty names; raise ``ValueError`` if one of them is read."""
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
         if name in twice & read:
@@ -423,13 +423,13 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
         elif declared_kind is not None:
             kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
         elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
-            kind = pa.string()  # the expression puts texts together
+            kind = pa.string()  # the expression concatenates texts
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Say whether a type that was declared for times is not of numbers."""
+    """Return whether a type that was declared for times is text."""
     return kind is not None and not pa.types.is_integer(kind)
 
 
@@ -440,7 +440,7 @@ def _check_sound(file: Path, reading: ReadOptions) -> None:
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Say whether a schema would do if a column were of numbers."""
+    """Return whether a schema would pass a check if a column had numbers."""
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))
     except (TypeError, ValueError):
@@ -449,7 +449,7 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Name the value that a file cannot be read for, where it is one."""
+    """Return an error that names the value that prevents reading a file, if there is one."""
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
             return explanation

@@ -1,4 +1,4 @@
-"""JSON arrays: a file that is one array of objects, as the lines that Arrow reads, chunk by chunk."""
+"""JSON arrays: a file with one array of objects, converted chunk by chunk to the lines that Arrow reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLANK = b" \t\r\n"
 
 
 def is_array(head: bytes) -> bool:
-    """Say whether a text begins as an array does.
+    """Return whether a text begins with an array.
 
     >>> is_array(b' [{"a": 1}]'), is_array(b'{"a": [1]}')
     (True, False)
@@ -21,7 +21,7 @@ def is_array(head: bytes) -> bool:
 
 
 class ArrayLines:
-    """Reads one array of objects as JSON lines: what parts two objects becomes the end of a line, and nothing else is.
+    """Read one array of objects as JSON lines: only the separators between objects are replaced, by line ends.
 
     Examples
     --------
@@ -33,13 +33,13 @@ class ArrayLines:
     closed = False
 
     def __init__(self, source: BinaryIO, name: str) -> None:
-        """Begin before the first bracket."""
+        """Create a reader before the opening bracket."""
         self._source, self._name = source, name
         self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False
         self._held = b""
 
     def read(self, size: int = -1) -> bytes:
-        """Give the next bytes of the lines; raises ``ValueError`` for an array that is not closed, or goes on."""
+        """Return the next bytes of the lines; raise ``ValueError`` if the array is not closed, or text follows."""
         parts, length = [self._held], len(self._held)
         while size < 0 or length < size:
             chunk = self._source.read(_CHUNK)
@@ -54,11 +54,11 @@ class ArrayLines:
         return piece
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True: the file can be read."""
         return True
 
     def close(self) -> None:
-        """Nothing is held open here."""
+        """Do nothing: the reader has no resources to release."""
 
     def _lines(self, chunk: bytes) -> bytes:
         if not self._begun:
@@ -67,7 +67,7 @@ class ArrayLines:
         outside = ~self._in_strings(codes)
         opening = outside & ((codes == ord("[")) | (codes == ord("{")))
         closing = outside & ((codes == ord("]")) | (codes == ord("}")))
-        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # after each byte
+        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # the depth after each byte
         beyond = outside & (depth - opening + closing == 0) & ~np.isin(codes, np.frombuffer(_BLANK + b"[", np.uint8))
         arrays = int(np.count_nonzero(opening & (depth == 1)))
         if beyond.any() or (depth < 0).any() or self._arrays + arrays > 1:
@@ -80,10 +80,10 @@ class ArrayLines:
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Say of each byte whether it is within quotes; closing ones count as within, opening ones do not."""
+        """Return whether each byte is within quotes; closing quotes count as within, opening quotes do not."""
         places = np.arange(len(codes))
-        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # the last byte other than a backslash
-        run = places - np.concatenate([[-1], last[:-1]]) - 1  # backslashes just before
+        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # index of the last other byte
+        run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))
         quotes = (codes == ord('"')) & ~odd
         inside: NDArray[Any] = (np.cumsum(quotes) + self._inside) % 2 == 1

@@ -1,4 +1,4 @@
-"""Late types: a column whose type shows only after the rows by which types are inferred."""
+"""Late types: columns whose type becomes known only after the rows from which types are inferred."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class LateType(ValueError):
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
-        """Take the column, the wider type, and what writes the sentence."""
+        """Store the column, the wider type, and the function that returns the message."""
         super().__init__(column, kind)
         self.column, self.kind, self._describe = column, kind, describe
 
     def __str__(self) -> str:
-        """Return the sentence for users; finding the line of the value takes another look at the file."""
+        """Return the message for users; finding the line of the value reads the file again."""
         return self._describe()
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Read rows; if the type of a column shows late, read again from the first row with the wider type."""
+    """Read rows; if the type of a column becomes known late, read again from the first row with the wider type."""
     seen = set[tuple[str, str]]()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Read options: what files, or rows, do not say of themselves: types, signs of numbers and times, which rows count."""
+"""Read options: facts that files or rows do not contain: types, notation of numbers and times, rows to count."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ _TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("u
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
 _NO_SIGNS = '"\r\n+-0123456789'
-_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
+_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # encodings of names and of Python literals
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What files, or rows, do not say of themselves; the command line has an option of each name.
+    """Facts that files or rows do not contain; the command line has an option of each name.
 
     Parameters
     ----------
     types : column -> type
-        Of CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``, ``date``
-        or ``timestamp``; of numbers in the time column ``seconds``, ``milliseconds``, ``microseconds`` or
+        For CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``,
+        ``date`` or ``timestamp``. For numbers in the time column: ``seconds``, ``milliseconds``, ``microseconds`` or
         ``nanoseconds``, which may have a fraction. Other types are inferred.
     encoding : str
-        Of CSV and JSON, as Python names it.
+        The encoding of CSV and JSON, as Python names it.
     delimiter : str, optional
         The character between the fields of CSV; by default the file's ending decides.
     skip_rows : int
-        How many lines of CSV stand above the names of the columns: a title, say.
+        The number of lines above the names of the columns in CSV, such as a title.
     decimal_comma : bool
-        Whether numbers in CSV are written with a comma, ``1,5``.
+        Whether numbers in CSV have a decimal comma, ``1,5``.
     thousands : str, optional
-        What parts groups of three digits in CSV: ``.`` in ``1.234,5``.
+        The separator of groups of three digits in CSV: ``.`` in ``1.234,5``.
     null : texts
         Texts that mean null in CSV and JSON, in addition to empty values: ``["-", "n/a"]``.
     time_format : str, optional
-        How texts in the time column are written, as `datetime.strptime` has it: ``%d.%m.%Y %H:%M``; ISO 8601 otherwise.
+        The format of texts in the time column, as for `datetime.strptime`: ``%d.%m.%Y %H:%M``. The default is ISO 8601.
     clock : str, optional
-        The IANA zone of times without a zone or an offset, such as ``Europe/Berlin``, in files and in tables. Of a time
-        that the clock shows twice the earlier instant is taken, for one that it skips the instant of the change. It
-        must be given if the windows are in another zone than UTC.
+        The IANA zone of times without a zone or an offset, such as ``Europe/Berlin``, in files and in tables. A local
+        time that occurs twice is the earlier instant; one that is skipped is the instant of the change. Required if
+        the windows are in another zone than UTC.
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
-        A condition: only rows for which it is true count.
+        An SQL condition: only rows for which it is true count.
 
     Raises
     ------
     ValueError
-        For an option that cannot be read, or contradicts another.
+        If an option cannot be read, or contradicts another.
 
     Examples
     --------
@@ -109,21 +109,21 @@ class ReadOptions:
 
     @property
     def point(self) -> str:
-        """What parts a number from its fraction."""
+        """The decimal separator."""
         return "," if self.decimal_comma else "."
 
     @property
     def own_numbers(self) -> bool:
-        """Whether numbers are written in another way than Arrow reads them."""
+        """Whether numbers have another notation than Arrow reads."""
         return self.decimal_comma or self.thousands is not None
 
     @cached_property
     def declared(self) -> dict[str, pa.DataType]:
-        """The types that were given."""
+        """The declared types."""
         return {name: self._type(name, kind) for name, kind in self.types.items()}
 
     def unit(self, time: str) -> str | None:
-        """Name the unit of numbers in the time column.
+        """Return the unit of numbers in the time column.
 
         Parameters
         ----------
@@ -132,12 +132,12 @@ class ReadOptions:
         Returns
         -------
         str or None
-            ``s``, ``ms``, ``us`` or ``ns``; None if it was not given.
+            ``s``, ``ms``, ``us`` or ``ns``; None if it is not declared.
         """
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Give the type of numbers of JSON in the time column, if they may have a fraction.
+        """Return the type of JSON numbers in the time column if they may have a fraction, else None.
 
         Parameters
         ----------
@@ -150,12 +150,12 @@ class ReadOptions:
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
     def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
-        """Give the type of a column, or of a struct with the types of its fields, as given or inferred.
+        """Return the type of a column, or of a struct with the types of its fields, as declared or inferred.
 
         Parameters
         ----------
         path : str
-            Of a field after its struct's, ``http.status``; of a list's elements that of the list.
+            The name of the column; for a field, after its struct's name, ``http.status``; elements have their list's.
         inferred : pa.DataType
 
         Returns
@@ -169,29 +169,29 @@ class ReadOptions:
         return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])
 
     def reads(self) -> tuple[str, ...]:
-        """Name the columns that the options themselves may read."""
+        """Return the columns that expressions in the options may read."""
         of_time = () if self.time is None else may_read(self.time)
         columns = [name for text in sql.columns_of(self.where) for name in may_read(text)]
         return (*of_time, *columns)
 
     def explicit_options(self) -> list[str]:
-        """List the options that differ from their defaults."""
+        """Return the names of options that differ from their defaults."""
         by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
-        """Refuse the type of a column that is not read, and a time column of no type of times.
+        """Raise an error if the type of a column that is not read is declared, or the time column has no type of times.
 
         Parameters
         ----------
         time : str
         columns : names
-            Of what a frame may read.
+            The columns that a frame may read.
 
         Raises
         ------
         ValueError
-            Names the column.
+            If a declaration is not valid; the message names the column.
         """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
@@ -213,7 +213,7 @@ class ReadOptions:
             )
 
     def say(self, name: str, kind: str) -> str:
-        """Write the type of a column as users give it, for messages.
+        """Return how a user declares the type of a column, for messages.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class ReadOptions:
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
     def say_times(self, name: str, kind: str) -> str:
-        """Write the unit, or the format, of a time column as users give it, for messages.
+        """Return how a user declares the unit or the format of a time column, for messages.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class ReadOptions:
         return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
 
     def say_option(self, option: str, value: object) -> str:
-        """Write another option as users give it, for messages.
+        """Return how a user sets another option, for messages.
 
         Parameters
         ----------
@@ -270,10 +270,10 @@ class ReadOptions:
 
 
 def _encoding(name: str) -> str:
-    """Return an encoding's own name; raises ``ValueError`` for one that is of no text, or of Python's literals."""
+    """Return an encoding's canonical name; raise ``ValueError`` if it does not encode text, or is one of literals."""
     try:
         own = codecs.lookup(name).name
-        "a".encode(own)  # a codec of bytes, such as base64, refuses
+        "a".encode(own)  # a codec of bytes, such as base64, raises an error
     except (LookupError, ValueError, TypeError):
         own = ""
     if not own or own.replace("_", "-") in _NO_FILES:

@@ -18,7 +18,7 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Give the schema of rows once their time is computed, if it is."""
+    """Return the schema of rows with the computed time, if the time is computed."""
     if reading.time is None:
         return schema
     computed = pa.field(time, INSTANT)
@@ -57,11 +57,11 @@ def prepared(
 
 
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
-    """Read event times, numbers in the unit that was given, with fractions or without, texts in their format.
+    """Return event times of numbers in the declared unit, which may have fractions, or of texts in the declared format.
 
-    Times without a zone are read on the clock of ``reading``, dates are days in the time zone of the windows.
+    Times without a zone are read in the zone ``clock`` of ``reading``; dates are days in the time zone of the windows.
 
-    Raises ``ValueError`` for values that are not times.
+    Raise ``ValueError`` if a value is not a time.
     """
     unit, kind = reading.unit(time), column.type
     if pa.types.is_integer(kind) and (reading.time_format is not None or reading.declared.get(time) == pa.string()):
@@ -89,5 +89,5 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
 def _since_1970(numbers: pa.Array, unit: str) -> pa.Array:
     try:
         return numbers.cast(pa.int64()).cast(pa.timestamp(unit, "UTC"))
-    except pa.ArrowInvalid:  # some have a fraction
+    except pa.ArrowInvalid:  # some numbers have a fraction
         return fractional(numbers, unit)

@@ -1,4 +1,4 @@
-"""Time formats: texts that are written as a format says, ``%d.%m.%Y %H:%M``, as instants; whole columns at once."""
+"""Time formats: texts in a format such as ``%d.%m.%Y %H:%M`` as instants; whole columns at once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PARTS = {
     "p": "[aApP][mM]",
     "z": "[Zz]|[+-][0-9]{2}:?[0-9]{2}",
 }
-_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # the day of the week follows from the date
+_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # the day of the week is ignored
 _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
 def check_format(text: str) -> None:
-    """Raise ``ValueError`` for a format that is not read, or that does not say the day."""
+    """Raise ``ValueError`` if a format is not supported, or does not contain the day."""
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    is_coarse = "d" not in signs and not signs & set("HIMSf")  # of months or years: their first days
+    is_coarse = "d" not in signs and not signs & set("HIMSf")  # a format of months or years means their first days
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(f"the time format {shown(text)} does not say the day; write one such as %d.%m.%Y %H:%M:%S")
     if ("I" in signs) != ("p" in signs):
@@ -49,12 +49,12 @@ def has_offset(form: str) -> bool:
 
 
 def has_clock(form: str) -> bool:
-    """Return whether a format has a time of day; otherwise it is of dates."""
+    """Return whether a format has a time of day; otherwise it is a format of dates."""
     return bool(_signs(_regex(form)) & set("HI"))
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Read texts as microseconds in UTC, which is also the zone of texts without an offset. Other texts become null.
+    """Return texts as microseconds UTC; texts without an offset are in UTC. Texts in another format become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
@@ -68,7 +68,7 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
     year = number("Y") if "Y" in parts else number("y")
     if "Y" not in parts:
-        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as POSIX
+        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as in POSIX
     month = _named(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
     hour = number("H") if "I" not in parts else _of_twelve(number("I"), parts["p"])
     date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")
@@ -86,12 +86,12 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Read numbers of a unit, with fractions, as microseconds in UTC, rounded down.
+    """Return numbers of a unit, which may have fractions, as microseconds UTC, rounded down.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
     """
-    texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))  # of a double its shortest text, so that .1 is .1
+    texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))  # the shortest text of a double, so that 0.1 stays 0.1
     cut = pc.replace_substring_regex(texts, r"^([^.eE]*\.[0-9]{12})[0-9]+$", r"\1")
     exact = cut.cast(pa.decimal256(60, 25))
     steps = pa.scalar(Decimal({"s": 10**6, "ms": 10**3, "us": 1}.get(unit, 1)), pa.decimal256(8, 0))

@@ -1,8 +1,8 @@
 """Numbers written as text: which columns stay text, and which text columns also have a column of numbers.
 
 Type inference never changes a value. Digits stay text if a measure or key returns them and a number would change them:
-``007`` and ``1.10`` are texts, ``7`` and ``1.1`` are numbers. What computes with such a column reads its numbers, in a
-column of their own (`aggr.sql.number_columns`).
+``007`` and ``1.10`` are texts, ``7`` and ``1.1`` are numbers. Functions that compute with such a column read its
+numbers from a separate column (`aggr.sql.number_columns`).
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whol
 from tiltframe.files.read_options import ReadOptions
 
 _NUMBERS = (pa.int64(), pa.float64())
-Sample = Mapping[str, list[pa.Array]]  # texts by column, an array for each file
+Sample = Mapping[str, list[pa.Array]]  # texts by column, one array per file
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether a type of a text file is a guess that may lose how values are written."""
+    """Return whether a type of a text file is a guess that may lose the notation of values."""
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column whose texts were taken for numbers or truths is read as text."""
+    """Return whether a column is read as text although its texts were inferred to be numbers or booleans."""
     if Use.TEXT in uses:
         return True
     return Use.KEEP in uses and any(unfaithful(part, kind, reading) is not None for part in texts)
 
 
 def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the first text that its value would not be written as; None if there is none."""
+    """Return the first text that differs from the text of its value; None if none does."""
     return first_unfaithful(from_text(texts, kind, reading)[1], kind)
 
 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
-    """Return the type that holds the numbers that texts write; None if one of them is not a number, or all are null.
+    """Return the type that represents all numbers of texts; None if a text is not a number, or all are null.
 
-    Whole numbers, and with ``exactly`` fractions, that a double would round are uint64 or decimals; None if these have
-    too few digits.
+    If a double would round whole numbers, or with ``exactly`` fractions, the type is uint64 or a decimal; None if these
+    have too few digits.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -64,7 +64,7 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether something reads the numbers of a column of text; what a user declares as text is ordered so."""
+    """Return whether a function reads the numbers of a text column; text that a user declares is ordered as text."""
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
 
@@ -73,7 +73,7 @@ def find_numbers(
 ) -> dict[str, pa.DataType]:
     """Return the number types of the text columns whose numbers are read.
 
-    ``texts`` gives the texts of a column that decide. Raises ``ValueError`` as `check_shared`.
+    ``texts`` returns the texts of a column that decide. Raise ``ValueError`` as `check_shared` does.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -91,15 +91,15 @@ def find_numbers(
 
 
 def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with the columns of numbers next to those of texts."""
+    """Return a schema with columns of numbers next to the text columns."""
     added = [pa.field(number_column(name), kind) for name, kind in numbers.items()]
     return pa.schema([*schema, *added], schema.metadata)
 
 
 def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions) -> Iterator[tuple[str, pa.Array]]:
-    """Compute the columns of numbers that a schema has next to the columns of a batch.
+    """Yield the columns of numbers that a schema has in addition to the columns of a batch.
 
-    Raises ``ValueError`` naming the first text that is not a number.
+    Raise ``ValueError`` with the first text that is not a number.
     """
     for name in batch.schema.names:
         numbers = number_column(name)
@@ -108,7 +108,7 @@ def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
-    """Read the numbers of a column of text; raises ``ValueError`` naming the first that is not one."""
+    """Return the numbers of a text column; raise ``ValueError`` with the first text that is not a number."""
     try:
         values, written = from_text(texts, kind, reading)
         rounded = first_rounded_whole(values, written) if pa.types.is_floating(kind) else None
@@ -124,7 +124,7 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
 
 
 def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if measures of one state want the texts and the numbers of a column."""
+    """Raise ``ValueError`` if one measure reads the texts of a column, and one of the same state its numbers."""
     for name in names:
         if measures := uses.conflict(name):
             both = " and ".join(repr(measure) for measure in measures)

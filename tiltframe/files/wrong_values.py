@@ -1,4 +1,4 @@
-"""Wrong values: the first one in a text file that is not of the type of its column, with its line and a way out."""
+"""Wrong values: the first value in a text file that does not fit its column's type, with its line and a remedy."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def wrong_value(
 
 
 def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Name the type that holds all values of a column of whole numbers; None if it is not one."""
+    """Return the type that represents all values of a column of whole numbers; None for other columns."""
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 
 
 def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
-    """Return the share of a column's texts that are numbers once some signs are removed from them."""
+    """Return the share of a column's texts that are numbers after some characters are removed."""
     texts = pa.chunked_array(column_texts(file, name, reading), pa.string())
     for sign in removed:
         texts = pc.replace_substring(texts, sign, "")
@@ -70,7 +70,7 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Find the line of a JSON file at which Arrow fails while it infers types, or another delimiter in a CSV header."""
+    """Return the error for the JSON line where Arrow's inference fails, or for another delimiter in a CSV header."""
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
             header = stream.read(_HEADER_BYTES).partition(b"\n")[0].decode(reading.encoding)
@@ -91,7 +91,7 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
 def first_unread(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Find the first value of a CSV file that a reader of its column refuses: its line, its column, and its text."""
+    """Return line, column and text of the first value of a CSV file that the reader of its column rejects."""
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
     with open_text(file) as stream:
@@ -106,14 +106,14 @@ def first_unread(
 
 
 def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Name the first value for which a column was taken for text; None if that has another cause."""
+    """Return an error with the first value that makes a column text; None if the cause is another."""
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
     return wrong_value(file, {name: pa.float64()}, reading)
 
 
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
-    """Find the first value that cannot be read, half by half."""
+    """Return the index of the first value that cannot be read, by halving."""
 
     def fails(values: pa.Array) -> bool:
         try:
@@ -154,7 +154,7 @@ def _named(kind: pa.DataType) -> str:
 
 
 def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Write how a text that is not a number can be read; ``share`` tries on all rows what removing signs gives."""
+    """Return a remedy for a text that is not a number; ``share`` tests removing characters on all rows."""
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
     comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
@@ -171,10 +171,10 @@ def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequen
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Write an expression that reads the numbers of a column of text, after it was tried on the rows."""
+    """Return an expression that reads the numbers of a text column, after a test on the rows."""
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    is_rare = plain >= _MOSTLY  # most rows are numbers already
+    is_rare = plain >= _MOSTLY  # most rows are numbers
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:

@@ -164,9 +164,9 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Return the numbers of panes and hops, from a window before the times to a window after them."""
+        """Return the numberings of panes and of hops, from before the first to after the last window of the times."""
         margin = int(self.size.length)
-        # 2 % more: a year is 1.5 % longer than 360 days, and a window of 1h takes two hours if the clock repeats one
+        # 2 % more: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats an hour
         margin += margin // 50
         low, high = int(times.min()), int(times.max())
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
@@ -178,7 +178,7 @@ class Hopping(TimeWindow):
 
 
 def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Hopping:
-    """Read hopping windows: a window of ``size`` begins at every aligned start of ``hop``.
+    """Return hopping windows: a window of ``size`` begins at every aligned start of ``hop``.
 
     Parameters
     ----------

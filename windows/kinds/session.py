@@ -18,7 +18,7 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_LARGEST_KEY = 2**62  # keys and times as one number stay within int64
+_LARGEST_KEY = 2**62  # a key and a time fit into one int64 below it
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Session(TimeWindow):
 
 
 def session(gap: str) -> Session:
-    """Read sessions: rows of a key that follow each other within a gap are one window.
+    """Return sessions: rows of a key that follow each other within a gap are one window.
 
     Parameters
     ----------

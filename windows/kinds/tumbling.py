@@ -189,7 +189,7 @@ class WindowNumbering:
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:
-    """Read tumbling windows: ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``, ``day``.
+    """Return tumbling windows: ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``, ``day``.
 
     Parameters
     ----------

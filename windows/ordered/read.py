@@ -1,4 +1,4 @@
-"""Read ordered windows from text. The result of `str` of a window can be read."""
+"""Ordered windows from text; the text of a window, by `str`, can be read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLE = "count(100), since('n > 5', daily('UTC')) or another of windows.order
 
 
 def read_ordered(text: str) -> OrderedWindow:
-    """Read an ordered window.
+    """Return the ordered window of a text.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def read_ordered(text: str) -> OrderedWindow:
 
 
 def read_tick(text: str) -> Tick:
-    """Read a tick from text.
+    """Return the tick of a text.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ Oracle = Callable[[int], Sequence[tuple[int, int]]]
 Source = Callable[[int, int], Instants]
 _KEYS = 3
 _LEVELS = ("10m", "1h", "1d", "1w", "1mo", "1q", "1y")
-_CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # 1900 to 2200, about
+_CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # approximately 1900 to 2200
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,14 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
 
 
 def lengths(case: Case) -> None:
-    """Windows are about as long as `length` says, by which levels are put in order."""
+    """Windows have approximately the length in `length`, which determines the order of levels."""
     length = case.window.length
     assigned = case.window.assign(case.times)
     if case.window.is_merging or not len(assigned.starts):
         return
     holds(length > 0, f"the length is {length}")
     longest = int((assigned.ends - assigned.starts).max())
-    repeated_hours = 0 if case.window.timezone is None else DAY // 8  # a clock that is put back lengthens windows
+    repeated_hours = 0 if case.window.timezone is None else DAY // 8  # windows are longer if the clock goes back
     limit = 2 * length + repeated_hours
     holds(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
     if not math.isfinite(length):
@@ -228,7 +228,7 @@ def lengths(case: Case) -> None:
 
 
 def untouched(case: Case) -> None:
-    """Assigning and merging change neither times nor intervals, and give the same when they are repeated."""
+    """Assigning and merging do not change times or intervals, and return the same if they are repeated."""
     times = case.times.copy()
     first, second = case.window.assign(times), case.window.assign(times)
     holds(np.array_equal(times, case.times), "the times changed while intervals were assigned")
@@ -362,7 +362,7 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
         try:
             window.assign(times)
         except ValueError:
-            continue  # it has no windows in these years
+            continue  # the kind has no windows in these years
         rng = np.random.default_rng([seed, year])
         keys = rng.integers(0, _KEYS, len(times))
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)

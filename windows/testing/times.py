@@ -58,7 +58,7 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
 
 
 def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants:
-    """Make times about the leap day and the ends of a year, in no order.
+    """Return times around the leap day and the ends of a year, not sorted.
 
     Parameters
     ----------

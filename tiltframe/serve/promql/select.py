@@ -47,7 +47,7 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    lookback: int = LOOKBACK  # maximum age of the newest window's end, at least its length; 0: no age
+    lookback: int = LOOKBACK  # maximum age of the newest window's end, at least its length; 0: it ends at the moment
     deadline: Deadline = field(default_factory=Deadline)
     warnings: dict[str, None] = field(default_factory=dict)  # sentences of the answer; evaluation adds to them
 
