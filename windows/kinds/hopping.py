@@ -166,7 +166,7 @@ class Hopping(TimeWindow):
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
         """Return the numberings of panes and of hops, from before the first to after the last window of the times."""
         margin = int(self.size.length)
-        # 2 % more: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats an hour
+        # 2 % more: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats one
         margin += margin // 50
         low, high = int(times.min()), int(times.max())
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
