@@ -14,7 +14,7 @@ from aggr.arrow.normalize import normalize
 
 
 def same_bits(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two columns hold the same bits; what stands under a null does not count.
+    """Return whether two columns have the same bits; bits under a null do not count.
 
     >>> same_bits(pa.array([0.0]), pa.array([-0.0]))
     False
@@ -51,7 +51,7 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 def _pieces(column: pa.Array) -> Iterator[bytes]:
     dtype = column.type
     if pa.types.is_map(dtype):
-        if column.offset:  # Arrow cannot make lists with a mask from the offsets of a slice
+        if column.offset:  # Arrow cannot construct lists with a mask from the offsets of a slice
             column = column.take(pa.array(range(len(column)), pa.int64()))
         entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         column = (

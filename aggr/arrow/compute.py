@@ -1,6 +1,6 @@
-"""Arrow's functions, loaded when the first of them is called: ``pyarrow.compute`` takes longer than all of aggr.
+"""Arrow's functions, loaded at the first call, because loading ``pyarrow.compute`` takes longer than loading aggr.
 
-Modules that ``import tiltframe`` or the command line loads take them from here (``tests/docs/test_import_costs.py``).
+Modules that ``import tiltframe`` or the command line loads must import them here (``tests/docs/test_import_costs.py``).
 
 >>> import pyarrow as pa
 >>> from aggr.arrow import compute as pc
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Find a function of ``pyarrow.compute``, and keep it."""
+    """Return a function of ``pyarrow.compute``, and cache it in this module."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pyarrow.compute

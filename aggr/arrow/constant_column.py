@@ -1,4 +1,4 @@
-"""Constant columns: what repeats in every state of a column, such as its function's name and its parameters."""
+"""Constant columns: values that every state of a column repeats, such as the function's name and its parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-_MAX_OFFSET = 2**31 - 1  # of a text in an Arrow column
+_MAX_OFFSET = 2**31 - 1  # the greatest offset of a text in an Arrow column
 
 
 def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
@@ -37,7 +37,7 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
 
 
 def _texts(column: pa.Array, text: pa.Buffer) -> bool:
-    """Return whether texts all have these bytes: as many each, and one after the other."""
+    """Return whether every text of a column has the bytes ``text``."""
     _, places, texts = column.buffers()
     rows, width, begin = len(column), text.size, 4 * column.offset
     first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)
@@ -49,6 +49,6 @@ def _texts(column: pa.Array, text: pa.Buffer) -> bool:
 
 
 def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
-    """Return whether bytes repeat a pattern: each byte then equals the one at a distance of the pattern's size."""
+    """Return whether bytes repeat a pattern, by comparing each byte with the byte one pattern length before it."""
     width = pattern.size
     return bool(content[:width] == pattern and content[width:] == content[: content.size - width])

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 
 class DamagedState(ValueError):
-    """A column of states holds what no function can have written: it was damaged, or is of another type."""
+    """A column of states contains values that no function can have written: it is damaged, or of another type."""
 
 
 def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return a field of states as the type it has; raises `DamagedState` for one that cannot be, or that has nulls.
+    """Return a field of states in the type ``dtype``; raises `DamagedState` for another type, or for nulls.
 
     >>> field_of_type(pa.array([1], pa.int32()), pa.int64()).type
     DataType(int64)
@@ -26,7 +26,7 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array) -> None:
-    """Raise `DamagedState` for a field that is null in a state that is not."""
+    """Raise `DamagedState` if a field has nulls; only whole states may be null."""
     if column.null_count:
         raise DamagedState("is null in some states")
 

@@ -1,4 +1,4 @@
-"""Normalized arrays: one form for the many in which Arrow can hold the same values."""
+"""Normalized arrays: one Arrow type for values that Arrow can store in several types."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 
-_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage alone does not say what it is
+_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage does not determine their meaning
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one array of a plain type.
 
-    Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, is its storage; strings
-    and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of day and
-    timestamps in milliseconds or finer, dates in days, as Parquet keeps them; floats have 32 or 64 bits, and a column
-    of nothing but nulls counts as floats.
+    Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, becomes its storage;
+    strings and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of
+    day and timestamps in milliseconds or finer, dates in days, as in Parquet; floats have 32 or 64 bits, and a column
+    of the null type becomes floats.
     """
     values = one_array(values)
     if isinstance(values.type, pa.BaseExtensionType):
         normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        plain = normalize(values.dictionary)  # Arrow cannot choose among views, which polars has
+        plain = normalize(values.dictionary)  # Arrow cannot select from views, which polars writes
         return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
         return normalize(pc.run_end_decode(values))
@@ -43,7 +43,7 @@ def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
 
 
 def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Join chunks, without a copy where there is but one."""
+    """Join chunks; a single chunk is not copied."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -52,7 +52,7 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def normalized_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the plain type that stands for a type; types without one stand for themselves."""
+    """Return the plain type that `normalize` converts a type to; other types are returned unchanged."""
     is_a = pa.types
     if isinstance(dtype, pa.BaseExtensionType):
         if dtype.extension_name in _NUMBERED:
@@ -97,7 +97,7 @@ def normalize_floats(values: pa.Array) -> pa.Array:
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Spread values computed for the valid rows, one for each true of ``valid`` in order, and add the nulls.
+    """Place values at the rows for which ``valid`` is true, in order, and nulls at the other rows.
 
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']

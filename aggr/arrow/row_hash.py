@@ -1,9 +1,9 @@
 """Row hashes: 128 bits for each row of some columns, computed from its values alone.
 
-Rows that agree to the bit have equal hashes, however their columns are chunked, sliced or padded, so a sum of hashes
-identifies a multiset of rows, in any order and over any files. Numbers go by their bits, texts and lists by
-FNV-1a over their bytes or elements, in two lanes of different constants; a finalizer mixes every column in. Not
-secure: an attacker can make two rows collide.
+Bit-identical rows have equal hashes, however their columns are chunked, sliced or padded, so a sum of hashes identifies
+a multiset of rows, in any order and over any files. Numbers are hashed by their bits, texts and lists by FNV-1a over
+their bytes or elements, in two lanes with different constants. A finalizer mixes each column into the hash of the row.
+The hash is not cryptographic: an attacker can construct rows that collide.
 
 Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm"; the finalizers of SplitMix64 (Steele et al.,
 2014) and MurmurHash3 (Appleby).
@@ -27,9 +27,9 @@ Words = NDArray[np.uint64]
 ALL = np.iinfo(np.int64).max  # above every hash of `hash64`
 _LANES = 2
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, as SplitMix64 steps
-_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's for 64 bits, and its halves swapped
-_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's for 64 bits, and another; both odd
-# of SplitMix64, and of MurmurHash3
+_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's 64-bit basis, and its halves swapped
+_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's prime for 64 bits, and another odd number
+# multipliers of the finalizers of SplitMix64 and of MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
@@ -37,7 +37,7 @@ _FACTORS = (
 
 
 def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
-    """Hash each row of some columns, at least one, shape (2, rows); what stands under a null does not count.
+    """Hash each row of one or more columns, shape (2, rows); bits under a null do not count.
 
     >>> a, b, again = row_hashes([pa.array(["a", "b", "a"]), pa.array([[1], None, [1]])]).T.tolist()
     >>> a == again, a == b
@@ -48,7 +48,7 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Hash the rows of columns, none null, to numbers even from 0 to below `ALL`, by which samples are chosen.
+    """Hash the rows of columns, none null, uniformly to numbers from 0 to below `ALL`, which are used for sampling.
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
@@ -67,7 +67,7 @@ def _combined(columns: Sequence[Words]) -> Words:
 
 @compiled
 def _mixed(total: Words, column: Words, first: np.uint64, second: np.uint64) -> Words:
-    """Take another column in, and spread every bit over all."""
+    """Combine row hashes with those of another column; each bit of both affects all bits of the result."""
     mixed = np.empty(len(total), np.uint64)
     for row in range(len(total)):
         word = total[row] * np.uint64(31) + column[row] + np.uint64(1)
@@ -121,13 +121,13 @@ def _fixed(column: pa.Array) -> Words:
 
 
 def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
-    """Hash rows of elements that lie end to end, in each lane."""
+    """Hash rows of elements, stored end to end, in both lanes."""
     return np.stack([_chained(elements[i], lengths, _BASIS[i], _PRIMES[i]) for i in range(_LANES)])
 
 
 @compiled
 def _chained(elements: NDArray[np.unsignedinteger], lengths: Whole, basis: np.uint64, prime: np.uint64) -> Words:
-    """Fold the elements of each row: exclusive or, then multiply."""
+    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by ``prime``."""
     hashes = np.empty(len(lengths), np.uint64)
     at = 0
     for row in range(len(lengths)):

@@ -1,4 +1,4 @@
-"""Sort keys: any Arrow values as int64 that sort the same way, so that least and greatest are one kernel."""
+"""Sort keys: int64 keys in the order of any Arrow values, so that one kernel finds the least and the greatest."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HIGHEST = np.iinfo(np.int64).max
 def order_keys(values: pa.Array) -> Whole:
     """Map values without nulls to int64 keys of the same order; equal bits give equal keys.
 
-    Floats follow Spark: NaN is greatest, and every NaN counts as the same one; beyond Spark, ``-0.0`` sorts
-    before ``0.0`` so that the least of both does not depend on the order of rows. Strings compare by code
-    point, bytes by byte. Keys of values that have no fixed width are ranks and mean nothing outside this call.
+    Floats follow Spark: NaN is the greatest value, and all NaN are equal. In addition, ``-0.0`` sorts before ``0.0``,
+    so that the least of both does not depend on the order of rows. Strings compare by code point, bytes by byte. Keys
+    of values without a fixed width are ranks, and are only comparable within one call.
 
     >>> order_keys(pa.array([2.0, -1.0, float("nan")])).argsort()
     array([1, 0, 2])

@@ -1,1 +1,1 @@
-"""Loops over rows, compiled by numba once a machine."""
+"""Loops over rows, compiled by numba once per machine."""

@@ -1,11 +1,12 @@
-"""compiled: loops over rows as plain Python, turned into machine code once there is enough to do.
+"""compiled: loops over rows in plain Python, compiled to machine code once there is enough work.
 
-Whole-array operations make a pass over memory each; a loop that does all of a row's work at once makes one. Numba
-compiles it once for a machine and keeps the code next to the source, or in the user's cache folder.
+Each whole-array operation makes a pass over memory; a loop that does all of a row's work makes a single pass. Numba
+compiles the loop once per machine and stores the code next to the source, or in the user's cache folder.
 
-To compile takes a second, and to load numba and its code half of one: a loop over a thousand rows has run as the Python
-that it is long before that. So it does, until a process has spent `_PATIENCE` on it, or, once numba is loaded, `_SHORT`
-on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
+Compiling takes a second, and loading numba and its code half a second. A loop over a thousand rows finishes sooner in
+plain Python. Short loops are therefore interpreted until a process has spent `_PATIENCE` on them or, once numba is
+loaded, `_SHORT` on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first
+call.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ import numpy as np
 
 from aggr.compiling.one_process import compile_once
 
-Int = Any  # in a loop, a whole number of numpy's or of Python's
+Int = Any  # in a loop, an integer of numpy or of Python
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
-_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # of each loop that has been compiled or loaded
-_PATIENCE = 0.6  # seconds of a process: what it takes to load numba and the code of a few loops
-_SHORT = 0.02  # seconds of a loop: what it takes to load its code
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the dispatcher of each compiled or loaded loop
+_PATIENCE = 0.6  # seconds per process: the time to load numba and the code of a few loops
+_SHORT = 0.02  # seconds per loop: the time to load its code
 
 
 class _Interpreter:
-    """Runs loops as the Python that they are, where they have few elements to go over, for `_PATIENCE` altogether."""
+    """Runs loops over few elements in plain Python, for `_PATIENCE` seconds in total."""
 
     def __init__(self) -> None:
-        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements of all arrays
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements per call
         self.left = _PATIENCE
-        self.spent: dict[Any, float] = {}  # seconds of each loop
-        self.forbidden = 0  # contexts of `compile_at_once` that are open, of all threads
+        self.spent: dict[Any, float] = {}  # seconds spent on each loop
+        self.forbidden = 0  # open contexts of `compile_at_once` in all threads
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop over these arrays and numbers is to be interpreted."""
@@ -54,7 +55,7 @@ class _Interpreter:
         return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
-        """Interpret a loop; whole numbers wrap around and floats overflow without a word, as in machine code."""
+        """Interpret a loop; integers wrap around and floats overflow without a warning, as in machine code."""
         begun = time.thread_time()
         try:
             with np.errstate(all="ignore"):
@@ -71,7 +72,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def compile_at_once() -> Iterator[None]:
-    """Within this, compile each loop at its first call, however little there is to do; also for other threads.
+    """Compile each loop at its first call within the context, even for few elements; also in other threads.
 
     >>> with compile_at_once():
     ...     pass
@@ -91,15 +92,15 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     loop : function
-        Written in what numba compiles without Python's objects; it may call other compiled functions by their global
-        names. From Python it gets its arrays read-only, and returns new ones. Integers wrap around, and an index out
-        of bounds is not noticed.
+        It must be in the subset of Python that numba compiles without Python objects, and may call other compiled
+        functions by their global names. Calls from Python pass arrays read-only, and the loop returns new ones.
+        Integers wrap around, and an index out of bounds is not detected.
 
     Returns
     -------
     function
-        Of the same arguments. Of several processes one compiles (`aggr.compiling.one_process`); where nothing can be
-        kept on disk, each does for itself.
+        A function of the same arguments. If several processes need the same code, one compiles
+        (`aggr.compiling.one_process`); if code cannot be stored on disk, each process compiles for itself.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
             value: R = code(*arguments, **kwargs)
-        except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
+        except SystemError as error:  # a signal, such as Ctrl-C, arrived while the loop ran
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
                 cause = cause.__cause__
@@ -137,18 +138,18 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def _as_python(loop: Any) -> Callable[..., Any]:
-    """Return a loop that calls others as the Python that they are, and not as `compiled` wraps them."""
+    """Return a loop that calls the plain Python functions of other loops, not the wrappers of `compiled`."""
     inner = {name: _as_python(other) for name, other in _called(loop).items()}
     return FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__)
 
 
 @cache
 def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
-    """Make the machine code of a loop; an ``inner`` one is called by other loops alone.
+    """Return numba's dispatcher of a loop; an ``inner`` loop is called by other loops only.
 
-    It goes without what turns Python's objects into its arguments, which takes a quarter of the time to compile.
+    An inner loop has no wrapper that converts Python objects to arguments, which takes a quarter of the compile time.
     """
-    import numba  # a fifth of a second, which a command that only prints help need not wait for
+    import numba  # imported here because it takes a fifth of a second
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
     loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
@@ -159,27 +160,27 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
     try:
         dispatcher: Any = numba.njit(cache=True, **how)(loop)
-    except RuntimeError:  # no folder to write to
+    except RuntimeError:  # there is no writable folder
         dispatcher = numba.njit(**how)(loop)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
         dispatcher = compile_once(dispatcher)
     elif not inner:
-        dispatcher = np.errstate(all="ignore")(dispatcher)  # whole numbers wrap around without a word
+        dispatcher = np.errstate(all="ignore")(dispatcher)  # integers wrap around without a warning
     compiled: Callable[..., Any] = dispatcher
     return compiled
 
 
 @cache
 def _is_kept(loop: Any) -> bool:
-    """Return whether a loop's code is on disk, of some types at least; numba is loaded."""
+    """Return whether a loop's code is on disk, for at least some types; numba must be loaded."""
     cache_file = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
     return cache_file is not None and os.path.exists(cache_file._index_path)
 
 
 def cache_folders() -> list[str]:
-    """List where the code of the loops that this process has called is kept; a loop that no disk keeps has no folder.
+    """List the folders with the code of the loops that this process has called; code that is not on disk has no folder.
 
     >>> isinstance(cache_folders(), list)
     True
@@ -201,7 +202,7 @@ def _fingerprint(loop: Any) -> int:
 
 
 def _code(code: CodeType) -> tuple[Any, ...]:
-    """Show what a function does, but not where it stands."""
+    """Return the content of a code object without its file and line numbers."""
     constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars
 

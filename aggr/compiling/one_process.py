@@ -1,9 +1,9 @@
-"""Compile once: of several processes that start together on a machine, one compiles a loop and the others wait for it.
+"""Compile once: if several processes start together on a machine, one compiles a loop and the others wait for it.
 
-Numba keeps compiled code on disk, but processes that miss the same code all compile it. Here the one that finds none
-locks a file next to where it would be kept, looks again, and compiles; the others wait, and then find it. The system
-takes the lock from a process that ends, however it ends: a lock file that is left behind blocks no process. Where files
-cannot be locked, each compiles for itself.
+Numba keeps compiled code on disk, but processes that miss the same code all compile it. Here, a process that does not
+find the code locks a file in the code's folder, looks again, and compiles; the other processes wait for the lock, and
+then find the code. The system releases the lock when the process ends, however it ends, so a leftover lock file does
+not block other processes. If files cannot be locked, each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if sys.platform == "win32":
             try:
                 msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
                 return
-            except PermissionError:  # another process has it
+            except PermissionError:  # another process has the lock
                 time.sleep(0.05)
 else:
     import fcntl
 
     def _lock(file: int) -> None:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # of this process alone: one that is forked while it is held has it not
+        fcntl.lockf(file, fcntl.LOCK_EX)  # belongs to this process only: forked processes do not inherit it
 
 
 class _Turn:
-    """The lock that this process holds while it compiles: one at most, so that no two processes wait for each other.
+    """The lock of this process while it compiles: at most one, so that two processes cannot wait for each other.
 
-    Numba's own lock lets one thread of a process compile at a time; all of this happens under it.
+    Numba's own lock, under which all of this runs, lets one thread of a process compile at a time.
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # compilations within each other: a loop, and those that it calls
+        self.depth = 0  # nested compilations: a loop, and the loops that it calls
         self.file: int | None = None
         self.process = os.getpid()
 
     def take(self, folder: str) -> bool:
-        """Lock a folder, unless one is locked; say whether another process may have compiled in the meantime."""
-        if self.process != os.getpid():  # forked: the lock is the parent's
+        """Lock a folder, unless one is locked; return whether another process may have compiled in the meantime."""
+        if self.process != os.getpid():  # a forked process: the lock belongs to its parent
             self.__init__()  # type: ignore[misc]
         if self.file is not None:
             return False
@@ -65,7 +65,7 @@ class _Turn:
         return self.file is not None
 
     def give_back(self) -> None:
-        """Let the next one compile."""
+        """Release the lock, if this process has it."""
         if self.file is not None and self.process == os.getpid():
             file, self.file = self.file, None
             os.close(file)  # unlocks
@@ -75,7 +75,7 @@ _turn = _Turn()
 
 
 class _Cache:
-    """Numba's cache of one loop, which takes the lock where it finds nothing, and then looks again."""
+    """Numba's cache of one loop; if it does not contain the code, it takes the lock and looks again."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -92,7 +92,7 @@ class _Cache:
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Let a loop of numba's be compiled by one process at a time, if its code is kept on disk, and to the end."""
+    """Make one process at a time compile a loop, without interruption, if the code is stored on disk."""
     from numba.core.compiler_lock import global_compiler_lock
 
     compile_now = dispatcher.compile

@@ -1,1 +1,1 @@
-"""Distinct counts: hashes of values as Apache DataSketches has them, and the k smallest of each group."""
+"""Distinct counts: hashes of values as in Apache DataSketches, and the k smallest hashes of each group."""

@@ -1,8 +1,8 @@
-"""Item hashes: 63 bits for each value, the very ones that Apache DataSketches gives a value in its Theta sketches.
+"""Item hashes: 63 bits for each value, equal to the hashes in Theta sketches of Apache DataSketches.
 
-Integers go by their value in 64 bits; floats by their bits as doubles, with one zero and one NaN; text by its bytes in
-UTF-8; bytes unchanged. DataSketches has no rule for other types, and leaves out empty text and bytes, which here are
-a value like any other.
+Integers are hashed by their value in 64 bits, floats by their bits as doubles, with one zero and one NaN, text by its
+bytes in UTF-8, and bytes unchanged. DataSketches has no rule for other types, and skips empty text and bytes, which are
+ordinary values here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
-HASHES, INTEGERS, DOUBLES = 0, 1, 2  # what words are
-_COUPONS = 4  # is added where they are to be coupons
-_MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # of a double's bits
+HASHES, INTEGERS, DOUBLES = 0, 1, 2  # kinds of words
+_COUPONS = 4  # added to the kind if coupons are computed
+_MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # the mask of a double's magnitude bits
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
 
@@ -56,7 +56,7 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
 
 @compiled
 def item_hash(word: Int, kind: Int) -> Int:
-    """Hash a word, unless it is a hash."""
+    """Return the hash of a word, or the word itself if it is a hash."""
     if kind == HASHES:
         return word
     if kind & DOUBLES:

@@ -1,11 +1,12 @@
-"""Least hashes: the field of a state that keeps the k smallest hashes of distinct values, a Theta sketch.
+"""Least hashes: the field of a state with the k smallest hashes of distinct values, a Theta sketch.
 
     hashes of a group     3  9  5  3  14  7        k = 3
     state                 hashes = 3 5 7           theta = 9, the least hash that has no room; 2^63 - 1 if all have
 
-So a set of values has one state, however it was split: a hash among the k smallest of all is among
-those of every part that has it, and so is the one after them, or it is that part's theta. Hashes are even over all
-numbers from 0 to 2^63; ``retained / (theta / 2^63)`` estimates how many there are.
+A set of values therefore has one state, however it was split. A hash among the k smallest of all is among the k
+smallest of every part that has it. The next larger hash is among those of a part as well, or is the theta of a part.
+Hashes are uniform over the numbers from 0 to 2^63, so ``retained / (theta / 2^63)`` estimates the number of distinct
+values.
 
 Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002; Dasgupta, Lang, Rhodes, Thaler,
 "A framework for estimating stream expression cardinalities", ICDT 2016.
@@ -29,18 +30,18 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # of 8 bytes each, ascending
-ALL = np.iinfo(np.int64).max  # theta where every hash is kept
+ALL = np.iinfo(np.int64).max  # theta if every hash is kept
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
 _SIZE = 8  # bytes of a hash
-_BLOCK = 256  # hashes that are computed before any is put into a table
-_SPARSE = 2  # slots of a table a hash
+_BLOCK = 256  # hashes that are computed at once before they are put into a table
+_SPARSE = 2  # slots of a table per hash
 
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches: each one's theta, and its hashes, ascending, ``hashes[places[row]:places[row + 1]]``."""
+    """``n`` sketches: the theta of each, and its ascending hashes, ``hashes[places[row]:places[row + 1]]``."""
 
     thetas: Whole
     hashes: Whole
@@ -63,25 +64,25 @@ class Sketches:
 
     @property
     def retained(self) -> Whole:
-        """How many hashes each has, shape (n,)."""
+        """The number of hashes of each sketch, shape (n,)."""
         return np.diff(self.places)
 
     @property
     def are_empty(self) -> Flags:
-        """Which are known to be of no value, shape (n,)."""
+        """Whether each sketch is known to have no values, shape (n,)."""
         empty: Flags = (self.retained == 0) & (self.thetas == ALL)
         return empty
 
     @property
     def shares(self) -> Floats:
-        """The share of all hashes that lies below theta, shape (n,); 1 where every hash is kept."""
+        """The share of all hashes that is below theta, shape (n,); 1 if every hash is kept."""
         return self.thetas / 2.0**63
 
     def bounds(self, sigmas: float) -> pa.StructArray:
-        """Read estimates and what they lie between, as `aggr.tables.accessors.bounds` returns them, shape (n,).
+        """Return estimates and their bounds, as `aggr.tables.accessors.bounds` does, shape (n,).
 
-        How many of all hashes fall below theta is binomial; the ends are those of its normal
-        approximation, as DataSketches has them for more than 120.
+        The number of hashes below theta has a binomial distribution. The bounds are those of its normal approximation,
+        which DataSketches uses for more than 120 hashes.
         """
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
@@ -98,14 +99,14 @@ class Sketches:
 
 
 def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
-    """Find the number of hashes for which ``retained`` lies ``spread`` standard deviations from its mean."""
+    """Return the number of hashes for which ``retained`` is ``spread`` standard deviations from its mean."""
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0
 
 
 @dataclass(frozen=True)
 class LeastHashes(Field):
-    """The field of a state that keeps the k smallest hashes."""
+    """The field of a state with the k smallest hashes."""
 
     k: int
 
@@ -167,7 +168,7 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
 
 @compiled
 def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) -> None:
-    """Hash some words: in loops by themselves, so that the compiler takes several at once."""
+    """Hash a block of words, in simple loops that the compiler vectorizes."""
     if kind == INTEGERS:
         for i in range(size):
             block[i] = item_hash(words[np.uint64(begin + i)], INTEGERS)
@@ -178,7 +179,7 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 @compiled
 def _put(table: Whole, hashed: Int, scale: float) -> Int:
-    """Put a hash into a table in its order; return the slot after the last that was written, 0 if it was there."""
+    """Insert a hash into an ordered table; return the slot after the last written one, 0 if the hash was there."""
     slot: Int = np.uint64(np.int64(hashed * scale))
     while 0 < table[slot] < hashed:
         slot += np.uint64(1)
@@ -192,7 +193,7 @@ def _put(table: Whole, hashed: Int, scale: float) -> Int:
 
 @compiled
 def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
-    """Empty a table: its k smallest hashes to a place; return how many they are, and the next one, or else theta."""
+    """Empty a table, and write its k smallest hashes; return their number, and the next hash or theta."""
     count = np.int64(0)
     for slot in range(used):
         hashed = table[slot]

@@ -1,7 +1,7 @@
-"""MurmurHash3: hashes, and coupons, of numbers and of bytes, by the seed of Apache DataSketches.
+"""MurmurHash3: hashes, and coupons, of numbers and of bytes, with the seed of Apache DataSketches.
 
-A hash is the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon, of HyperLogLog, is 26
-bits of the first half, and below them in `ZEROS` bits how many zeros lead the second half, 62 at most, plus 1.
+A hash is the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon of HyperLogLog is 26 bits
+of the first half, followed by `ZEROS` bits with the number of leading zeros of the second half, at most 62, plus 1.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -16,25 +16,25 @@ from aggr.arrays import Bytes, Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import WORD, word_at
 
-SEED = np.uint64(9001)  # of Apache DataSketches
+SEED = np.uint64(9001)  # the seed of Apache DataSketches
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
 _ALL = np.uint64(2**64 - 1)
-_BLOCK = 16  # bytes
+_BLOCK = 16  # bytes per block
 ZEROS, _MOST_ZEROS = 6, 62
 _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 
 @compiled
 def hash_word(word: Int, coupon: bool) -> Int:
-    """Hash a whole number of 64 bits as the eight bytes that it is, from its lowest on; from 0."""
+    """Hash the eight bytes of an int64, the lowest first; the hash is not negative."""
     return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``; from 0."""
+    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``; hashes are not negative."""
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):
         at, end = places[row], places[row + 1]
@@ -53,7 +53,7 @@ def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
 
 @compiled
 def _last_word(data: Bytes, at: Int, end: Int) -> Any:
-    """Show up to eight bytes as a word, the first lowest."""
+    """Return up to eight bytes as a little-endian word."""
     if at + WORD <= len(data):
         return word_at(data, at) & (_ALL >> np.uint64(8 * (at + WORD - end)))
     word = np.uint64(0)
@@ -74,7 +74,7 @@ def _second_half(word: Any) -> Any:
 
 @compiled
 def _turned(word: Any, bits: Int) -> Any:
-    """Turn a word to the left, the bits that fall out coming in again."""
+    """Rotate the bits of a word to the left."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 

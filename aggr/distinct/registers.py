@@ -1,10 +1,10 @@
-"""Registers: the field of a state that holds HyperLogLog's, as bytes; of few values their coupons instead.
+"""Registers: the field of a state with the registers of HyperLogLog, as bytes, or the coupons of few values.
 
-    a value       a coupon: 26 bits of its hash, and how many zeros lead the other half, plus 1
+    a value       a coupon: 26 bits of its hash, and the number of leading zeros of the other half, plus 1
     few coupons   themselves, ascending, 4 bytes each, up to 3/32 of the registers
     more          2^lg_k registers: the greatest number of zeros among the coupons that end in the register's number
 
-A set of values has one set of coupons, which only grows; and a maximum depends on no order.
+A set of values has one set of coupons, which only grows, and a maximum does not depend on the order of values.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
 Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.
@@ -29,11 +29,11 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
-_COUPONS = 1 << 32  # that there are
-_APART = 3.0 * 2**26  # coupons, as far apart as they come: two values of one address have one in a third of all cases
-_CELLS = 1 << 20  # registers that are estimated at once: 8 bytes each on the way
+_COUPONS = 1 << 32  # the number of different coupons
+_APART = 3.0 * 2**26  # effective number of coupons: values of equal address have equal coupons in a third of cases
+_CELLS = 1 << 20  # registers per pass of an estimate: 8 bytes each as an intermediate
 _SIZE = 4  # bytes of a coupon
-_MOST = 63  # that a register holds
+_MOST = 63  # the greatest value of a register
 
 
 class Parts(NamedTuple):
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that holds 2^lg_k registers, or coupons."""
+    """The field of a state with 2^lg_k registers, or with coupons."""
 
     lg_k: int
 
@@ -114,7 +114,7 @@ class Registers(Field):
             raise DamagedState("holds coupons that do not ascend, or what no hash begins with")
 
     def estimates(self, column: pa.Array) -> Floats:
-        """Estimate how many values each sketch is of, shape (n,)."""
+        """Estimate the number of distinct values of each sketch, shape (n,)."""
         parts = self.parts(column)
         estimates = np.empty(len(parts.full))
         estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
@@ -126,7 +126,7 @@ class Registers(Field):
 
 @compiled
 def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
-    """Find the registers of the groups that are full, a row each."""
+    """Return the registers of the groups in ``full``, one row per group."""
     registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
     row, last = np.int64(0), (1 << lg_k) - 1
     for group in range(len(full)):
@@ -141,7 +141,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
 
 
 def _of_registers(registers: Bytes) -> Floats:
-    """Estimate from registers, a row each: Ertl's improved raw estimate."""
+    """Estimate distinct counts from rows of registers, by Ertl's improved raw estimate."""
     n, size = registers.shape
     cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
     counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)

@@ -1,7 +1,7 @@
-"""Next to the buckets: sum, min and max of sketches that came without them.
+"""Sum, min and max of imported sketches: supplied by the caller, or computed from the buckets.
 
-A sum, min or max that the caller supplies is used, row by row. A missing one is computed from the values that stand for
-the buckets, each within the relative accuracy of all values of its bucket.
+A sum, min or max that the caller supplies is used, row by row. A missing one is computed from the representative values
+of the buckets, which are within the relative accuracy of all values of their bucket.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from aggr.histograms.column import Histograms, first_last
 def derived(
     positive: Histograms, negative: Histograms, zero: Whole, values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
-    """Make sum, min and max of ``n`` sketches from their buckets; of an empty one there is no min and no max.
+    """Compute sum, min and max of ``n`` sketches from their buckets; min and max of an empty sketch are null.
 
-    ``values_of`` gives the value that stands for each bucket.
+    ``values_of`` returns the representative value of each bucket.
 
     >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
@@ -68,7 +68,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
         if column is not None:
             supplied[name] = _supplied_column(f"{name}s", column, valid)
             filled_parts[name] = pc.coalesce(supplied[name], parts[name])
-    for name in ("min", "max"):  # of nothing there is none
+    for name in ("min", "max"):  # an empty sketch has no min and max
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
         if other in supplied:  # a computed bound must not cross a supplied one
@@ -91,7 +91,7 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
 
 
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
-    """Read a column of sums, mins or maxs, at the rows that are valid; sums may be exact ones.
+    """Read a column of sums, mins or maxs, at the valid rows; sums may be exact sums.
 
     Raises ``TypeError`` unless the column has numbers, ``ValueError`` for another length, an infinity or NaN.
 
@@ -119,5 +119,5 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
 
 
 def _finite(values: Floats) -> Floats:
-    """Keep what the last bucket stands for from being infinite."""
+    """Limit values to finite doubles, because the value of the last bucket can overflow."""
     return np.clip(values, -sys.float_info.max, sys.float_info.max)

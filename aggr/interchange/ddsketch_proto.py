@@ -1,13 +1,13 @@
 """DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
 
-A message, and the values next to it::
+The content of a message, and the values that are passed separately::
 
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
-    next to it  sum, min and max, which the message has no place for
+    separate   sum, min and max, which a message cannot contain
 
-The libraries number buckets in two ways, and a message does not name its way: ``keys="upper"``, bucket ``k`` ends at
-``γ^k``, in Python and JavaScript, as here; ``keys="lower"``, it starts there, in Go, Java and Rust. Read the wrong way,
-all values are off by γ.
+The libraries number buckets in two ways, and a message does not contain the way. With ``keys="upper"``, bucket ``k``
+ends at ``γ^k``, as in Python, JavaScript and this package. With ``keys="lower"``, bucket ``k`` starts at ``γ^k``, as in
+Go, Java and Rust. If a message is read in the wrong way, all values are wrong by a factor of γ.
 
 Source: ``DDSketch.proto`` and ``LogarithmicMapping`` of sketches-go, ``KeyMapping`` of sketches-py.
 """
@@ -34,11 +34,11 @@ from aggr.state_checks import checked
 Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
-_WIDEST = 1 << 24  # keys of one message, 128 MB
+_WIDEST = 1 << 24  # the greatest number of keys in one message: 128 MB
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Load the messages, and what they raise; they are installed only where they are used."""
+    """Load the message classes and their error class; they are an optional dependency."""
     try:
         from ddsketch.pb import ddsketch_pb2
         from google.protobuf.message import DecodeError
@@ -64,13 +64,13 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     Raises
     ------
     ValueError
-        For states of another accuracy, counts beyond 2^53, buckets spread over more than 2^24 keys.
+        For states of another accuracy, counts beyond 2^53, or buckets that span more than 2^24 keys.
     MissingExtra
         Without the extra sketches.
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had. Counts of NaN and of infinities stay behind.
+    Every count is written in its own bucket. Counts of NaN and of infinities are not written.
 
     Examples
     --------
@@ -115,9 +115,9 @@ def from_dds_proto(
     function : Dds
         With the accuracy of the messages.
     sums, mins, maxs : arrays of numbers, shape (n,), optional
-        Sums also as in a state's field, exact.
+        Sums may also be exact sums, as in the field of a state.
     keys : "upper" or "lower"
-        As `to_dds_proto` has them.
+        As for `to_dds_proto`.
 
     Returns
     -------
@@ -133,8 +133,8 @@ def from_dds_proto(
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had. Where sum, min or max is not given, or null, it is made from the values
-    of the buckets: min and max within the relative accuracy, the sum within ``α·Σ|x|``.
+    Every count is read into its own bucket. If sum, min or max is missing or null, it is computed from the values of
+    the buckets: min and max within the relative accuracy, the sum within ``α·Σ|x|``.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def _shift(keys: Keys) -> int:
 
 
 def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
-    """Write each histogram as one contiguous list, the only form that all readers know."""
+    """Write each histogram as one contiguous list, the only form that all readers support."""
     stores = []
     for low, counts in buckets.dense(_WIDEST):
         offset = (low + shift) * (len(counts) > 0)
@@ -184,7 +184,7 @@ def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[
 
 
 def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
-    """Parse messages, and see that their mapping is the function's; messages name the rows they are of."""
+    """Parse messages and check that they have the function's mapping; errors name the rows of messages."""
     pb, undecodable = _library()
     sketches = []
     for message, row in zip(messages, rows, strict=True):
@@ -206,8 +206,8 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
         raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
     if mapping.indexOffset != 0:
         raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds reads those with 0")
-    # libraries compute gamma in several ways, some units in the last place apart. Off by 1e-9 of gamma - 1, an edge
-    # moves by 1e-9 of its key, less than half a bucket for the farthest key that there is
+    # Libraries compute gamma in several ways, with different last bits. If gamma - 1 is off by 1e-9, an edge
+    # moves by 1e-9 of its key, which is less than half a bucket for the greatest possible key.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy
@@ -215,7 +215,7 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
-    """Read doubles that count; ``rows`` are their messages."""
+    """Read counts that are stored as doubles; ``rows`` are the rows of their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
         raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; dds counts in whole numbers from 0")
@@ -223,7 +223,7 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 
 
 def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
-    """Read one store of each message: what it lists and what it maps add up."""
+    """Read one store of each message; counts in its list and in its map are added up."""
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]
     sparse = [i for i, store in enumerate(stores) if store.binCounts]

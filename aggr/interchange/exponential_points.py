@@ -1,4 +1,4 @@
-"""Exponential histograms as points: what a message of any format says of one, read into a column of states."""
+"""Points: exponential histograms parsed from messages of any format, and their conversion to a column of states."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from aggr.interchange.bucket_summary import check_fit, derived, filled
 SIGNS = ("positive", "negative")
 MOST = 2**63 - 1
 
-Side = tuple[Whole, Whole]  # ascending keys, as `exponential_mapping` numbers them, and their counts
+Side = tuple[Whole, Whole]  # ascending keys, numbered as in `exponential_mapping`, and their counts
 
 
 @dataclass(frozen=True)
 class Point:
-    """One exponential histogram; what it does not say is null."""
+    """One exponential histogram, parsed from a message; a field is None if the message does not contain it."""
 
     scale: int
     positive: Side
@@ -38,15 +38,15 @@ class Point:
     sum: float | None = None
     min: float | None = None
     max: float | None = None
-    index: int = 0  # its format's number for the bucket above 1, which is key 0 here
+    index: int = 0  # the index of the bucket above 1 in the format; that bucket has key 0 here
 
 
 def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential) -> pa.Array:
     """Read a column of messages, shape (n,), as states; ``parse`` reads one, and may name its row in a ``ValueError``.
 
-    Messages of a finer scale than ``function`` keeps, or of more buckets, are read at a coarser one. A sum, min or max
-    that is null is made from the values of the buckets. A null message gives a null state. ``TypeError`` and
-    ``ValueError`` name the fault of the column, or of a message, by its row.
+    Messages of a finer scale than that of ``function``, or of more buckets, are read at a coarser scale. A sum, min or
+    max that is null is computed from the values of the buckets. A null message gives a null state. Raises ``TypeError``
+    or ``ValueError``, which describes the error and names the row of the message.
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
@@ -70,7 +70,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
 
 
 def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms:
-    """Join the buckets of one sign; those of a finer scale than the finest here are moved to it."""
+    """Join the buckets of one sign; buckets of a finer scale than `FINEST` are converted to it."""
     keys, counts = [], []
     for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
         own = max(point.scale - FINEST, 0)
@@ -95,7 +95,7 @@ def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
 
 
 def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
-    """Move the least or the greatest finite value to the infinity of its side, if there are any of them."""
+    """Replace the least or the greatest finite value by the infinity of its sign, if the infinity was counted."""
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
     floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
     return pa.array(floats, mask=~finite & (own == 0) & (other == 0))

@@ -1,16 +1,16 @@
 """HdrHistogram V2: states of `hdr` as the texts that every HdrHistogram reads and writes, and back.
 
-What a text holds::
+The content of a text::
 
     base64   cookie, length, zlib of the rest
     header   cookie, length, index offset, digits, lowest and highest trackable value, ratio
-    counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 stands for -n counts of 0
+    counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 means -n counts of 0
 
-The ratio carries ``unit``, 1.0 if there is none. The format has no place for the number of NaN, nor for the exact
-min and max, which readers take from the outermost buckets.
+The ratio stores ``unit``, or 1.0 without a unit. The format cannot contain the number of NaN or the exact min and max,
+which readers take from the outermost buckets.
 
-With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384
-for jHiccup's 20000. Each bucket of such a histogram is made of whole ones of a histogram that starts at 1.
+If the lowest discernible value is 2 or more, values are counted in units of the greatest power of two up to it: 16384
+for jHiccup's 20000. Each bucket of such a histogram is a union of buckets of a histogram that starts at 1.
 
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """
@@ -33,7 +33,7 @@ from aggr.histograms.column import Histograms, first_last
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
-_OTHERS = {  # cookies without their word size: histograms that are not read
+_OTHERS = {  # cookies, without their word size, of unsupported histograms
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
     0x1C849301: "a histogram of version V1",
@@ -42,7 +42,7 @@ _OTHERS = {  # cookies without their word size: histograms that are not read
     0x0C72124F: "a compressed histogram of doubles",
 }
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_HIGHEST = np.iinfo(np.int64).max  # of a value
+_HIGHEST = np.iinfo(np.int64).max  # the highest value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
@@ -64,8 +64,8 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had. NaN counts stay behind, and min and max but for the digits. Readers that
-    know no ratio count in units; the one in Rust refuses a ratio other than 1.
+    Every count is written in its own bucket. Counts of NaN are not written, and min and max only to ``digits`` digits.
+    Readers that ignore the ratio count in units; the reader in Rust rejects a ratio other than 1.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     present = states.drop_null()
     buckets = Histograms.from_arrow(present.field("buckets"))
     _, last = first_last(buckets.sizes, buckets.keys)
-    highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers allow no less than twice the lowest
+    highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers require at least twice the lowest value
     texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
     return pa.array([next(texts) if valid else None for valid in states.is_valid().to_pylist()], pa.string())
 
@@ -91,8 +91,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     ----------
     texts : array of string or binary, shape (n,)
     function : Hdr
-        Its digits are theirs, its unit their ratio (None or 1.0 if that is 1). Their lowest discernible value may be
-        any.
+        Its digits must be those of the texts, and its unit their ratio (None or 1.0 if the ratio is 1). The lowest
+        discernible value of a text may be any.
 
     Returns
     -------
@@ -106,11 +106,11 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, or, where the lowest discernible value is 2 or more, in the highest of
-    ours that its bucket is made of. So quantiles above 0 and max are to the unit what the histogram itself gives; min,
-    mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the highest of
-    the highest one, so within the digits of the true ones. The index offset in the header describes the memory of
-    the writer (some always write 1) and is ignored.
+    Every count is read into its own bucket or, if the lowest discernible value is 2 or more, into the highest bucket
+    here that is part of its bucket. Quantiles above 0 and max are therefore equal to those of the histogram, to the
+    unit; min, mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the
+    highest value of the highest bucket, and agree with the true ones to ``digits`` digits. The index offset in the
+    header describes the memory of the writer (some always write 1) and is ignored.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         None missing.
     function : Hdr
     names : texts, shape (n,)
-        What errors call each of them.
+        The name of each text in errors.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:
-    """Return how many counts histograms have that track values, in their units, up to a highest one."""
+    """Return the number of counts in histograms that track values, in their units, up to a highest value."""
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 
@@ -190,11 +190,11 @@ def _text(counts: bytes, highest: int, function: Hdr) -> str:
 def _written(buckets: Histograms) -> list[bytes]:
     """Write the counts of each histogram, from 0 on."""
     from_0 = leb128.write(np.zeros_like(buckets.sizes), *buckets)
-    return [row or b"\0" for row in from_0.to_pylist()]  # some readers want one count at least
+    return [row or b"\0" for row in from_0.to_pylist()]  # some readers require at least one count
 
 
 def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
-    """Open a text: its counts, still written as numbers, its highest trackable value, its unit as a power of two."""
+    """Decode a text: return its counts as encoded bytes, its highest trackable value, and the exponent of its unit."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
@@ -215,14 +215,14 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     if len(data) < _HEADER.size:
         raise ValueError(f"a damaged histogram: its header has {len(data)} bytes, not {_HEADER.size}")
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
-    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers count the header as well
+    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers include the header
         raise ValueError(f"a damaged histogram: {length} bytes of counts announced, up to {highest}")
     if digits != function.digits:
         raise ValueError(f"a histogram of {digits} significant digits cannot be read as digits={function.digits}")
     magnitude = lowest.bit_length() - 1
-    if lowest < 1 or magnitude + function.layout.half_magnitude > 61:  # no values lie between, as writers have it
+    if lowest < 1 or magnitude + function.layout.half_magnitude > 61:  # there would be no values in between
         raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
-    ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 in the double's place
+    ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 instead of a double
     if ratio != (function.unit or 1.0):
         raise ValueError(f"a histogram of ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}")
     return data[_HEADER.size :], highest, magnitude

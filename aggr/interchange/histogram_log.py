@@ -42,20 +42,20 @@ Micros = Whole
 _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
-_MOST = 10**11  # seconds, beyond the year 5000
+_MOST = 10**11  # seconds: times after the year 5000
 _TOLD = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
 def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
-    """Read a histogram log as a table of states, one row an interval.
+    """Read a histogram log as a table of states, one row per interval.
 
     Parameters
     ----------
     path : path of a text file
         Of any version whose histograms are V2 of HdrHistogram: 1.2 and 1.3.
     function : Hdr
-        Its digits are those of the histograms, its unit their ratio, as in `aggr.interchange.hdr_v2.from_hdr_v2`; their
-        lowest discernible value may be any.
+        Its digits must be those of the histograms, and its unit their ratio, as for
+        `aggr.interchange.hdr_v2.from_hdr_v2`. Their lowest discernible value may be any.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
 
     Guarantee
     ---------
-    Every count, as `from_hdr_v2` says. The states are merged and read like all others; `tiltframe.rollup_states` takes
-    them into a frame, and so into a store.
+    Counts are read as by `from_hdr_v2`. The states can be merged and read like all others; `tiltframe.rollup_states`
+    adds them to a frame, and so to a store.
 
     Examples
     --------
@@ -100,27 +100,26 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
 def write_histogram_log(
     path: str | os.PathLike[str], intervals: pa.Table, function: Hdr, max_value_unit_ratio: float = 1_000_000.0
 ) -> None:
-    """Write a table of states, one row an interval, as a histogram log of version 1.2.
+    """Write a table of states, one row per interval, as a histogram log of version 1.2.
 
     Parameters
     ----------
-    path : path of the file; one that is there is replaced
+    path : path of the file; an existing file is replaced
     intervals : table of start, end, histogram and optionally tag, as `read_histogram_log` returns it
     function : Hdr
-        Of the states.
+        The function of the states.
     max_value_unit_ratio : float
-        The divisor of the greatest value that each line shows to readers: 1,000,000 shows nanoseconds as
-        milliseconds.
+        The divisor of the greatest value in each line: 1,000,000 shows nanoseconds as milliseconds.
 
     Raises
     ------
     ValueError, TypeError
         If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
-        blank or a line break in it; if the file cannot be written. An existing file is not changed then.
+        blank or a line break in it; if the file cannot be written. On an error, an existing file is not changed.
 
     Guarantee
     ---------
-    Times to the microsecond, absolute; every count in the bucket it had.
+    Times are absolute, to the microsecond, and every count is written in its own bucket.
     """
     checked_type(function, Hdr, "function")
     ratio = max_value_unit_ratio
@@ -140,8 +139,8 @@ def write_histogram_log(
 
 
 def _replace(path: str, text: str) -> None:
-    """Write a text file under another name first, so that a failure leaves the file that is there."""
-    path = os.path.realpath(path)  # a link stays one
+    """Write a text file under a temporary name and rename it, so that a failure does not change an existing file."""
+    path = os.path.realpath(path)  # a symbolic link is not replaced
     with _explained("written"):
         descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
         try:
@@ -196,7 +195,7 @@ def _read(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Interval:
-    """A line of a log: times in microseconds, the histogram as its text, and the place of the line."""
+    """A line of a log: times in microseconds, the encoded histogram, and the position of the line for errors."""
 
     start: int
     end: int

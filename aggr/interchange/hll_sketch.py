@@ -1,7 +1,8 @@
 """HLL sketches: states of `hll` as the bytes of Apache DataSketches, which Spark's ``hll_…`` functions read.
 
-Few coupons are written as its list or set, of a header of 8 or 12 bytes; registers as its HLL_8, of a header of 40 that
-says the sketch is out of order: so it is read without the estimate that depends on the order of rows.
+Few coupons are written as a list or a set, with a header of 8 or 12 bytes. Registers are written as HLL_8, with a
+header of 40 bytes that marks the sketch as out of order, so that readers do not use the estimate that depends on the
+order of rows.
 
 Source: ``PreambleUtil`` of the HLL sketch of Apache DataSketches in Java.
 """
@@ -19,11 +20,11 @@ from aggr.functions.hll import Hll
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.state_checks import checked
 
-_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # and the bits of the mode that say how registers are written
+_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the last: bits of the mode for registers of 8 bits
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
-_LISTED = 7  # coupons of a list, at most
-_WIDE = 32  # zeros from which registers are summed apart
+_LISTED = 7  # the greatest number of coupons that are written as a list; more are written as a set
+_WIDE = 32  # DataSketches sums 2^-value separately for registers of at least this value
 
 
 def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
@@ -45,7 +46,7 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
 
     Guarantee
     ---------
-    Every register, and every coupon, arrives. What reads it may estimate otherwise, within the same error.
+    Every register and every coupon is preserved. Readers may use another estimate, within the same error.
 
     Examples
     --------

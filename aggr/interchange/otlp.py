@@ -1,9 +1,9 @@
 """OTLP: states of `exponential` as OpenTelemetry's data points of exponential histograms, and back.
 
-A message, and what it has no place for::
+The content of a message, and the values that it cannot contain::
 
     message    count, sum, scale, zero count, min, max       positive, negative: offset and a count for each bucket
-    not in it  how many values were NaN or infinite; digits of the sum beyond a double
+    not in it  the numbers of NaN and of infinities; digits of the sum beyond a double
 
 Source: ``opentelemetry/proto/metrics/v1/metrics.proto``, ExponentialHistogramDataPoint.
 """
@@ -26,7 +26,7 @@ from aggr.state_checks import checked
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Load the messages, and what they raise; they are installed only where they are used."""
+    """Load the message classes and their error class; they are an optional dependency."""
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.metrics.v1 import metrics_pb2
@@ -56,8 +56,8 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, at the state's scale; the sum is rounded once. Counts of NaN and of
-    infinities stay behind, and so do min and max of a state that has counted infinities.
+    Every count is written in its own bucket, at the state's scale; the sum is rounded once. Counts of NaN and of
+    infinities are not written, nor are min and max of a state that has counted infinities.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     ----------
     messages : array of binary, shape (n,)
     function : Exponential
-        Messages of a finer scale than its own, or of more buckets, are read at a coarser one.
+        Messages of a finer scale than its own, or of more buckets, are read at a coarser scale.
 
     Returns
     -------
@@ -112,9 +112,9 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, or in the one that this is part of. What a message counts as zero, up to
-    its threshold, is 0 here. A sum, min or max that it has not is made from the values of the buckets, each within the
-    relative accuracy of the scale.
+    Every count is read into its own bucket, or into the coarser bucket that contains it. Values that a message counts
+    as zero, up to its threshold, are 0 here. A missing sum, min or max is computed from the values of the buckets, each
+    within the relative accuracy of the scale.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
 
 
 def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
-    """Return the values that stand for the buckets of states, and how many values each stands for.
+    """Return the representative values of the buckets of states, and the count of each bucket.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     Returns
     -------
     table of row, value and weight
-        ``row`` is that of the state. By ``weight="weight"`` they are counted by any function that takes weights.
+        ``row`` is the row of the state. With ``weight="weight"``, any function that takes weights counts the values.
 
     Raises
     ------
@@ -146,8 +146,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
     Guarantee
     ---------
-    Each value is within the relative accuracy α of the state's scale, and between its min and max: a dds of accuracy β
-    of them has quantiles within ``α + β + α·β``. Counts of NaN and of infinities stay behind.
+    Each value is within the relative accuracy α of the state's scale, and between its min and max. A dds of accuracy β
+    over these values has quantiles within ``α + β + α·β``. Counts of NaN and of infinities are left out.
 
     Examples
     --------

@@ -1,12 +1,12 @@
-"""OTLP metrics as rows: a request of OpenTelemetry's exporters, each data point a row, or a row for each bucket.
+"""OTLP metrics as rows: a request of OpenTelemetry's exporters, one row per data point or per bucket.
 
 ::
 
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
     exponential histogram     the same for each bucket: its value, and as weight the number of values in it
 
-A point that cannot be added to others is refused by itself: of cumulative sums and histograms, explicit buckets or
-summaries, without a time or a value.
+A point that cannot be added to others is rejected alone: points of cumulative sums and histograms, of explicit buckets
+or summaries, and points without a time or a value.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
@@ -38,17 +38,18 @@ def rows_of_metrics(
     ----------
     body : bytes
     as_json : bool
-        Whether it is OTLP's JSON, and not protobuf.
+        Whether the message is OTLP's JSON rather than protobuf.
     time : str
         The name of the column of times; ISO 8601 in UTC, microseconds.
     refused : list, optional
-        Gets a sentence for each point that is refused, and the other points are read. Without it the first one raises.
+        Receives a sentence for each rejected point; the other points are read. Without it, the first rejected point
+        raises an error.
 
     Returns
     -------
     list of dicts
-        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute with one of
-        these names is called ``exported_`` and its name.
+        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute that has the name of
+        such a column gets the prefix ``exported_``.
 
     Raises
     ------
@@ -60,8 +61,8 @@ def rows_of_metrics(
 
     Guarantee
     ---------
-    The rows of an exponential histogram, counted by their weights, are in the buckets that it has, and between its min
-    and max; their sum is that of the buckets' values. Values and attributes have the types that the message gives them.
+    The rows of an exponential histogram, counted by their weights, fall into its buckets, and between its min and max;
+    their sum is the sum of the buckets' values. Values and attributes have the types that the message gives them.
 
     Examples
     --------
@@ -103,11 +104,11 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     Parameters
     ----------
     rejected : int
-        The number of points that were refused; 0 writes an empty response.
+        The number of rejected points; 0 writes an empty response.
     message : str
-        The reasons, for people.
+        The reasons, as text.
     as_json : bool
-        Whether it is OTLP's JSON, and not protobuf.
+        Whether the message is OTLP's JSON rather than protobuf.
 
     Returns
     -------
@@ -140,7 +141,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
 
 
 def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Rename attributes that are called as a column of the rows themselves."""
+    """Rename attributes that have the name of a column of the rows."""
     if own.isdisjoint(attributes):
         return attributes
     renamed = {name: value for name, value in attributes.items() if name not in own}
@@ -191,7 +192,7 @@ def _check(metric: Any, kind: str, point: Any) -> None:
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:
-    """Read attributes; a list or a map is its text."""
+    """Read attributes; a list or a map is read as text."""
     read = {}
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")

@@ -1,12 +1,12 @@
-"""Prometheus: states of `exponential` as its native histograms, and back; the buckets of its classic ones by weights.
+"""Prometheus: states of `exponential` as native histograms, and back; `prometheus_text` reads classic histograms.
 
-A message, and what it has no place for::
+The content of a message, and the values that it cannot contain::
 
     message    count, sum, schema, zero count        positive, negative: spans of buckets, and the change of the counts
     not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
 
-A schema is a scale. Bucket i ends at ``2^(i / 2^schema)`` and holds its end, so it is key ``i - 1`` here. The bucket
-after the last of all doubles counts infinities; NaN is counted in no bucket, and makes the sum NaN.
+A schema is a scale. Bucket i includes its upper edge ``2^(i / 2^schema)``, so it has key ``i - 1`` here. The bucket
+after that of the greatest double counts infinities. NaN is not counted in a bucket, and makes the sum NaN.
 
 Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
 """
@@ -53,8 +53,9 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, at the state's scale or at 8 if that is finer; so do those of infinities
-    and of NaN, which make the sum infinite or NaN. The sum is rounded once; min and max stay behind.
+    Every count is written in its own bucket, at the state's scale or at scale 8 if the state's scale is finer. Counts
+    of infinities and of NaN are written too, and make the sum infinite or NaN. The sum is rounded once; min and max are
+    not written.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             count += _write(message, name, *side[i], schema, int(infinite[i]))
         message.sample_count = count
         if not (message.positive_span or message.negative_span or zero):
-            message.positive_span.add(offset=0, length=0)  # distinguishes an empty one from a classic histogram
+            message.positive_span.add(offset=0, length=0)  # distinguishes an empty native histogram from a classic one
         written.append(message.SerializeToString())
     return with_nulls(pa.array(written, pa.binary()), states.is_valid())
 
@@ -99,7 +100,7 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     ----------
     messages : array of binary, shape (n,)
     function : Exponential
-        Messages of a finer scale than its own, or of more buckets, are read at a coarser one.
+        Messages of a finer scale than its own, or of more buckets, are read at a coarser scale.
 
     Returns
     -------
@@ -115,10 +116,10 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, or in the one that this is part of; so do whole counts that are floats, as
-    Prometheus hands them on. What a message counts as zero, up to
-    its threshold, is 0 here. Min and max, and a sum that is missing or not finite, are made from the values of the
-    buckets, each within the relative accuracy of the scale.
+    Every count is read into its own bucket, or into the coarser bucket that contains it; so are whole counts of float
+    type, which Prometheus passes on. Values that a message counts as zero, up to its threshold, are 0 here. Min and
+    max, and a sum that is missing or not finite, are computed from the values of the buckets, each within the relative
+    accuracy of the scale.
 
     Examples
     --------
@@ -139,12 +140,12 @@ def _sides(column: pa.StructArray) -> list[Side]:
 
 
 def _infinite(schema: int) -> int:
-    """Return the key of the bucket that counts infinities: the one after that of the greatest double."""
+    """Return the key of the bucket that counts infinities: the bucket after that of the greatest double."""
     return 1024 << schema if schema >= 0 else 1024 >> -schema
 
 
 def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
-    """Write the buckets of one sign, a span for each run of neighbours; return how many values they count."""
+    """Write the buckets of one sign, one span per run of adjacent buckets; return the number of counted values."""
     if infinite:
         keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
@@ -180,7 +181,7 @@ def _parsed(message: bytes, row: int) -> Point:
 
 
 def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
-    """Read the buckets of one sign, and how many infinities there are."""
+    """Read the buckets of one sign, and the number of infinities."""
     counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
     counted = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")

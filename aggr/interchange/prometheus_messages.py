@@ -1,7 +1,7 @@
 """The messages of Prometheus' protobuf format, built from a table: no package on PyPI ships them.
 
-Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model; fields that
-nothing here reads are not listed, and protobuf passes over them.
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model; fields that this
+package does not read are not listed, and protobuf skips them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     text : str
         In Prometheus' text format.
     name : str
-        Of the histogram, without ``_bucket``.
+        The name of the histogram, without ``_bucket``.
     since : str, optional
         An earlier scrape: only values after it are counted. A series whose buckets changed or whose counts went down
         began again in between, as after a restart. Without ``since``, all values of a series are counted.
@@ -39,23 +39,23 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     Returns
     -------
     table of labels, low, high, value, error and weight
-        A row for each bucket that counts something, of each series: ``weight`` values are above ``low`` and at most
+        A row for each bucket of each series that has a count above 0: ``weight`` values are above ``low`` and at most
         ``high``.
 
     Raises
     ------
     ValueError
-        For a text that is not a scrape or has no such histogram; a series whose counts go down, are not whole, or lack
-        the bucket up to infinity, by its labels.
+        For a text that is not a scrape or has no such histogram; a series, named by its labels, whose counts decrease,
+        are not whole, or lack the bucket up to infinity.
     MissingExtra
         Without the extra prometheus.
 
     Guarantee
     ---------
-    Each of the counted values is within ``error`` of ``value``, the middle of its bucket, if none in a first bucket
-    that ends above 0 is below 0, as Prometheus takes it. So a quantile of exact weighted values is within the error of
-    its bucket, and a `dds` of accuracy β within ``error + β·|value|``. Of a bucket without an end ``value`` is the end
-    it has, and ``error`` infinite.
+    Each of the counted values is within ``error`` of ``value``, the middle of its bucket, if no value in a first bucket
+    that ends above 0 is below 0, which Prometheus assumes too. So a quantile of exact weighted values is within the
+    error of its bucket, and a `dds` of accuracy β within ``error + β·|value|``. For a bucket with only one finite edge,
+    ``value`` is that edge, and ``error`` is infinite.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
 
 
 def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
-    """Find how many values each bucket has, by its upper bound, from the lowest to infinity, and by the labels."""
+    """Return for each series, by its labels, the cumulative count of each bucket, by its upper bound."""
     counts_by_labels: dict[Labels, dict[float, float]] = {}
     for sample in _samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
@@ -130,7 +130,7 @@ def _samples(text: str, name: str) -> list[Any]:
 
 
 def _middle(low: float, high: float) -> tuple[float, float]:
-    """Return the value in the middle of a bucket, and how far what the bucket holds is from it at most."""
+    """Return the middle of a bucket, and the greatest distance of its values from the middle."""
     if math.isinf(low) or math.isinf(high):
         return (high if math.isinf(low) else low), math.inf
     value = low / 2 + high / 2

@@ -1,4 +1,4 @@
-"""Classes of protobuf messages, built from a table of their fields: for messages that no package on PyPI ships."""
+"""Classes of protobuf messages, built from a table of their fields, for messages without a package on PyPI."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
                 field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()  # its own: an application may have these messages in the common one
+    pool = descriptor_pool.DescriptorPool()  # not the default pool, where an application may have these messages
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
     return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}

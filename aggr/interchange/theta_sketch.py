@@ -7,8 +7,9 @@ A compact sketch, in little-endian order::
     theta                                                                8, unless every hash is kept
     hashes, ascending                                                    8 each
 
-So are they written: to the byte what DataSketches in C++ and Python serializes of a trimmed, ordered sketch. Spark,
-Druid, Pinot and others read it. Read are this version, 3, and 4, which Spark writes: differences of hashes, in bits.
+Sketches are written in this form, byte for byte as DataSketches in C++ and Python serializes a trimmed, ordered sketch.
+Spark, Druid, Pinot and others read it. Version 3, which is this form, and version 4, which Spark writes and which packs
+the differences of hashes into bits, can be read.
 
 Source: ``CompactThetaSketch`` and ``PreambleUtil`` of Apache DataSketches in Java, ``compact_theta_sketch`` in C++.
 """
@@ -29,9 +30,9 @@ from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 from aggr.state_checks import checked
 
 _COMPACT = 3  # the family of sketches that are written
-_SEED_HASH = 0x93CC  # of the seed 9001
-_BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16  # read-only, compact and ordered, as all are written
-_LONG, _LONGS = 8, 0x3F  # bytes; what of the first one says how many longs the preamble has
+_SEED_HASH = 0x93CC  # the hash of the seed 9001
+_BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16  # _FLAGS: read-only, compact and ordered, set in all written sketches
+_LONG, _LONGS = 8, 0x3F  # bytes of a long; the mask of the first byte for the number of longs in the preamble
 _PLAIN, _PACKED = 3, 4  # versions
 
 
@@ -54,7 +55,7 @@ def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array
 
     Guarantee
     ---------
-    `from_theta_sketch` gives the very state.
+    `from_theta_sketch` returns the identical state.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     Parameters
     ----------
     sketches : array of binary, shape (n,)
-        Of any number of hashes, ordered or not; hashed by DataSketches' own seed.
+        Sketches of any number of hashes, ordered or not, hashed with the default seed of DataSketches.
     function : ApproxCountDistinct
 
     Returns
@@ -96,8 +97,8 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
     Guarantee
     ---------
-    Of a sketch of more than k hashes the k smallest are kept: the state is that of its values. One of fewer brings its
-    own theta, and so its own error.
+    If a sketch has more than k hashes, the k smallest are kept, and the state is that of its values. A sketch of fewer
+    hashes keeps its own theta, and so its own error.
 
     Examples
     --------
@@ -121,7 +122,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
 
 def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
-    """Read sketches without a limit of hashes; errors name them by ``rows``."""
+    """Read sketches of any number of hashes; errors name sketches by ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
     _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
@@ -132,7 +133,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     _refuse(rows, ~packed & (version != _PLAIN), "not of version 3 or 4 of the format")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
     _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed by another seed than 9001")
-    shortest = 1 + ~packed  # longs of a preamble that has all but theta
+    shortest = 1 + ~packed  # longs of a preamble without theta
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
     )
@@ -154,7 +155,7 @@ def _refuse(rows: Ids, bad: Flags, what: str) -> None:
 
 
 def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
-    """Read a number of some bytes at each place, the lowest byte first; bytes beyond the data are 0."""
+    """Read a little-endian number of ``widths`` bytes at each place; bytes beyond the data are 0."""
     numbers = np.zeros(len(places), np.int64)
     for byte in range(min(int(np.max(widths, initial=0)), _LONG)):
         is_inside = (byte < widths) & (places + byte < len(data))
@@ -164,7 +165,7 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 @compiled
 def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
-    """Read the hashes of each sketch: words, or differences to the one before, the highest bit first."""
+    """Read the hashes of each sketch: words, or packed differences to the previous hash, the highest bit first."""
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
         before, at = np.int64(0), 8 * starts[row]
@@ -180,7 +181,7 @@ def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed:
 
 @compiled
 def _bits_at(data: Bytes, at: Int, size: Int) -> Int:
-    """Read a number of ``size`` bits from a bit on, the highest first."""
+    """Read a number of ``size`` bits, the highest first, from bit ``at`` on."""
     number, end = np.int64(0), at + size
     while at < end:
         bit_count = min(8 - (at & 7), end - at)
