@@ -59,7 +59,7 @@ test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is
 	  else echo "Python $$version is not installed."; fi; \
 	done
 
-.venv-oldest/.ready: pyproject.toml constraints-oldest.txt
+.venv-oldest/.ready: pyproject.toml constraints-oldest.txt Makefile
 	@$(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@

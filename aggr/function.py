@@ -439,7 +439,7 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:
-        """Return how the function reads an input: as text, as a number, in order, or for its nulls alone.
+        """Return how the function reads an input: unchanged, as a number, in order, or for its nulls alone.
 
         Parameters
         ----------

@@ -36,8 +36,10 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type has a dictionary, which is not part of a column's message."""
-    return pa.types.is_dictionary(dtype) or any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
+    """Return whether a type has, or may have, a dictionary, which is not part of a column's message."""
+    if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
+        return True
+    return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def digest(column: pa.Array | pa.ChunkedArray) -> str:

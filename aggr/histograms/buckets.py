@@ -70,7 +70,7 @@ class Buckets(Field):
     lowest_key, highest_key : int
         What keys can be; states that have others are refused.
     wider : bool
-        Take histograms of more than ``most`` keys, to fold them.
+        Take histograms of more than ``max_keys`` keys, to fold them.
     """
 
     max_keys: int | None = None

@@ -249,7 +249,7 @@ def test_ratios_are_computed_from_results(store):
     ).to_pylist()
     assert all(row["wide"] == row["p_p90"] - row["p_p10"] for row in new)
     for measures, message in (
-        ({"r": "errorz / n"}, "r names 'errorz', which is no result; did you mean 'errors'"),
+        ({"r": "errorz / n"}, "r names 'errorz', which is not a result; did you mean 'errors'"),
         ({"r": "ms_p98 / n"}, "cannot compute r: 'ms_p98 / n': it names 'ms_p98', which is not a result; did you mean"),
         ({"r": "ms"}, None),
         (["m"], "the frame has no measure 'm'; "),

@@ -201,7 +201,7 @@ def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[
         for read in sql.columns_of(str(reading), "expression"):
             bases = [base for base in measures if read == base or read.startswith((f"{base}_", f"{base}."))]
             if not bases and read not in (LEVEL, START, END, *frame.keys):
-                raise ValueError(f"{name} names {shown(read)}, which is no result; {nearest(read, measures)}")
+                raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, measures)}")
             needed.update({base: measures[base] for base in bases})
     columns = {}
     for name, measure in needed.items():
