@@ -83,8 +83,8 @@ class Spans(Field):
 class Cells:
     """One cell for each group and each of its newest spans.
 
-    ``newest`` is the newest span of each group. ``is_recent`` is a mask of the rows in the newest spans, and ``groups`` is
-    the cell of each such row.
+    ``newest`` is the newest span of each group. ``is_recent`` is a mask of the rows in the newest spans, and
+    ``groups`` is the cell of each such row.
     """
 
     newest: Whole
