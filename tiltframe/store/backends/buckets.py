@@ -11,7 +11,7 @@ _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 
 def bucket_of(level: TimeWindow) -> Tumbling:
-    """Choose how a level's rows are kept together: by the shortest of hour, day, month, year with 300 windows, in UTC.
+    """Return the bucket of a level's rows: the shortest of hour, day, month, year with 300 windows, in UTC.
 
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
@@ -22,7 +22,7 @@ def bucket_of(level: TimeWindow) -> Tumbling:
 
 
 def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str_]:
-    """Name the bucket of each window by its beginning: ``2024-05-01T13``, ``2024-05-01``, ``2024-05`` or ``2024``."""
+    """Return the name of each window's bucket: ``2024-05-01T13``, ``2024-05-01``, ``2024-05`` or ``2024``."""
     bucket = bucket_of(level)
     begins = bucket.starts(starts).astype("datetime64[us]")
     names: NDArray[np.str_] = begins.astype(f"datetime64[{_NUMPY_UNITS[bucket.unit]}]").astype(np.str_)

@@ -1,4 +1,4 @@
-"""Checks of a backend: what `tiltframe.store.backends.protocol.Backend` promises, tried on one that anybody wrote."""
+"""Checks of the promises of `tiltframe.store.backends.protocol.Backend`, for any implementation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FINE, COARSE = FRAME.levels
 
 
 def check_backend(make_backend: Callable[[], Backend]) -> None:
-    """Check that a backend does what the protocol promises.
+    """Check that a backend keeps the promises of the protocol.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     Raises
     ------
     AssertionError
-        For the first promise that is broken, in one sentence. Errors that the backend raises pass through.
+        For the first broken promise, in one sentence. Errors of the backend are not caught.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _check_empty(tried: _Tried) -> None:
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store writes them
+    more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store passes them
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
     _expect(not before.parts, "states are not readable before they are committed")
@@ -204,7 +204,7 @@ def _check_removal(tried: _Tried) -> None:
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
     tried.expect_conflict("removing a part that was removed before", twice)
-    try:  # as an older snapshot has it
+    try:  # reads like an older snapshot
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass
@@ -227,7 +227,7 @@ def _check_conflicts(tried: _Tried) -> None:
 
 
 def _check_revisions(tried: _Tried) -> None:
-    """Check that records are compared by revisions: a text that has come back is not the one that was read."""
+    """Check that records are compared by revision: rewriting an earlier text is a change."""
     tried.add(_states([0]), w="1")
     seen = tried.snapshot("w", "other")
     tried.add(_states([1]), w="1")
@@ -270,7 +270,7 @@ def _check_ranges(tried: _Tried) -> None:
 
 
 def _check_all_at_once(tried: _Tried) -> None:
-    """Check that one transaction adds, removes, records and describes; of two parts of a bucket it removes one."""
+    """Check one transaction that adds, removes, records and describes; it removes one of two parts of a bucket."""
     first, _ = sorted(tried.add(_states([0, 1]), w="1"), key=lambda part: part.first_start)
     tried.add(_states([0]))
     described = replace(_manifest(), retention={FINE.name: "1d"}).to_dict()
@@ -285,7 +285,7 @@ def _check_all_at_once(tried: _Tried) -> None:
 
 
 def _check_evolving(tried: _Tried) -> None:
-    """Check that states, and a level, are added to a store that holds some; by a backend that was open before, too."""
+    """Check that states and a level can be added to a store with rows, also with a backend that was open before."""
     before = _states([0])
     opened: Backend = pickle.loads(pickle.dumps(tried.backend))
     tried.add(before)
@@ -295,7 +295,7 @@ def _check_evolving(tried: _Tried) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))  # a day begins as the first hour does
+    days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))  # the day and its first hour begin together
     seen = tried.snapshot("w")
     tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))
     seen = tried.snapshot("w")
@@ -323,7 +323,7 @@ def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
     first, second = sorted(tried.add(states), key=lambda part: part.first_start)
     before = tried.snapshot()
-    reader: Backend = pickle.loads(pickle.dumps(tried.backend))  # as of another process, which vacuums nothing itself
+    reader: Backend = pickle.loads(pickle.dumps(tried.backend))  # like that of another process, which does not vacuum
     reader.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     tried.backend.write(FINE, _states([1]))
     tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
@@ -338,7 +338,7 @@ def _check_vacuum(tried: _Tried) -> None:
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
-    """Check that reading parts of an older snapshot skips none that have been vacuumed."""
+    """Check that reading parts of an older snapshot never silently skips parts that have been vacuumed."""
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])
     except Conflict:
@@ -348,7 +348,7 @@ def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: p
 
 
 def _check_together(tried: _Tried) -> None:
-    """Check commits of several threads, through pickled copies."""
+    """Check concurrent commits of several threads, through pickled copies."""
     errors: list[BaseException] = []
     winners: list[str] = []
     seen = tried.snapshot("race")
@@ -388,7 +388,7 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check that of threads that record the same text again, each next to a part of its own, one is accepted."""
+    """Check that of several threads that record the same text again, each with a part, only one succeeds."""
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")
     start = threading.Barrier(4)
@@ -452,7 +452,7 @@ def _manifest() -> Manifest:
 
 
 def _states(hours: Sequence[int]) -> pa.Table:
-    """Make states of the finest level: five seconds in each of some hours, of three hosts, with awkward values."""
+    """Return states of the finest level: five seconds in each of some hours, of three hosts, with difficult values."""
     hosts, values = ["a", 'ü"\\', None], [0.1, -0.0, float("inf"), 5e-324, float("nan")]
     events = [
         {"ts": (hour * HOUR + second * SECOND) // 1000, "host": host, "x": values[(second + i) % 5]}

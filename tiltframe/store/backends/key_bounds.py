@@ -1,6 +1,6 @@
-"""Narrowing: what a condition on keys leaves to be read, in the types that a store keeps.
+"""Narrowing: bounds of keys that follow from a condition, in the types that a store keeps.
 
-Readers filter by the whole condition afterwards, so bounds may be wider than the condition, and never narrower.
+Readers filter by the complete condition afterwards, so bounds may be wider than the condition, but never narrower.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import pyarrow as pa
 from aggr import sql
 from tiltframe.store.backends.stored_types import stored
 
-_MOST_VALUES = 100  # each is compared on its own; of more, the least and the greatest are
+_MOST_VALUES = 100  # values that are compared one by one; of more, only the range is compared
 
 
 @dataclass(frozen=True)
 class KeyBound:
-    """What a stored key can be, in the type that it is stored in; it is not null."""
+    """The values that a stored key can have, in its stored type; null is excluded."""
 
     key: str
     dtype: pa.DataType  # whole numbers, decimals, text, dates or times in microseconds
-    low: pa.Scalar | None  # the least and the greatest, both included
+    low: pa.Scalar | None  # the least and the greatest value, both included
     high: pa.Scalar | None
-    values: pa.Array | None  # the only ones, at most 100
+    values: pa.Array | None  # all possible values, at most 100
 
 
 def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Find what a condition lets the keys of a store be: a row for which it is true lies within every bound.
+    """Return bounds of a store's keys: a row for which a condition is true lies within every bound.
 
-    Given the store's schema, in the types of the frame; returns None if no row can be true.
+    ``schema`` is the store's, in the types of the frame. Return None if the condition cannot be true for any row.
     """
     if where is None:
         return []
@@ -42,13 +42,13 @@ def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
 
 
 def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
-    """Give a bound in the type that a key is stored in, in which values have the same order."""
+    """Return a bound in the stored type of a key, in which values have the same order."""
     try:
         low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))
         few = bound.values is not None and len(bound.values) <= _MOST_VALUES
         values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
     except (pa.ArrowException, OverflowError):
-        return None  # a time that microseconds do not reach
+        return None  # a time outside the range of microseconds
     return KeyBound(key, _stored([], dtype).type, low=low, high=high, values=values)
 
 

@@ -1,4 +1,4 @@
-"""A backend in memory: the protocol of a backend as short as it can be, for tests and examples."""
+"""A backend in memory: the shortest implementation of the protocol, for tests and examples."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Tables:
     version: int = 0
     manifest: str = ""
     schema: pa.Schema | None = None
-    parts: dict[str, Part] = field(default_factory=dict)  # name -> readable part
+    parts: dict[str, Part] = field(default_factory=dict)  # readable parts by name
     records: dict[str, Record] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)  # name of a part -> rows, readable or not
+    rows: dict[str, pa.Table] = field(default_factory=dict)  # rows by name of a part, readable or not
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -38,15 +38,15 @@ _STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class MemoryBackend:
-    """Tables in the memory of this process; it pickles by its name, and finds its tables again in this process only.
+    """Tables in the memory of this process. It is pickled by name, and finds its tables only in this process.
 
     Parameters
     ----------
     name : str, optional
-        Backends of one name share their tables. A new name unless given.
+        Backends with the same name share their tables. By default, the name is new.
     retains : bool
-        Whether rows that were removed stay readable by older snapshots until `vacuum`, as files of Delta Lake do.
-        Otherwise reading them is a `Conflict`.
+        Whether removed rows stay readable by older snapshots until `vacuum`, like files of Delta Lake. Otherwise
+        reading them raises `Conflict`.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class MemoryBackend:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> MemoryBackend:
-        """Take ``memory://`` and the name."""
+        """Return the backend of a URI ``memory://`` and the name."""
         return cls(uri.removeprefix("memory://"))
 
     @property
@@ -86,20 +86,20 @@ class MemoryBackend:
         return self.uri
 
     def store_named(self, name: str) -> MemoryBackend:
-        """Return itself: a backend holds one store."""
+        """Return the backend unchanged: it has one store."""
         return self
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Keep manifest and schema, unless there are some."""
+        """Store manifest and schema, unless they exist."""
         with self.tables.lock:
             if not self.tables.manifest:
                 self.tables.manifest, self.tables.schema = json.dumps(manifest), schema
 
     def check_values(self, states: pa.Table) -> None:
-        """Do nothing: memory holds whatever Arrow does."""
+        """Do nothing: memory can store all values of Arrow."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Copy what there is."""
+        """Return a copy of the current contents."""
         with self.tables.lock:
             return self._now(recorded) if self.tables.manifest else None
 
@@ -110,7 +110,7 @@ class MemoryBackend:
         return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Put rows down under new names, one part for each bucket."""
+        """Store rows under new names, one part for each bucket."""
         buckets = bucket_of(level).starts(instants_of(states))
         return [self._put(level, states.filter(pa.array(buckets == bucket))) for bucket in np.unique(buckets)]
 
@@ -122,12 +122,12 @@ class MemoryBackend:
         )
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Forget the rows of parts."""
+        """Delete the rows of parts."""
         for part in parts:
             self.tables.rows.pop(part.name, None)
 
     def commit(self, transaction: Transaction) -> int:
-        """Check everything, then change everything, under one lock."""
+        """Check the transaction, then apply its changes, under one lock."""
         tables = self.tables
         with tables.lock:
             if reason := transaction.conflict(self._now(transaction.record_names)):
@@ -145,7 +145,7 @@ class MemoryBackend:
             return tables.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read the rows of parts whose windows start in ranges, whatever the condition."""
+        """Return the rows of parts whose windows start in ranges; the condition is ignored."""
         if self.tables.schema is None:
             raise MissingStore(f"there is no store {self.display_uri}")
         schema = pa.schema([self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])])
@@ -159,7 +159,7 @@ class MemoryBackend:
         return pa.concat_tables(tables, promote_options="default").select(schema.names)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove all rows that are not readable, whatever their age, and return how many parts they were in."""
+        """Remove all rows that are not readable, of any age, and return the number of their parts."""
         with self.tables.lock:
             unreadable = self.tables.rows.keys() - self.tables.parts.keys()
             for name in unreadable:
@@ -167,6 +167,6 @@ class MemoryBackend:
         return Vacuumed(len(unreadable))
 
     def verify(self) -> list[str]:
-        """Return a sentence for each part whose rows are not there."""
+        """Return a sentence for each part whose rows are missing."""
         parts = self.tables.parts.values()
         return [f"the rows of a part of {p.level} are lost" for p in parts if p.name not in self.tables.rows]

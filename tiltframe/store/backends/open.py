@@ -1,4 +1,4 @@
-"""Addresses: where a store is, a folder, an object store, a database or what an entry point adds; and its backend."""
+"""Addresses of stores: a folder, an object store, a database or a scheme of an entry point; and their backends."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.errors import StoreError
 
-GROUP = "tiltframe.backends"  # of entry points: a scheme of URIs -> a class with `Backend.at`
+GROUP = "tiltframe.backends"  # entry points with the name of a scheme and a class with `Backend.at`
 
-_DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")  # of half a second: for stores in folders alone
+_DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")  # imported if needed, as it takes 0.5 s
 _POSTGRES = ("tiltframe.store.backends.postgres.backend", "PostgresBackend")
 _OWN = {"postgres": _POSTGRES, "postgresql": _POSTGRES} | dict.fromkeys(
     ("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA
 )
 
 
-_FILES = ("file",)  # schemes of folders
+_FILES = ("file",)  # schemes that are folders
 
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:
-    """Check that something can say where a store is; raises ``ValueError``."""
+    """Return the address of a store as text; raise ``ValueError`` if it is not valid."""
     text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
     if not isinstance(text, str) or not is_name(text):
         raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {shown(uri)}")
@@ -61,7 +61,7 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Check the options of an object store; raises ``ValueError``."""
+    """Return the options of an object store; raise ``ValueError`` if they are not valid."""
     if options is None:
         return {}
     for name, value in checked_mapping(options, "storage_options", "name -> value, both text").items():
@@ -71,7 +71,7 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = False) -> Backend:
-    """Choose what keeps a store by its URI, reading nothing; raises `StoreError` if what it needs is not installed."""
+    """Return the backend of a URI without reading; raise `StoreError` if a package that it needs is not installed."""
     scheme = scheme_of(uri)
     if scheme and scheme not in _OWN and (kind := _registered(scheme)):
         return kind.at(uri, name, options, durable)
@@ -89,7 +89,7 @@ def absolute_uri(uri: str) -> str:
 
 
 def scheme_of(uri: str) -> str:
-    """Return the scheme of a URI, in small letters; of a path, nothing.
+    """Return the scheme of a URI in lower case; for a path, the empty text.
 
     >>> scheme_of("s3://bucket/path"), scheme_of("/data/web")
     ('s3', '')
@@ -99,8 +99,8 @@ def scheme_of(uri: str) -> str:
 
 
 def _registered(scheme: str) -> type[Backend] | None:
-    """Load the class that an entry point has for a scheme."""
-    from importlib.metadata import entry_points  # with all of email and zipfile
+    """Return the class of the entry point for a scheme, or None."""
+    from importlib.metadata import entry_points  # imports email and zipfile
 
     for point in entry_points(group=GROUP, name=scheme):
         kind: type[Backend] = point.load()

@@ -1,11 +1,11 @@
-"""The protocol of a store's backend: what a store needs of whatever keeps its states, Delta Lake or PostgreSQL.
+"""The protocol of a store's backend: the operations that a store needs from Delta Lake, PostgreSQL or other storage.
 
-A store is one log. Rows of all levels come in *parts*; a commit makes some parts readable, others unreadable, and
-records names with texts, in one transaction. Parts that are never committed are never read.
+A store is one log. Rows of all levels are in *parts*. A commit makes some parts readable and others unreadable, and
+writes records, in one transaction. Parts that are never committed are never read.
 
     snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
-    write(level, states)     ──▶ parts, unreadable yet; by many tasks
-    commit(transaction)      ──▶ all its changes at once, or Conflict
+    write(level, states)     ──▶ parts that are not readable yet; called by many tasks
+    commit(transaction)      ──▶ all its changes atomically, or Conflict
 
 `tiltframe.store.testing.check_backend` checks these promises for any backend.
 """
@@ -44,7 +44,7 @@ class Vacuumed(int):
     Attributes
     ----------
     kept : int
-        The number of unreadable ones that were not old enough.
+        The number of unreadable ones that were too new.
     kept_until : float or None
         The time from which on the same vacuum removes all of them, in seconds since 1970; None if there are none.
 
@@ -58,14 +58,14 @@ class Vacuumed(int):
     kept_until: float | None
 
     def __new__(cls, removed: int, kept: int = 0, kept_until: float | None = None) -> Vacuumed:
-        """Count the removed ones."""
+        """Create the number of removed objects."""
         vacuumed = super().__new__(cls, removed)
         vacuumed.kept = kept
         vacuumed.kept_until = kept_until
         return vacuumed
 
     def __add__(self, other: int) -> Vacuumed:
-        """Add up what two vacuums did."""
+        """Return the sum of two results."""
         kept = self.kept + getattr(other, "kept", 0)
         times = [at for at in (self.kept_until, getattr(other, "kept_until", None)) if at is not None]
         return Vacuumed(int(self) + int(other), kept, max(times, default=None))
@@ -81,10 +81,10 @@ class Vacuumed(int):
 class Backend(Protocol):
     """A log of parts, and a manifest that describes the store.
 
-    Implementations are small values that pickle: tasks in other processes read and write through them. Examples are
-    `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to this file. An
-    entry point of the group ``tiltframe.backends``, called as a scheme of URIs, names a class; a `FrameStore` then
-    opens its addresses by `at`.
+    Implementations are small values that can be pickled, because tasks in other processes read and write through them.
+    Examples are `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to
+    this file. An entry point of the group ``tiltframe.backends``, whose name is a scheme of URIs, names a class;
+    `FrameStore` then opens URIs with this scheme by `at`.
     """
 
     @classmethod
@@ -94,11 +94,11 @@ class Backend(Protocol):
         Parameters
         ----------
         uri : str
-            With the scheme that the class is registered for.
+            A URI with the scheme for which the class is registered.
         name : str
-            Of the store, if a place may hold several; may be empty.
+            The name of the store if a place may have several; may be empty.
         options : str -> str
-            As `FrameStore` takes them, ``storage_options``.
+            ``storage_options`` of `FrameStore`.
         durable : bool
             Whether a commit must be on the disk before it is acknowledged.
 
@@ -109,24 +109,24 @@ class Backend(Protocol):
         Raises
         ------
         ValueError
-            For options that it does not take, and addresses that cannot be read.
+            If an option is not supported, or the address cannot be read.
         """
 
     @property
     def uri(self) -> str:
-        """Where the store is."""
+        """The address of the store."""
 
     @property
     def display_uri(self) -> str:
-        """Where the store is, as it may be shown: the URI, without a password if it has one."""
+        """The address of the store without a password, for messages."""
 
     def store_named(self, name: str) -> Backend:
-        """Return the backend of the store of a name, where a place may hold several; otherwise itself.
+        """Return the backend of the store with a name if a place may have several stores; otherwise the same backend.
 
         Parameters
         ----------
         name : str
-            Letters, digits and underscores.
+            A name of letters, digits and underscores.
 
         Returns
         -------
@@ -134,48 +134,48 @@ class Backend(Protocol):
         """
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Make a store. Of several calls, also at once, the first one decides; the others do nothing.
+        """Create a store. If it is called several times, also concurrently, the first call wins; others do nothing.
 
         Parameters
         ----------
         manifest : dict
-            As JSON; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
+            The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
         schema : schema
-            Of the states of every level: window_start (timestamp of microseconds, UTC), keys, states.
+            The schema of the states of every level: window_start (timestamp of microseconds, UTC), keys, states.
 
         Raises
         ------
         StoreError
-            For types that cannot be stored, and where something else is in the place.
+            If types cannot be stored, or the place contains something else.
         """
 
     def check_values(self, states: pa.Table) -> None:
-        """Refuse values that cannot be stored; called before anything is written.
+        """Raise an error if values cannot be stored; called before anything is written.
 
         Parameters
         ----------
         states : table
-            With the columns of the store's schema.
+            A table with the columns of the store's schema.
 
         Raises
         ------
         StoreError
-            Says which column cannot be stored.
+            If a column cannot be stored; the message names it.
         """
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Look at the whole store as of one moment.
+        """Return a snapshot of the complete store at one moment.
 
         Parameters
         ----------
         recorded : names or None
-            Names of the records that the snapshot is to have; None for all. Each has a revision. Every commit that
-            records the name changes it, even if the text stays the same.
+            Names of the records to include; None for all. Each record has a revision, which every commit changes that
+            writes the name, even if the text stays the same.
 
         Returns
         -------
         Snapshot or None
-            None if there is no store. A later snapshot is never older.
+            None if the store does not exist. A later snapshot is never older.
 
         Raises
         ------
@@ -186,40 +186,40 @@ class Backend(Protocol):
         """
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states, which stay unreadable until their parts are committed.
+        """Write states that are not readable until their parts are committed.
 
-        Many processes may write at once.
+        Several processes may write concurrently.
 
         Parameters
         ----------
         level : TimeWindow
-            Of the store's frame, or one that is about to be added to it.
+            A level of the store's frame, or one that is about to be added to it.
         states : table
-            With the columns of the store's schema; states may lack, and there may be others, which are not stored.
+            A table with the columns of the store's schema. States may be missing; further columns are not stored.
 
         Returns
         -------
         list of Part
-            One for each bucket (`tiltframe.store.backends.buckets`); none of no states.
+            One part for each bucket (`tiltframe.store.backends.buckets`); empty without states.
 
         Raises
         ------
         StoreError
-            For values or types that cannot be stored.
+            If values or types cannot be stored.
         """
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Remove parts that were written and will not be committed; or leave them to `vacuum`.
+        """Remove parts that were written and will not be committed; an implementation may leave them to `vacuum`.
 
         Parameters
         ----------
-        parts : of any levels, as `write` returned them
+        parts : parts of any levels that `write` has returned
         """
 
     def commit(self, transaction: Transaction) -> int:
-        """Make all changes of a transaction, at once.
+        """Apply all changes of a transaction atomically.
 
-        The transaction's snapshot may be old. The check and the change are one step: no other commit comes between
+        The transaction's snapshot may be old. The check and the change are one step: no other commit may come between
         them.
 
         Parameters
@@ -231,54 +231,54 @@ class Backend(Protocol):
         Returns
         -------
         int
-            The version of snapshots that have it.
+            The version of the first snapshot that includes the changes.
 
         Raises
         ------
         Conflict
-            If ``transaction.conflict(now)`` names a reason, for the current store. Nothing was changed.
+            If ``transaction.conflict(now)`` returns a reason for the current store. Nothing was changed.
         StoreError
-            If the store cannot be written, or has types that cannot be stored. The same may have been committed.
+            If the store cannot be written, or types cannot be stored. The commit may still have been applied.
         """
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read the rows of parts whose windows start in ranges.
+        """Return the rows of parts whose windows start in ranges.
 
         Parameters
         ----------
         parts : list of (Part, Range)
-            Of one level or several, from snapshots.
+            Parts of one level or several, from snapshots.
         columns : list of str
-            Names in the store's schema.
+            Names of columns in the store's schema.
         where : str, optional
-            A condition on keys. Rows for which it is not true may be left out, and need not be: the caller filters.
+            A condition on keys. Rows for which it is not true may be left out; the caller filters again.
 
         Returns
         -------
         table
-            window_start and the columns, in the schema's types, the same bits as were written, null in columns that
-            the rows lack; in any order.
+            window_start and the columns in the schema's types, with the same bits that were written, in any order.
+            Columns that rows lack are null.
 
         Raises
         ------
         Conflict
-            If a part was removed since the snapshot and its rows cannot be read any more.
+            If a part was removed since the snapshot and its rows cannot be read any longer.
         DamagedStore
-            If its rows are lost or damaged.
+            If rows are lost or damaged.
         """
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove rows that are not readable any more.
+        """Remove rows that are not readable any longer.
 
         Parameters
         ----------
         older_than : float
-            Seconds. Rows that were removed or written later stay: a query or a commit may still need them.
+            An age in seconds. Rows that were removed or written later stay: a query or a commit may still need them.
 
         Returns
         -------
         Vacuumed
-            The number of files, rows or parts that were removed, and until when others are kept.
+            The number of removed files, rows or parts, and the time until which others are kept.
         """
 
     def verify(self) -> list[str]:
@@ -287,16 +287,16 @@ class Backend(Protocol):
         Returns
         -------
         list of str
-            A sentence for everything that is damaged or lost.
+            A sentence for each damage or loss.
         """
 
 
 @runtime_checkable
 class ResultTables(Protocol):
-    """Keeps results of levels in plain tables, if a backend has it: see `tiltframe.store.changes.result_tables`."""
+    """Plain tables of results of levels, if a backend has them: see `tiltframe.store.changes.result_tables`."""
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:
-        """Read what a level's plain table was made from.
+        """Return the parts from which a level's plain table was computed.
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ class ResultTables(Protocol):
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace the rows of the windows that start in ranges, and what the table was made from, at once.
+        """Replace rows of the windows that start in ranges, and the list of parts of the table, atomically.
 
         Parameters
         ----------
@@ -319,12 +319,12 @@ class ResultTables(Protocol):
         ranges : sequence of (start, end)
             Microseconds UTC, end exclusive.
         results : table
-            For the windows that start in ``ranges``, in plain columns.
+            Results of the windows that start in ``ranges``, in plain columns.
         sources : mapping, part's name -> starts of its windows
-            What the whole table is made from then.
+            The parts from which the complete table is then computed.
 
         Raises
         ------
         Conflict
-            Where someone else was faster.
+            If another writer was faster.
         """

@@ -1,6 +1,6 @@
-"""Stored types: states and keys in types that Delta Lake and PostgreSQL know, and back without losing a bit.
+"""Stored types: states and keys in types that Delta Lake and PostgreSQL support, and back without losing a bit.
 
-Both lack unsigned integers, times of day, durations and nanoseconds; what stands for them holds the same values.
+Both lack unsigned integers, times of day, durations and nanoseconds; these are stored in types with the same values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNSIGNED = {
 
 
 def stored_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that a type is stored as.
+    """Return the type in which a type is stored.
 
     >>> stored_type(pa.struct([("greatest", pa.uint64()), ("at", pa.timestamp("ns"))]))
     StructType(struct<greatest: decimal128(20, 0), at: int64>)
@@ -38,23 +38,23 @@ def stored_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that a schema is stored as."""
+    """Return the schema in which a schema is stored."""
     return pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
 
 
 def stored(values: pa.Array) -> pa.Array:
-    """Give an array in the type that it is stored as."""
+    """Return an array in its stored type."""
     return cast(values, stored_type(values.type))
 
 
 def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast as Arrow does, inside structs too, to the type that is stored and back; lists by Arrow as a whole."""
-    if values.type == to and not pa.types.is_nested(to):  # nested types are equal whatever their fields are called
+    """Cast to the stored type or back, also inside structs; lists are cast as a whole by Arrow."""
+    if values.type == to and not pa.types.is_nested(to):  # nested types are equal even if names of fields differ
         return values
     if pa.types.is_struct(to):
         nulls = pc.is_null(values) if values.null_count else None
         children = [cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
-    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # casts to 32 bits only
+    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # Arrow casts times only to 32 bits
         return values.cast(pa.int32()).cast(to)
     return values.cast(to)

@@ -1,1 +1,1 @@
-"""Changes: what a transaction does to a store, one operation a file."""
+"""Changes: the operations that change a store, one file each."""

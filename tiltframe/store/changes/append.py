@@ -1,4 +1,4 @@
-"""Appending: states, or the rows that they are made of, in one commit of a writer."""
+"""Appending: add states, or rows, in one commit of a writer."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def append(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Add states under a writer's commit number, at once or not at all.
+    """Add states under a writer's commit number, atomically.
 
     Parameters
     ----------
     states : table
-        As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
+        A table from `tiltframe.rollup`, or the same as a DataFrame of polars or pandas, a stream, a
         pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
     writer : str
         The name of the writer.
     commit : int
-        Grows from commit to commit of one writer. One that is there already, with the same states, changes
-        nothing, so a commit that is tried again counts once; with others it is an error.
+        A number that increases from commit to commit of a writer. If the store has the number with the same states,
+        nothing changes, so a repeated commit counts once; with other states it is an error.
     recorded : name -> plain data, optional
         Records to store with the states, such as the files they were made from. They replace the records under
         the same names; `recorded` returns them.
     replacing : name -> plain data, optional
-        What `recorded` has returned of the names in ``recorded``: if others are recorded by now, nothing is
-        written. Unless given, nothing may be recorded under them yet.
+        The values that `recorded` returned for the names in ``recorded``. If the records have changed since, nothing
+        is written. By default, the names must not have records yet.
 
     Returns
     -------
@@ -56,13 +56,13 @@ def append(
     Raises
     ------
     ValueError, OverflowError
-        If they are not states of this frame: of other levels, windows, time zone, measures or conditions, or
-        levels that do not fit together; if a result could not be read. Nothing is written.
+        If the states are not of this frame: if levels, windows, time zone, measures or conditions differ, or levels
+        contradict each other; or if a result could not be read. Nothing is written.
     OtherFrame
-        If they are of other types than those in the store, or its frame has evolved since it was opened.
+        If the store has states of other types, or its frame has changed since it was opened.
     CommitConflict
-        If the number is there with other states, or is below the last one of the writer and not known to be of
-        these, or someone else has recorded the same.
+        If the store has the number with other states, or a later number and no longer knows this one, or another
+        writer has recorded under the same names.
     """
     check_writer(writer, commit)
     checked_records(recorded)
@@ -84,19 +84,19 @@ def append_rows(
 ) -> bool:
     """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
 
-    States beyond ``max_bytes`` wait in the folder for temporary files until all rows have been read; nothing is
-    written to the store before.
+    States beyond ``max_bytes`` are in the folder for temporary files until all rows have been read; only then are they
+    written to the store.
 
     Parameters
     ----------
     data : table, DataFrame, stream, dataset or paths
-        As `tiltframe.rollup` takes it.
+        An input of `tiltframe.rollup`.
     writer, commit, recorded : str, int and mapping
-        As `append` takes them.
+        As for `append`.
     max_bytes : int
-        Of states that are held at once; the process takes some times as much.
+        The bytes of states in memory at once; the process needs a multiple of it.
     reading : ReadOptions, optional
-        As `tiltframe.rollup` takes it.
+        As for `tiltframe.rollup`.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def append_rows(
     ValueError, TypeError, OverflowError
         If the data does not fit the frame, or a result could not be read. Nothing is written.
     StoreError
-        As `append` raises it. Written states are removed.
+        On the same conditions as `append`. Written states are removed.
 
     Examples
     --------
@@ -146,17 +146,17 @@ def append_spilled(
     ----------
     slices : Slices
     writer, commit, recorded, replacing : str, int and mappings
-        As `append` takes them.
+        As for `append`.
 
     Returns
     -------
     int or None
-        How many states were added; None if the commit was there already.
+        The number of states that were added; None if the store had the commit already.
 
     Raises
     ------
     ValueError, OverflowError, StoreError
-        As `append` does.
+        On the same conditions as `append`.
     """
     n = 0
     for _, states in slices.levels():
@@ -171,24 +171,24 @@ def append_spilled(
 def begin(
     store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
 ) -> Commit:
-    """Begin a commit whose states many processes write.
+    """Begin a commit whose states several processes write.
 
     Parameters
     ----------
     writer, commit, recorded : str, int and mapping
-        As `append` takes them.
+        As for `append`.
     states : pa.Schema
-        As `tiltframe.TiltFrame.states_schema` returns it.
+        A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Commit
-        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
 
     Raises
     ------
     ValueError, StoreError
-        As `ensure_created` does.
+        On the same conditions as `ensure_created`.
 
     Examples
     --------

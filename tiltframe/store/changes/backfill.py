@@ -1,7 +1,7 @@
-"""Backfills: the past, range by range of time, each a commit of its own, next to writers of new rows.
+"""Backfills: add rows of the past range by range of time, each in a separate commit, while others write new rows.
 
-A range's number is its place in the plan, which the first commit records: a backfill that was killed goes on behind the
-last number of its writer, and one of another plan under the same name is refused.
+The number of a range is its index in the plan, which the first commit records. A backfill that was killed continues
+after the last number of its writer; another plan with the same writer raises an error.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ Add: TypeAlias = "Callable[[OpenedStore, Range, str, int, Mapping[str, Any] | No
 
 @dataclass(frozen=True)
 class Backfill:
-    """A plan of a backfill: which range of time is committed under which number.
+    """The plan of a backfill: the ranges of time, and the number under which each is committed.
 
     `tiltframe.FrameStore.plan_backfill` returns it.
 
     Parameters
     ----------
     writer : str
-        Whose commits these are.
+        The writer of the commits.
     ranges : sequence of (int, int)
-        Microseconds UTC, end exclusive; the place of a range is the number of its commit.
+        Microseconds UTC, end exclusive; the index of a range is the number of its commit.
     record : name -> plain data
         The description of the plan, which the first commit records.
     add : callable
-        Adds the rows of a range in one commit, and returns whether there was anything new.
+        A function that adds the rows of a range in one commit, and returns whether the commit is new.
     """
 
     writer: str
@@ -70,22 +70,22 @@ class Backfill:
         times: Callable[[], Range],
         add: Add,
     ) -> Backfill:
-        """Plan ranges of rows that a function adds.
+        """Return a plan for rows that a function adds.
 
         Parameters
         ----------
         frame : TiltFrame
         writer : str
         chunk : str
-            The length of a range, ``1d``, by the clock of the frame.
+            The length of a range, ``1d``, in the time zone of the frame.
         newest_first : bool
-            Begin with the last range.
+            Whether to begin with the last range.
         within : range or None
-            Of the rows.
+            The range of times of rows.
         times : callable
             Returns the first time and the end of the rows, if ``within`` does not have both ends.
         add : callable of (store, range, writer, number, recorded)
-            Adds the rows of a range in one commit, and returns whether there was anything new.
+            A function that adds the rows of a range in one commit, and returns whether the commit is new.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class Backfill:
         Raises
         ------
         ValueError
-            For a range or a length that cannot be read.
+            If a range or a length cannot be read.
         """
         span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
         if set(EVER) & set(span):
@@ -105,11 +105,11 @@ class Backfill:
 
     @property
     def recorded_as(self) -> str:
-        """The name that the plan is recorded by."""
+        """The name of the record of the plan."""
         return f"backfill {self.writer}"
 
     def ranges_left(self, store: OpenedStore) -> list[Range]:
-        """List the ranges that are not in a store, in their order.
+        """Return the ranges that are not in a store, in their order.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Backfill:
         Raises
         ------
         ValueError
-            If the writer's ranges were others before.
+            If the writer's ranges differ from an earlier plan.
         StoreError
             If the store cannot be read.
         """
@@ -131,13 +131,13 @@ class Backfill:
         return list(self.ranges[0 if last is None else last + 1 :])
 
     def follow(self, store: OpenedStore, recorded: Mapping[str, Any], progress: Progress) -> int:
-        """Add the ranges that are left.
+        """Add the ranges that are not in a store.
 
         Parameters
         ----------
         store : FrameStore
         recorded : name -> plain data
-            Recorded with the first commit of all.
+            Records of the first commit.
         progress : callable of (ranges done, of how many)
 
         Returns
@@ -148,7 +148,7 @@ class Backfill:
         Raises
         ------
         ValueError, StoreError
-            As `tiltframe.FrameStore.backfill` does.
+            On the same conditions as `tiltframe.FrameStore.backfill`.
         """
         left, added = self.ranges_left(store), 0
         with_first = {self.recorded_as: dict(self.record), **recorded}
@@ -159,7 +159,7 @@ class Backfill:
         return added
 
     def _check_same(self, recorded: Any) -> None:
-        """Raise ``ValueError`` unless the recorded plan, if any, is this one."""
+        """Raise ``ValueError`` if the recorded plan differs from this one."""
         if recorded is None or recorded == self.record:
             return
         other = [name for name in self.record if recorded[name] != self.record[name]]
@@ -180,7 +180,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 
 def _spilling(batches: Batches) -> Add:
-    """Add the batches of a range, or nothing for None, in memory that does not grow with them."""
+    """Return a function that adds the batches of a range, or nothing for None, in bounded memory."""
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
@@ -226,7 +226,7 @@ def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.
 
 
 def _times(source: Source, file: Path) -> Range | None:
-    """Read the first and the last time of a file; None if it has no rows."""
+    """Return the first and the last time of a file; None if it has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
     batch_times = [
         event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows
@@ -252,12 +252,12 @@ def plan_backfill(
     newest_first: bool = False,
     reading: ReadOptions | None = None,
 ) -> Backfill:
-    """Plan a backfill; of files, the times are read.
+    """Plan a backfill; the times of files are read.
 
     Parameters
     ----------
     data, chunk, within, writer, newest_first, reading : optional
-        As `backfill` takes them.
+        As for `backfill`.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def plan_backfill(
     Raises
     ------
     ValueError
-        For data, a range or a length that cannot be read.
+        If data, a range or a length cannot be read.
     """
     frame = store.frame
     checked_truth(newest_first, "newest_first")
@@ -303,40 +303,40 @@ def backfill(
     reading: ReadOptions | None = None,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Add the past, range by range of time, each in a commit of its own, next to writers of new rows.
+    """Add rows of the past range by range of time, each in a separate commit, while others write new rows.
 
     Parameters
     ----------
     data : path, list of paths, or function
-        Files and folders; a range reads the files that have times in it. Or a function that returns the rows of a
-        range, as `append_rows` takes them, given its start and end as datetimes, end exclusive.
+        Files and folders, in which a range reads the files that have times in it; or a function that receives the start
+        and the end (exclusive) of a range as datetimes and returns its rows, as for `append_rows`.
     chunk : str
-        How long a range is, ``1d``, by the clock of the frame.
+        The length of a range, ``1d``, in the time zone of the frame.
     within : range, optional
-        Of the rows, as for `query`; all that files have unless given.
+        The range of times of rows, as for `query`; by default all times of the files.
     writer : str, optional
-        Whose commits these are; of files, their paths.
+        The writer of the commits; the default for files is derived from their paths.
     newest_first : bool
-        Begin with the last range.
+        Whether to begin with the last range.
     reading : ReadOptions, optional
-        As `append_rows` takes it.
+        As for `append_rows`.
     progress : callable of (ranges done, of how many), optional
 
     Returns
     -------
     int
-        How many ranges were added now.
+        The number of ranges that were added.
 
     Raises
     ------
     ValueError
-        If the writer's ranges were others before: of another chunk, order or range, or of files that have changed.
+        If the writer's ranges differ from an earlier plan: another chunk, order or range, or files that have changed.
     StoreError
-        As `append_rows`.
+        On the same conditions as `append_rows`.
 
     Guarantee
     ---------
-    Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+    Each range counts once. A backfill that is killed at any moment continues after the last range in the store.
 
     Examples
     --------

@@ -1,17 +1,17 @@
-"""Delta Lake: a store as one table in a folder or object store, through deltalake, without a JVM.
+"""Delta Lake: a store as one table in a folder or object store, with the package deltalake and without a JVM.
 
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; the schema of the column level has the manifest
       level=1h/bucket=2024-05/….parquet    states
       level=_recorded/bucket=_/….parquet   records, names with texts
-      _head                                how far the log goes
+      _head                                the version up to which the log goes
 
-Files are written by any number of tasks; a transaction of the driver makes them visible at once. A file that no
-transaction names is never read, and is removed by `vacuum`.
+Any number of tasks write files; a transaction of the driver makes them visible atomically. A file that no transaction
+names is never read, and is removed by `vacuum`.
 
-Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried here: delta-rs's own retries
-keep appends, equal application transactions and equal removals apart (tried with 1.6.6, from two processes), but refuse
-two transactions that name different files to remove, and do not check records.
+Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried in this module. The retries
+of delta-rs detect conflicts of appends, equal application transactions and equal removals (tested with 1.6.6, from two
+processes). But they reject two transactions that remove different files, and do not check records.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-_MANIFEST = "tiltframe"  # in the metadata of the column level: a transaction changes it together with files
+_MANIFEST = "tiltframe"  # in the metadata of the column level, so that it changes together with files
 
 
 @dataclass
 class _Opened:
-    """The table, once it is open, and what it holds at the version that was looked at last."""
+    """The open table, and its contents at the version that was read last."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
@@ -88,15 +88,15 @@ class _Opened:
     parsed: Manifest | None = None
     parts: tuple[Part, ...] = ()
     records: tuple[RecordFile, ...] = ()
-    read: dict[str, Records] = field(default_factory=dict)  # file of records -> its records
-    verified: dict[str, str] = field(default_factory=dict)  # file of the log -> digest that it was found to have
+    read: dict[str, Records] = field(default_factory=dict)  # records by file of records
+    verified: dict[str, str] = field(default_factory=dict)  # verified digest by file of the log
 
 
 @dataclass(frozen=True)
 class DeltaBackend:
     """A store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str  # a folder, or what deltalake takes: ``s3://bucket/path``
+    uri: str  # a folder, or a URI for deltalake: ``s3://bucket/path``
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the object store, as deltalake names them
     durable: bool = False  # whether commits to a folder are on the disk before they are acknowledged
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
@@ -106,20 +106,20 @@ class DeltaBackend:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
-        """Take a folder, a ``file://`` URI, or what deltalake takes."""
+        """Return the backend of a folder, a ``file://`` URI, or a URI for deltalake."""
         if uri.startswith("file://"):
-            from urllib.request import url2pathname  # with http and ssl
+            from urllib.request import url2pathname  # imports http and ssl
 
             uri = url2pathname(urlsplit(uri).path)
         return cls(uri, tuple(options.items()), durable)
 
     @property
     def display_uri(self) -> str:
-        """The folder or URI: options are not shown."""
+        """The folder or URI, without options."""
         return self.uri
 
     def store_named(self, name: str) -> DeltaBackend:
-        """Return itself: a folder holds one store, and says what it is called."""
+        """Return the backend unchanged: a folder has one store, whose name is in the manifest."""
         return self
 
     @property
@@ -131,7 +131,7 @@ class DeltaBackend:
         return "://" not in self.uri
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Create the table, unless someone else is first."""
+        """Create the table, unless another process has created it."""
         with as_store_errors(self.uri):
             check_process()
             try:
@@ -149,10 +149,10 @@ class DeltaBackend:
                     raise
 
     def check_values(self, states: pa.Table) -> None:
-        """Do nothing: whatever Arrow holds in the types of a store, Delta Lake keeps."""
+        """Do nothing: Delta Lake stores all values of a store's types."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Look at the current table."""
+        """Return a snapshot of the current table."""
         names = None if recorded is None else tuple(recorded)
         try:
             with self._updated() as now:
@@ -198,13 +198,13 @@ class DeltaBackend:
         return parts
 
     def discard(self, parts: Sequence[Part | RecordFile]) -> None:
-        """Delete files: their names are of one process alone."""
+        """Delete files, whose names no other process uses."""
         for part in parts:
             with suppress(OSError):
                 data_files(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
-        """Commit to the version that was looked at last, which fails if there is a newer one."""
+        """Commit after the version that was read last; this fails if there is a newer one."""
         with self._updated() as now:
             assert now.table is not None
             if reason := transaction.conflict(self._snapshot(now, transaction.record_names)):
@@ -216,7 +216,7 @@ class DeltaBackend:
             changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
             if transaction.manifest is None:
                 actions += [*map(removed, transaction.removed), *map(removed, outdated)]
-            else:  # deltalake changes a schema only if it overwrites partitions, and then removes no single files
+            else:  # deltalake changes a schema only by overwriting partitions
                 filters, copies = self._overwritten(now, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
                 schema = _table_schema(columns, json.dumps(transaction.manifest))
@@ -233,7 +233,7 @@ class DeltaBackend:
             except CommitFailedError as error:
                 self.discard([*files, *copies])
                 raise Conflict(one_line(error)) from None
-            except (DeltaError, OSError):  # deltalake also cleans up after a commit, and raises if that fails
+            except (DeltaError, OSError):  # deltalake cleans up after a commit, and raises an error if that fails
                 names = {*(part.name for part in transaction.added), *(file.name for file in files)}
                 if not self._has_files(now, version, names):
                     raise
@@ -241,7 +241,7 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Say whether a version of the table exists and has files that only one commit names."""
+        """Return whether a version of the table exists and has files whose names only one commit uses."""
         assert now.table is not None
         with suppress(DeltaError, OSError):
             now.table.update_incremental()
@@ -254,8 +254,8 @@ class DeltaBackend:
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return filters of partitions that have all parts to remove, and copies of the other parts in them.
 
-        Without parts the filters match no partition. A part that stays gets a new name, since a commit of Delta Lake
-        cannot remove and add the same file.
+        Without parts to remove, the filters match no partition. A part that stays is copied under a new name, because a
+        commit of Delta Lake cannot remove and add the same file.
         """
         if not removed_parts:
             return [(LEVEL, "=", "")], []
@@ -272,7 +272,7 @@ class DeltaBackend:
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write records to a file; return it, and the files that it replaces."""
+        """Write records to a new file; return it, and the files that it replaces."""
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
@@ -288,7 +288,7 @@ class DeltaBackend:
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
-        """Read the files that may have names, None for all; a name that is in none is not in it, others may be."""
+        """Return the records of files that may have the names, all for None; other names may be included."""
         requested = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
 
@@ -298,7 +298,7 @@ class DeltaBackend:
         return now.read[file.name]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read files, those that are wanted whole together; row groups that the condition excludes are left out."""
+        """Read files; complete ones are read together, and row groups are skipped if the condition excludes them."""
         schema = self._manifest().columns
         bounds = key_bounds(where, schema)
         requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
@@ -331,19 +331,19 @@ class DeltaBackend:
         return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
-        """Read what a level's plain table was made from; None if there is none."""
+        """Return the parts from which a level's plain table was computed; None if there is no such table."""
         with as_store_errors(self.uri):
             return result_sources(self._results(level), dict(self.options))
 
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and what it is made from."""
+        """Replace rows of a level's plain table, and the list of its parts."""
         with as_store_errors(self.uri):
             write_results(self._results(level), dict(self.options), ranges, results, sources)
 
     def verify(self) -> list[str]:
-        """Read the whole log again."""
+        """Read the complete log again, and return its problems."""
         try:
             snapshot = DeltaBackend(self.uri, self.options).snapshot()
         except (DamagedStore, UnreachableStore) as error:
@@ -354,7 +354,7 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Read the manifest, unless it is known: name and keys stay, and columns that it lacks are not asked for."""
+        """Return the manifest, read once: name and keys never change, and columns that it lacks are not requested."""
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")
         with self._opened.lock:
@@ -364,7 +364,7 @@ class DeltaBackend:
 
     @contextmanager
     def _updated(self) -> Iterator[_Opened]:
-        """Open the table, or read newer commits; other threads wait until the end of the block."""
+        """Open the table, or read newer commits; other threads wait until the block ends."""
         now = self._opened
         with now.lock:
             try:
@@ -380,7 +380,7 @@ class DeltaBackend:
                         self._check_head(now, now.table)
                     self._take_in(now, now.table)
                     yield now
-            except FileNotFoundError as error:  # of records: the file of a commit, or one that is gone since
+            except FileNotFoundError as error:  # a file of records is lost, or was removed meanwhile
                 raise self._lost(str(error)) from None
 
     def _open(self) -> DeltaTable:
@@ -394,7 +394,7 @@ class DeltaBackend:
         if now.version == table.version():
             return
         text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-        text = text or table.metadata().configuration.get(_MANIFEST)  # as before format 5, which is refused by name
+        text = text or table.metadata().configuration.get(_MANIFEST)  # where it was before format 5
         if text != now.text or not now.manifest:
             now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
         now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
@@ -408,7 +408,7 @@ class DeltaBackend:
             raise self._damaged(problem)
 
     def _check_head(self, now: _Opened, table: DeltaTable) -> None:
-        """Raise `DamagedStore` if the log ends before its head, or has other entries."""
+        """Raise `DamagedStore` if the log ends before the version in its head, or has other entries."""
         try:
             head = Head.read(self._path)
         except ValueError as error:
@@ -416,7 +416,7 @@ class DeltaBackend:
         if head is None:
             return
         if head.version > table.version():
-            table.update_incremental()  # committed since
+            table.update_incremental()  # reads commits since then
         if head.version > table.version():
             raise self._damaged(
                 f"its log ends at {table.version()}, and went to {head.version}: its last entries are lost; restore "
@@ -426,9 +426,10 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log is not as it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """Wait until a commit is on the disk if the store is durable, and note how far the log goes.
+        """Wait until a commit is on the disk if the store is durable, and write the head.
 
-        A head that cannot be written, on a full disk, stays too low, which does no harm: the commit has happened.
+        If the head cannot be written, for example on a full disk, it stays too low. That is harmless: the commit is
+        done.
         """
         if not self._in_folder:
             return
@@ -456,7 +457,7 @@ class DeltaBackend:
 
 
 def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
-    """Write the schema of the table: columns whose statistics tools collect first, and the manifest with the level."""
+    """Return the schema of the table: columns with statistics first, and the manifest in the metadata of the level."""
     stored_fields = stored_schema(columns)
     own = [
         stored_fields.field(START),

@@ -40,14 +40,14 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
-_MOST_FOOTERS = 64 << 20  # bytes of footers of the files that stay open; in memory a few times that
+_MOST_FOOTERS = 64 << 20  # bytes of footers of the files that stay open; memory is a multiple of it
 _LOCK = Lock()
 
-FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, time of the last change
+FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, time of last change
 
 
 class _OpenFiles:
-    """The files that were opened last, as long as their footers take no more than a number of bytes."""
+    """The most recently used open files, limited by the total bytes of their footers."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -55,14 +55,14 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def get(self, key: FileVersion) -> ds.ParquetFileFragment | None:
-        """Return a file if it is open."""
+        """Return a file if it is open, else None."""
         fragment = self._fragments.get(key)
         if fragment is not None:
             self._fragments.move_to_end(key)
         return fragment
 
     def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
-        """Keep a file open, and drop those that were used longest ago."""
+        """Keep a file open, and close the least recently used files beyond the limit."""
         before = self._fragments.pop(key, None)
         self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
         self._fragments[key] = fragment
@@ -79,7 +79,7 @@ _OPEN_FILES = _OpenFiles(_MOST_FOOTERS)
 
 
 class _Written:
-    """A new file of an object store, which takes bytes; Arrow hands its own buffers over."""
+    """A new file of an object store: it converts Arrow's buffers to bytes, the only type that the file accepts."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -93,14 +93,14 @@ class _Written:
 
 
 class _Objects(DeltaStorageHandler):
-    """The objects under a path."""
+    """The file system of the objects under a path."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
 def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
-    """Open the file system under a path, a folder or what deltalake takes."""
+    """Return the file system under a path, a folder or a URI for deltalake."""
     if "://" not in path:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     return fs.PyFileSystem(_Objects(path, dict(options)))
@@ -109,9 +109,9 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 def write_states(
     states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
 ) -> tuple[str, int]:
-    """Write states to a file of their own, laid out by time and keys, with the ends of their windows, in stored types.
+    """Write states in stored types to a new file, laid out by time and keys, with the ends of their windows.
 
-    Columns that the store does not have are left out. Returns the file's name and size.
+    Columns that the store does not have are left out. Return the file's name and size.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
@@ -131,9 +131,9 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size."""
+    """Write rows to a new file in row groups of the given sizes; return its name in the folder, and its size."""
     buffer = pa.BufferOutputStream()
-    named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
+    named = list(with_statistics)  # dictionaries of states cost more time than they save
     options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
     with pq.ParquetWriter(buffer, rows.schema, **options) as writer:
         at = 0
@@ -146,7 +146,7 @@ def write_file(
     try:
         with folder.open_output_stream(name) as file:
             file.write(data)
-    except BaseException:  # a full disk, Ctrl-C
+    except BaseException:  # such as a full disk or Ctrl-C
         with suppress(OSError):
             folder.delete_file(name)
         raise
@@ -156,7 +156,7 @@ def write_file(
 
 
 def _footer_checksum(file: pa.NativeFile) -> int:
-    """Sum up how a Parquet file describes itself: pages have checksums, this has none."""
+    """Return a checksum of a Parquet file's footer: Parquet has checksums for pages, but not for the footer."""
     size = file.size()
     length = int.from_bytes(file.read_at(8, max(size - 8, 0))[:4], "little")
     begin = size - 8 - length
@@ -164,19 +164,19 @@ def _footer_checksum(file: pa.NativeFile) -> int:
 
 
 def _check_file(name: str, folder: fs.FileSystem) -> None:
-    """Raise `DamagedStore` unless this is a file with the footer that was written."""
-    if not isinstance(folder, fs.SubTreeFileSystem):  # object stores look after this themselves
+    """Raise `DamagedStore` if a file is missing, or its footer has changed since it was written."""
+    if not isinstance(folder, fs.SubTreeFileSystem):  # object stores check this themselves
         return
     if problem := not_a_file(folder.base_path + name):
         raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a file")
-    own_name = _OURS.search(name)  # other tools that merge files give them names of their own
+    own_name = _OURS.search(name)  # files that other tools have merged have other names
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
             raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:
-    """Copy a data file under a new name, which is returned; the checksum in the name stays."""
+    """Copy a data file under a new name with the same checksum, and return the name."""
     place, _, file = name.rpartition("/")
     copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
     folder.copy_file(name, copied)
@@ -184,7 +184,7 @@ def copy_file(name: str, folder: fs.FileSystem) -> str:
 
 
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
-    """Read a whole file."""
+    """Read a complete file."""
     _check_file(name, folder)
     return ds.dataset([name], None, _FORMAT, folder).to_table()
 
@@ -192,7 +192,7 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read the rows whose windows start in ranges; raises ``FileNotFoundError``, or `DamagedStore` for lost rows."""
+    """Read rows whose windows start in ranges; raise ``FileNotFoundError``, or `DamagedStore` for lost rows."""
     whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}
     for part, span in parts:
@@ -221,7 +221,7 @@ def _between(span: Range) -> pc.Expression:
 
 
 def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Open a file, or take it as it was opened before, unless it has changed: what describes it is read once."""
+    """Return an open file, reusing the footer that was read before unless the file has changed."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
@@ -250,7 +250,7 @@ def _read(
     files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    row_count = files.count_rows() if conditions else rows.num_rows  # counted by the footers of the files
+    row_count = files.count_rows() if conditions else rows.num_rows  # counted from the footers of the files
     if row_count != sum(part.rows for part in parts):
         raise DamagedStore("the store is damaged: files have lost rows")
     columns = [

@@ -1,6 +1,6 @@
-"""Durability: files written to a folder are on the disk, and survive a loss of power.
+"""Durability: wait until files of a folder are on the disk, so that they survive a loss of power.
 
-Files are synced by ``fsync``, and so are the folders that name them. Object stores keep what they have acknowledged.
+Files and the folders that contain them are synced by ``fsync``. Object stores keep the objects that they acknowledge.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 
 
 def sync_written(folder: str, name: str) -> None:
-    """Wait until a new data file of a table is on the disk, and its name, and that of the folder it is in."""
+    """Wait until a new data file of a table, its entry in its folder, and the folder's entry are on the disk."""
     path = os.path.join(folder, name)
     _sync(path, os.path.dirname(path), folder)
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until an entry of a table's log is on the disk; of the first one, the folders above it too."""
+    """Wait until an entry of a table's log is on the disk; for the first entry, also the folders above it."""
     log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
     _sync(f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)]))
 

@@ -1,10 +1,10 @@
-"""The head: how far the log of a store in a folder goes, noted next to it by every commit before it is acknowledged.
+"""The head: the last version of the log of a store in a folder; every commit writes it before it is acknowledged.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
-A log that ends before its head has lost entries, and one whose entries or checkpoint have other bytes is damaged. A
-writer that is killed before it has written the head leaves one that is too low, which does no harm; so does one of two
-writers that overwrites a later head with its own. Object stores do not lose what they have acknowledged, and have none.
+If a log ends before its head, it has lost entries; if entries or the checkpoint have other bytes, they are damaged. The
+head is too low if a writer is killed before writing it, or if one of two writers overwrites the later head of the
+other. That is harmless. Object stores do not lose objects that they acknowledge, and have no head.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pathlib import Path
 from tiltframe.regular_files import not_a_file, not_a_folder
 
 LOG = "_delta_log"
-_NAME = "_head"  # what begins so is left alone by VACUUM
-_READ = (".json", ".parquet", "_last_checkpoint")  # what Delta reads of a log
+_NAME = "_head"  # VACUUM ignores names with this prefix
+_READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that Delta reads
 
 
 @dataclass(frozen=True)
 class Head:
-    """The version of the last entry, and digests of the last checkpoint and of the entries from there on."""
+    """The version of the last entry, and digests of the last checkpoint and of all entries from there on."""
 
     version: int
     digests: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, table: str) -> Head | None:
-        """Read the head of a table, None if it has none; raises ``ValueError`` for a damaged one."""
+        """Return the head of a table, or None if it has none; raise ``ValueError`` if it is damaged."""
         path = Path(table, _NAME)
         if problem := not_a_file(str(path)):
             raise ValueError(f"it is {problem}, not a file")
@@ -47,19 +47,19 @@ class Head:
             raise ValueError("it is not as it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
-        """Name the files of a log that have other bytes than were noted, among those that were not verified before."""
+        """Yield the files of a log whose digests differ from the head, among those that were not verified before."""
         for name, checksum in self.digests.items():
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            if path.exists():  # a checkpoint stands for those that are gone
+            if path.exists():  # removed entries are in a checkpoint
                 if _digest(path) != checksum:
                     yield name
                 verified[name] = checksum
 
 
 def note_head(table: str, version: int) -> None:
-    """Note that the log of a table goes to a version, unless a later one is noted."""
+    """Write the version of a table's log to its head, unless the head has a later one."""
     before = Head.read(table) or Head(version - 1)
     if before.version >= version:
         return
@@ -80,7 +80,7 @@ def note_head(table: str, version: int) -> None:
 
 
 def remove_unfinished_heads(table: str, older_than: float) -> None:
-    """Remove heads that a killed writer has not put in their place, if they are ``older_than`` seconds old."""
+    """Remove temporary heads of killed writers that are at least ``older_than`` seconds old."""
     for path in Path(table).glob(f"{_NAME}.*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime <= time.time() - older_than:
@@ -88,9 +88,9 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Name an entry of a log that is of another kind, for which Delta would wait for ever.
+    """Return an entry of a log that is not a regular file, for which Delta would wait for ever.
 
-    Of an open log, only the next entry is looked at.
+    For an open log, only the next entry is checked.
     """
     if version is not None:
         path = _entry(table, version + 1)
@@ -108,7 +108,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
 
 
 def is_last(table: str, version: int) -> bool:
-    """Say whether a version is in the log of a table and none follows it, without reading the log."""
+    """Return whether a version is the last one in the log of a table, without reading the log."""
     return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
 
 

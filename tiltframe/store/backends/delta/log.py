@@ -1,4 +1,4 @@
-"""The Delta log, as a store uses it: files as parts, parts as actions, failures as sentences."""
+"""The Delta log as a store uses it: parts for files, actions for parts, sentences for failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
-    """Read the entries of a table's files: those of states, and those of records."""
+    """Return the entries of a table's files: the parts of states, and the files of records."""
     names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
     names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
     actions = actions.select([name for name in names.values() if name in actions.column_names])
@@ -49,7 +49,7 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 
 
 def added(file: Part | RecordFile) -> AddAction:
-    """Describe a file to Delta; readers choose files by its minimum and maximum."""
+    """Return the action that adds a file; readers select files by the minimum and maximum in it."""
     if isinstance(file, Part):
         first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")
         edges = [{START: f"{at}Z"} for at in np.datetime_as_string(first_and_last)]
@@ -61,18 +61,18 @@ def added(file: Part | RecordFile) -> AddAction:
 
 
 def removed(file: Part | RecordFile) -> RemoveAction:
-    """Say to Delta that a file is no longer of the table."""
+    """Return the action that removes a file from the table."""
     return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, partition_of(file))
 
 
 def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
-    """Return the values of the partition that a file is in."""
+    """Return the values of the partition of a file."""
     bucket = file.name.split("/")[-2].removeprefix(f"{BUCKET}=")
     return {LEVEL: file.level, BUCKET: bucket}
 
 
 def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
-    """Read a manifest from what the log has of it; raises `DamagedStore` unless it is one."""
+    """Return the manifest in the metadata of the log; raise `DamagedStore` if it is not a manifest."""
     try:
         manifest: dict[str, Any] = json.loads(text or "")
     except ValueError:
@@ -84,7 +84,7 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Turn what goes wrong below into one sentence; a missing file is for the caller."""
+    """Convert errors of deltalake to one sentence; a missing file is left to the caller."""
     try:
         yield
     except FileNotFoundError:
@@ -100,14 +100,14 @@ def as_store_errors(uri: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Say in one line what went wrong, and at last why."""
+    """Return a message in one line: the failed operation, then the cause."""
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
-    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # what reads the log calls itself a kernel
-    text = re.sub(r"^Kernel error -> ", "", text)  # and so it does where a place refuses, as S3 without credentials
+    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # a kernel reads the log of deltalake
+    text = re.sub(r"^Kernel error -> ", "", text)  # also if a place rejects requests, such as S3 without credentials
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was
+    lines = [line for line in lines if not _TRACE.match(line)] or lines  # without stack traces of Delta Lake
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
     parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]

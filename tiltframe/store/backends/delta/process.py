@@ -1,4 +1,4 @@
-"""The process in which Delta Lake runs: its threads do not survive a fork."""
+"""The process that uses Delta Lake: the threads of deltalake do not survive a fork."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STARTED_IN: list[int] = []  # the process in which deltalake started its thread
 
 
 def check_process() -> None:
-    """Raise `StoreError` in a process that was forked from one in which deltalake has started its threads."""
+    """Raise `StoreError` in a process that was forked after deltalake has started its threads."""
     if not _STARTED_IN:
         _STARTED_IN.append(os.getpid())
     if _STARTED_IN[0] != os.getpid():
@@ -18,7 +18,7 @@ def check_process() -> None:
 
 
 def forked_error() -> StoreError:
-    """Return the error of a forked process, which says how to start processes."""
+    """Return the error for a forked process, with advice how to start processes."""
     return StoreError(
         "this process was forked from one that had opened a store in a folder or object store, and Delta Lake does not "
         "work in it; start processes by multiprocessing.get_context('spawn')"

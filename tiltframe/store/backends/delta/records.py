@@ -1,10 +1,10 @@
-"""Records: the names and texts that a store has next to its states, as rows of a partition of its own.
+"""Records: names and texts next to the states of a store, as rows of a separate partition.
 
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
-A commit writes what it records to a file; of several rows of a name the one of the highest revision counts, whose
-commit came last. So any tool may merge such files.
+A commit writes its records to a file. If several rows have the same name, the one with the highest revision, from the
+last commit, is valid. So any tool may merge such files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tiltframe.names import RECORD, RECORDED, REVISION
 
-RECORDS = "_recorded"  # in place of a level's name
-FOLD_AT = 32  # files: then a commit makes one of them
+RECORDS = "_recorded"  # the value of the column level
+FOLD_AT = 32  # number of files that a commit then merges into one
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 
@@ -37,28 +37,28 @@ class RecordFile:
 
     @property
     def level(self) -> str:
-        """What stands for a level."""
+        """The value of the column level in the file."""
         return RECORDS
 
     def may_have(self, names: Iterable[str]) -> bool:
-        """Say whether any of some names may be in it."""
+        """Return whether any of some names may be in the file."""
         return any(self.first <= name <= self.last for name in names)
 
 
 def table_of_records(records: Mapping[str, tuple[int, str]]) -> pa.Table:
-    """Write records as rows, by name."""
+    """Return records as rows, sorted by name."""
     rows = [{RECORD: name, REVISION: at, RECORDED: text} for name, (at, text) in sorted(records.items())]
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def records_in(rows: pa.Table) -> Records:
-    """Read records from rows, among which a tool that merges files may have put several of a name."""
+    """Return the records of rows, in which a tool that merges files may have put several rows of a name."""
     columns = (rows.column(name).to_pylist() for name in SCHEMA.names)
     return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 
 
 def latest(files: Iterable[Records]) -> Records:
-    """Keep the last record of each name."""
+    """Return the last record of each name."""
     newest: Records = {}
     for records in files:
         for name, record in records.items():

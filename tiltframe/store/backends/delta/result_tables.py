@@ -1,6 +1,6 @@
-"""Plain tables of results, as Delta tables of their own next to the store's.
+"""Plain tables of results, as separate Delta tables next to the store's.
 
-What a table was made from is in the commit that wrote it, so that both change at once.
+The commit that writes a table also has the list of parts that it was computed from, so that both change atomically.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MADE_FROM = "tiltframe"
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
-    """Read what a table was made from; None if there is none."""
+    """Return the parts from which a table was computed; None if there is no such table."""
     table = _open(path, options)
     if table is None:
         return None
@@ -38,13 +38,13 @@ def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | 
 def write_results(
     path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
 ) -> None:
-    """Replace the rows of ranges, and note what the table is made from; raises `Conflict` if it changed meanwhile."""
+    """Replace rows of ranges, and the list of parts of the table; raise `Conflict` if it has changed meanwhile."""
     columns = [stored(one_array(column)) for column in results.columns]
     fresh = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
     before = None if table is None else table.to_pyarrow_table()
     same = before is None or before.column_names == fresh.column_names
-    if before is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
+    if before is not None and same:  # else it has an earlier frame of the store, and is replaced completely
         unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
         fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])
     properties = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)

@@ -1,10 +1,10 @@
-"""Layout: how the rows of a file lie in it, so that a range of time and a few keys are both read from a part of it.
+"""Layout: the order of rows in a file, by which a range of time and a few keys are both read from a part of the file.
 
     slab of time 1                    slab 2                  …
-    keys a–c | keys d–f | … keys x–z  keys a–c | …               a row group each; in it by keys, then time
+    keys a–c | keys d–f | … keys x–z  keys a–c | …               each is a row group, sorted by keys, then time
 
-Parquet keeps the least and the greatest value of each column of a row group. One key is in one row group of each slab,
-one moment in all of one slab.
+Parquet stores the minimum and maximum of each column of a row group. A key is in one row group of each slab, and a
+moment is in all row groups of one slab.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-_GROUP_BYTES = 1 << 19  # of states in a row group, about; a few hundredths of what describes it in the footer
-_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16  # rows in a row group, about: below, what describes the group outweighs it
-_SHARES = 8  # row groups in a slab, where there are as many keys: one key is read from an eighth
+_GROUP_BYTES = 1 << 19  # approximate bytes of states in a row group, so that its metadata is a few percent
+_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16  # approximate rows in a row group; smaller groups would be mostly metadata
+_SHARES = 8  # row groups in a slab with enough keys: one key is read from an eighth of it
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Order the rows of a file by window_start and keys, and choose the sizes of its row groups, at least one."""
+    """Sort the rows of a file for the layout, and return them with the sizes of row groups, at least one."""
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
     if groups == 1:
@@ -43,14 +43,14 @@ def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
 
 
 def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
-    """Share rows out to slabs of time of about as many rows; those of one window are in one."""
+    """Return the slab of time of each row: slabs have about equal numbers of rows, and a window is in one slab."""
     edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
     slab_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
     return slab_numbers
 
 
 def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:
-    """Cut ordered keys into shares of about as many rows, and between two keys if a key is smaller than a share."""
+    """Return places that cut sorted keys into shares of about equal size; small keys are not cut."""
     targets = np.arange(1, shares) * len(ids) // shares
     begins = np.searchsorted(ids, ids[targets], side="left")
     next_begins = np.searchsorted(ids, ids[targets], side="right")

@@ -1,6 +1,6 @@
-"""Vacuum: files that no version of a table names are deleted, by their age in seconds.
+"""Vacuum: delete files that no version of a table names, by their age in seconds.
 
-Delta Lake's own vacuum counts whole hours. It lists the candidates here; the log says when a file was removed.
+Delta Lake's own vacuum counts whole hours. Here it only lists the candidates; the log has the time of their removal.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 
 def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
-    """Read from the log which files were removed since a moment, and when, in seconds since 1970."""
+    """Return from the log the files that were removed since a moment, with the times in seconds since 1970."""
     times: dict[str, float] = {}
     for at in range(version, -1, -1):
         name = f"{_LOG}/{at:020d}.json"
         info = folder.get_file_info(name)
-        if not info.is_file or _modified(info) < cutoff:  # deleted after a checkpoint, or older than all that counts
+        if not info.is_file or _modified(info) < cutoff:  # deleted after a checkpoint, or too old to matter
             break
         with folder.open_input_stream(name) as file:
             entries = [json.loads(line) for line in file.read().splitlines() if line]

@@ -1,7 +1,7 @@
-"""Where a database is: a URI as libpq takes it, read by urllib, and shown without its passwords.
+"""The address of a database: a URI in libpq's form, parsed by urllib, and shown without passwords.
 
-libpq ends the user and the password at the first ``@``, urllib at the last one before a ``/``: a URI in which these
-differ is refused, so that no part of a password is ever taken for a host and shown.
+libpq ends the user and the password at the first ``@``, urllib at the last one before a ``/``. A URI for which they
+differ raises an error, so that a part of a password is never shown as a host.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-_SECRETS = re.compile("password|secret|^scram_")  # the names of options that libpq never shows
+_SECRETS = re.compile("password|secret|^scram_")  # names of options that libpq never prints
 
 
 def checked_address(uri: str) -> SplitResult:
-    """Split a URI; raises ``ValueError``, without any part of the URI, if libpq would read it otherwise.
+    """Return the parts of a URI; raise ``ValueError`` without any text of the URI if libpq would parse it differently.
 
-    Of ``postgresql://user:password@host:port/database?option=value`` all but the scheme may be left out, and there may
-    be several hosts with commas between them.
+    All parts of ``postgresql://user:password@host:port/database?option=value`` except the scheme are optional, and
+    there may be several hosts, separated by commas.
 
     >>> checked_address("postgresql://bob@db:5433/x?sslmode=require").path
     '/x'
@@ -38,7 +38,7 @@ def checked_address(uri: str) -> SplitResult:
 
 
 def shown(uri: str) -> str:
-    """Show where a database is, without the user and the password.
+    """Return the address of a database for messages, without user and password.
 
     >>> shown("postgresql://bob:pw@db:5433/x?sslmode=require")
     'db:5433/x'
@@ -52,7 +52,7 @@ def shown(uri: str) -> str:
 
 
 def without_password(uri: str) -> str:
-    """Return a URI without its passwords, as a command takes it that finds them elsewhere.
+    """Return a URI without its passwords, for a command that gets them from elsewhere.
 
     >>> without_password("postgresql://bob:pw@db:5433/x?sslmode=require&password=pw")
     'postgresql://bob@db:5433/x?sslmode=require'
@@ -67,7 +67,7 @@ def without_password(uri: str) -> str:
 
 
 def secrets(uri: str) -> set[str]:
-    """Find the passwords in a URI, encoded and decoded.
+    """Return the passwords in a URI, encoded and decoded.
 
     >>> sorted(secrets("postgresql://bob:pw@db/x?sslpassword=q"))
     ['pw', 'q']
@@ -78,5 +78,5 @@ def secrets(uri: str) -> set[str]:
 
 
 def _options(parts: SplitResult) -> list[tuple[str, str]]:
-    """Return the options of a URI; a plus sign in them is a plus sign to libpq."""
+    """Return the options of a URI; libpq does not decode a plus sign as a space."""
     return parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)

@@ -1,7 +1,7 @@
-"""PostgreSQL: a store's tables in a database, Arrow in and Arrow out.
+"""PostgreSQL: the tables of a store in a database, read and written as Arrow tables.
 
-Every row says which part it is of, and is read while that part is: a commit has parts be read and others unread, in
-one transaction that locks the row of the store. What crashed, stays unread until `vacuum`.
+Every row has the name of its part. A commit makes parts readable and others unreadable in one transaction, which locks
+the row of the store. Rows of a crashed writer stay unreadable until `vacuum`.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, 
 class PostgresBackend:
     """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str = field(repr=False)  # as libpq takes it, each of ``@/?#%`` in a name as its code
-    name: str = ""  # of the store; may be left out where the database holds one store only
-    durable: bool = False  # whether a commit waits for the disk also where the server is set to acknowledge it before
+    uri: str = field(repr=False)  # in libpq's form, with ``@/?#%`` in names as percent codes
+    name: str = ""  # the store's name; optional if the database has only one store
+    durable: bool = False  # whether a commit waits for the disk even if the server's setting does not
 
     def __post_init__(self) -> None:
         checked_address(self.uri)
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> PostgresBackend:
-        """Take a URI as libpq does."""
+        """Return the backend of a URI in libpq's form."""
         if options:
             raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
         return cls(uri, name, durable)
 
     @property
     def display_uri(self) -> str:
-        """The URI without its password: a later command takes it, where the password comes from elsewhere."""
+        """The URI without its password, for a later command that gets the password from elsewhere."""
         return without_password(self.uri) if passwords(self.uri) else self.uri
 
     def store_named(self, name: str) -> PostgresBackend:
-        """Say which of the database's stores is meant."""
+        """Return the backend of one of the database's stores."""
         return replace(self, name=name)
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Make the tables; a second call changes nothing, and finds the first description."""
+        """Create the tables; a second call changes nothing, and keeps the first manifest."""
         name = check_name(self.name)
         layout = Layout.from_manifest(name, manifest, schema)
         with session(self.uri) as db:
@@ -82,11 +82,11 @@ class PostgresBackend:
                 register(db, name, manifest)
 
     def check_values(self, states: pa.Table) -> None:
-        """Raise `StoreError` for values that PostgreSQL cannot hold."""
+        """Raise `StoreError` if PostgreSQL cannot store a value."""
         check_values(states)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Read parts and records in one transaction, which sees one moment."""
+        """Return parts and records of one moment, read in one transaction."""
         with session(self.uri, snapshot=True) as db:
             store = find(db, self.name)
             if store is None:
@@ -95,7 +95,7 @@ class PostgresBackend:
             return Snapshot(store.version, store.manifest, _readable_parts(db, store), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write rows of parts that are listed as unread."""
+        """Write rows of parts that are listed as unreadable."""
         with self._store() as (db, store):
             columns = _columns(store.layout, states)
             if not columns.num_rows:
@@ -126,10 +126,10 @@ class PostgresBackend:
             return parts
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Leave them to `vacuum`."""
+        """Do nothing: `vacuum` removes the parts."""
 
     def commit(self, transaction: Transaction) -> int:
-        """Change everything in one transaction, for which other commits to the store wait."""
+        """Apply all changes in one transaction; other commits to the store wait for it."""
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
@@ -147,7 +147,7 @@ class PostgresBackend:
                 changed = db.rows(
                     f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {change} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
-                    "SELECT count(*) AS parts FROM changed"  # the driver does not say how many rows were changed
+                    "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of changed rows
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
@@ -164,9 +164,9 @@ class PostgresBackend:
             return store.version + 1
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read the rows of parts whose windows start in the ranges: window_start and the columns asked for.
+        """Return rows of parts whose windows start in the ranges: window_start and the requested columns.
 
-        The database leaves out rows by what the condition says of single keys; rows that are lost go unnoticed then.
+        The database filters rows by the bounds of single keys; lost rows are not noticed if it does.
         """
         with self._store(snapshot=True) as (db, store):
             stored_fields = store.layout.schema
@@ -185,7 +185,7 @@ class PostgresBackend:
         return pa.concat_tables(tables)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove the rows of parts that have been unread for so long."""
+        """Remove rows of parts that have been unreadable for a number of seconds."""
         with self._store() as (db, store):
             deleted = db.rows(
                 f"DELETE FROM {store.layout.table('parts')} WHERE unread_since < now() - $1 * interval '1 second' "
@@ -205,7 +205,7 @@ class PostgresBackend:
             return Vacuumed(rows[0]["rows"], kept=waiting["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
-        """Read what a level's plain table was made from."""
+        """Return the parts from which a level's plain table was computed."""
         with self._store(snapshot=True) as (db, store):
             layout = store.layout
             return result_tables.read_parts(db, layout.table("flat"), level) if layout.has_results(db) else {}
@@ -213,7 +213,7 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and what it is made from; writers take turns."""
+        """Replace rows of a level's plain table, and the list of its parts; concurrent writers wait for each other."""
         with self._store() as (db, store):
             layout = store.layout
             if not layout.has_results(db):
@@ -232,13 +232,13 @@ class PostgresBackend:
             )
 
     def verify(self) -> list[str]:
-        """Return nothing: the database looks after its tables, and parts that have lost rows are noticed when read."""
+        """Return an empty list: the database checks its tables, and parts with lost rows raise an error when read."""
         self.snapshot()
         return []
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and look up how the store is laid out."""
+        """Open a transaction, and yield it with the layout of the store."""
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)
             if store is None:
@@ -259,9 +259,9 @@ def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
 
 
 def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
-    """Read the records with the names, None for all.
+    """Return the records with the names, or all for None.
 
-    The revision is the transaction that wrote the row, which the server notes for each row.
+    The revision is the number of the transaction that wrote the row, which the server stores with each row.
     """
     requested = None if names is None else list(names)
     if requested == []:
@@ -281,7 +281,7 @@ def _describe(db: Session, store: StoredLayout, manifest: Mapping[str, Any], sch
 
 
 def _columns(layout: Layout, states: pa.Table) -> pa.Table:
-    """Give the flat columns of states; raises `StoreError` unless they are of the store's types."""
+    """Return states as flat columns; raise `StoreError` if they do not have the store's types."""
     check_values(states)
     arrays = []
     for stored_field in layout.schema:

@@ -1,4 +1,4 @@
-"""Plain tables of results in PostgreSQL: one a level, as old as the last export, and what each was made from."""
+"""Plain tables of results in PostgreSQL: one per level as of the last export, and the parts of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = (
 
 
 def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, pa.DataType]:
-    """Name the flat columns of a measure that PostgreSQL can keep, and the types they are stored as."""
+    """Return the flat columns of a measure that PostgreSQL can store, with their stored types."""
     result = frame.measures[measure].function.result_type(schema.field(frame.state_of(measure)).type)
     return {
         name: stored_type(field.type)
@@ -36,7 +36,7 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, p
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Name the columns of a plain table, and their types; where flat names clash, it has none of measures."""
+    """Return the columns of a plain table with their types; without measures if flat names clash."""
     moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
     keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
     columns_by_measure = [results_of(frame, schema, measure) for measure in frame.measures]
@@ -48,13 +48,13 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
-    """Write the statement that makes a level's plain table."""
+    """Return the statement that creates a level's plain table."""
     columns = [f"{quoted(n)} {sql_type(t, n)}" for n, t in columns_of(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
 def create_parts(table: str) -> str:
-    """Write the statement that makes the table of what plain tables were made from."""
+    """Return the statement that creates the table of the parts of plain tables."""
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
         "stop bigint NOT NULL, PRIMARY KEY (level, part))"
@@ -62,7 +62,7 @@ def create_parts(table: str) -> str:
 
 
 def read_parts(db: Session, parts: str, level: str) -> dict[str, Range]:
-    """Read what a level's plain table was made from."""
+    """Return the parts from which a level's plain table was computed."""
     rows = db.rows(f"SELECT part, least, stop FROM {parts} WHERE level = $1", level)
     return {row["part"]: (row["least"], row["stop"]) for row in rows}
 
@@ -76,7 +76,7 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows of ranges, and what the table was made from; the transaction is the caller's."""
+    """Replace the rows of ranges, and the list of parts of the table, in the caller's transaction."""
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:

@@ -1,11 +1,11 @@
-"""The tables of a store in PostgreSQL: what they are called, what they are made of, and how they are made.
+"""The tables of a store in PostgreSQL: their names, columns and creation.
 
-tiltframe               name, format, description, version   one row a store
+tiltframe               name, format, description, version   one row per store
 <name>_states           level, window, keys, states as flat columns, the row's part
-<name>_parts            the parts, and since when unread ones are unread: those replaced, or not yet committed
+<name>_parts            the parts; for an unreadable part, the time since when it was replaced or is not committed
 <name>_recorded         names and texts
-<name>_<level>_flat     results as plain columns, as old as the last compaction or export
-<name>_flat             the parts that these were made from
+<name>_<level>_flat     results as plain columns, as of the last compaction or export
+<name>_flat             the parts from which the plain columns were computed
 <name>_<level>_current  a view of results, for tools that only speak SQL
 """
 
@@ -31,7 +31,7 @@ from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import DamagedStore, StoreError
 from tiltframe.store.log.manifest import FORMAT, schemas_in
 
-_OLDEST = 150_000  # the oldest that is tested
+_OLDEST = 150_000  # the oldest tested version
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -40,7 +40,7 @@ _REGISTRY = (
 
 @dataclass(frozen=True)
 class Layout:
-    """How a store is laid out in tables, as its description says."""
+    """The layout of a store in tables, from its manifest."""
 
     name: str
     levels: tuple[str, ...]
@@ -50,7 +50,7 @@ class Layout:
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
-        """Read a description; raises `StoreError` for a damaged one."""
+        """Return the layout of a manifest; raise `StoreError` if it is damaged."""
         try:
             if schema is None:
                 schema = pa.schema([field for schema_part in schemas_in(manifest) for field in schema_part])
@@ -67,17 +67,17 @@ class Layout:
         return flat_schema(stored_schema(self.schema))
 
     def table(self, what: str) -> str:
-        """Name a table or view, quoted: ``states``, ``parts``, ``recorded``, ``flat`` or ``1h_current``."""
+        """Return the quoted name of a table or view: ``states``, ``parts``, ``recorded``, ``flat``, ``1h_current``."""
         return quoted(f"{self.name}_{what}")
 
     def flat(self, level: str) -> str:
-        """Return the plain table of a level, quoted."""
+        """Return the quoted name of the plain table of a level."""
         if level not in self.levels:
             raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
         return self.table(f"{level}_flat")
 
     def create(self, session: Session) -> None:
-        """Make the tables and the views."""
+        """Create the tables and the views."""
         version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
         if version < _OLDEST:
             raise StoreError(f"a store needs PostgreSQL 15 or newer; this is {version // 10_000}")
@@ -99,7 +99,7 @@ class Layout:
         self.make_results(session)
 
     def alter(self, session: Session, before: Layout) -> None:
-        """Add the columns that there were not before; results are of this frame then."""
+        """Add the columns that ``before`` lacks; results then have the columns of this frame."""
         check_columns(pa.schema(list(self.columns)[1:]))
         old_names = before.columns.names
         new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in old_names}]
@@ -108,9 +108,9 @@ class Layout:
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
-        """Make the views of results, and the plain tables, empty, that they take the rest from.
+        """Create the views of results, and the empty plain tables from which they take other columns.
 
-        Existing plain tables are dropped; grants on them, and on the views, are kept.
+        Existing plain tables are dropped; permissions on them, and on the views, are kept.
         """
         names = [name for level in self.levels for name in (self.flat(level), self.table(f"{level}_current"))]
         grants = [statement for name in names for statement in _grants(session, name)]
@@ -127,7 +127,7 @@ class Layout:
             session.run(statement)
 
     def has_results(self, session: Session) -> bool:
-        """Say whether there are plain tables; stores made by earlier releases have none."""
+        """Return whether plain tables exist; stores of earlier releases do not have them."""
         return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.table("flat"))[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:
@@ -146,7 +146,7 @@ def _grants(session: Session, table: str) -> list[str]:
 
 
 class StoredLayout(NamedTuple):
-    """A store of the database."""
+    """A store of the database, and its layout."""
 
     name: str
     manifest: dict[str, Any]
@@ -185,12 +185,12 @@ def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None
 
 @lru_cache(maxsize=16)
 def layout_of(name: str, description: str) -> Layout:
-    """Read how a store is laid out, as its description says; raises `DamagedStore` for a damaged one."""
+    """Return the layout of a store from its manifest; raise `DamagedStore` if it is damaged."""
     return Layout.from_manifest(name, json.loads(description))
 
 
 def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
-    """Note the description of a new store."""
+    """Write the manifest of a new store to the registry."""
     session.run(
         "INSERT INTO tiltframe (name, format, description, version) VALUES ($1, $2, $3, 0)",
         name,
@@ -200,6 +200,6 @@ def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
 
 
 def make_registry(session: Session) -> None:
-    """Make the registry, where there is none."""
+    """Create the registry if it does not exist."""
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         session.run(_REGISTRY)

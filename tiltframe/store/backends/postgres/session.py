@@ -1,7 +1,7 @@
-"""Talking to PostgreSQL: one transaction for each operation, Arrow in and Arrow out.
+"""Sessions with PostgreSQL: one transaction for each operation, with Arrow tables as input and output.
 
-Opening a connection takes longer than most operations, so each thread keeps its last one. What a process inherits by
-forking is its parent's, and neither used nor closed.
+Opening a connection takes longer than most operations, so each thread keeps its last one. A forked process neither uses
+nor closes connections that it inherits from its parent.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 @dataclass(frozen=True)
 class Session:
-    """A transaction that is going on."""
+    """An open transaction."""
 
     cursor: Any
 
     def run(self, sql: str, *values: Any) -> None:
-        """Execute a statement; values are bound to ``$1``, ``$2``, never written into it."""
+        """Execute a statement; values are bound to ``$1``, ``$2``, and are not part of the text."""
         self.cursor.execute(sql, values or None)
 
     def ask(self, sql: str, *values: Any) -> pa.Table:
-        """Execute a query."""
+        """Execute a query and return its result."""
         self.run(sql, *values)
         return self.cursor.fetch_arrow_table()
 
     def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        """Execute a query of a few rows."""
+        """Execute a query that returns few rows, as dicts."""
         rows: list[dict[str, Any]] = self.ask(sql, *values).to_pylist()
         return rows
 
     def fill(self, name: str, table: pa.Table, temporary: bool = False) -> None:
-        """Append a table to one of the database."""
+        """Append an Arrow table to a table of the database."""
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *about: Any) -> None:
-        """Take the lock about something, once no other session holds it, until the transaction ends."""
+        """Wait until no other session has the lock for some values, and take it until the transaction ends."""
         self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
 
 
@@ -92,7 +92,7 @@ class _KeptConnection:
         return True
 
     def give_back(self) -> None:
-        """Keep it for the thread's next operation."""
+        """Keep the connection for the thread's next operation."""
         self.given_back, _threads.kept = True, self
 
     def close(self) -> None:
@@ -101,17 +101,17 @@ class _KeptConnection:
                 self.connection.close()
 
     def __del__(self) -> None:
-        """Close what a thread has kept until its end."""
+        """Close the connection when its thread ends."""
         self.given_back = False
         self.close()
 
 
 _threads = threading.local()
-_inherited: list[_KeptConnection] = []  # of the process that this one was forked from: to close one would end it there
+_inherited: list[_KeptConnection] = []  # connections of the parent process: closing one here would end it there
 
 
 def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
-    """Take the connection that the thread keeps, if it is to this address, or open one."""
+    """Return the thread's connection if it has this address, else a new one."""
     kept_connection: _KeptConnection | None = _threads.__dict__.pop("kept", None)
     if kept_connection is not None and kept_connection.process != os.getpid():
         _inherited.append(kept_connection)
@@ -125,7 +125,7 @@ def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
 
 
 def translated(uri: str, message: str, code: str | None) -> Exception:
-    """Say in one sentence what the database reports.
+    """Return a message of the database as an error with one sentence.
 
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host'

@@ -1,7 +1,7 @@
-"""SQL results: for each function, how its result is read from merged states in plain SQL.
+"""SQL results: expressions in plain SQL for the result of each function, from merged states.
 
-One entry a function. A function that has none has no column in the view that `sql_view` makes; `register_sql` adds one,
-also for functions of other packages.
+There is one entry per function. Without an entry, a function has no column in the view of `sql_view`. `register_sql`
+adds entries, also for functions of other packages.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tiltframe.store.backends.sql.literals import moment
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# function, the aggregates of the view, the column of its state, the state's type -> the columns of the view: the suffix
-# added to the measure's name, nothing for one number -> an expression over the aggregates of `Merged`
+# A reader gets a function, the aggregates of the view, the column of the function's state, and the state's type. It
+# returns an expression over the aggregates of `Merged` by column of the view, whose key is the suffix of the name.
 Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register how results of functions are read in SQL: exactly these classes, without derived ones."""
+    """Register a function that reads results in SQL for exactly these classes, without subclasses."""
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -44,7 +44,7 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
 
 
 def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    """Return what a view shows of a function's result; of functions that are not registered, nothing."""
+    """Return a view's expressions for a function's result; an empty dict if the function is not registered."""
     reader = _READERS.get(type(function))
     return {} if reader is None else reader(function, merged, state, dtype)
 
@@ -93,7 +93,7 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
-    """Choose a part of the event in a field that is a `ValueBy`."""
+    """Return the expression for a part of the event in a field that is a `ValueBy`."""
     chosen = function.own_state.fields[field]
     order = ", ".join(
         in_order(column_of(state, field, name), dtype.field(field).type.field(name).type, down)
@@ -122,7 +122,7 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
         micros = moment(f"({nearest(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        return {}  # a mean in nanoseconds
+        return {}  # the mean would be in nanoseconds
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
@@ -149,7 +149,7 @@ def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
 def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
-        return {}  # bits of unsigned numbers of 64 bits
+        return {}  # PostgreSQL has no unsigned numbers of 64 bits
     return {"": merged(f"{function.name}({column_of(state, 'bits')})")}
 
 
@@ -185,7 +185,7 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    if function.unit is not None:  # 3 units of 0.1 are 0.3, as in `aggr.hdr`
+    if function.unit is not None:  # so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
@@ -200,10 +200,10 @@ def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest
 
 
 def _flags(merged: Merged, state: str, field: str = "special") -> str:
-    """Combine the flags of NaN (1) and the infinities (2 and 4)."""
+    """Return the expression that merges the flags of NaN (1) and the infinities (2 and 4) by bitwise or."""
     return merged(f"bit_or({column_of(state, field)})")
 
 
 def _size(unit: pa.DataType) -> str:
-    """Write the size of a unit that decimals are counted in; 1 for all other numbers."""
+    """Return the value of one unit of a decimal's digits as SQL: 0.01 for two decimal places; 1 for other types."""
     return f"'1e{-unit.scale}'::numeric" if pa.types.is_decimal(unit) else "1::numeric"

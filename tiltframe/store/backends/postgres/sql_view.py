@@ -1,8 +1,8 @@
-"""The current view: results of a level in plain SQL, merged over all readable rows, for tools that know nothing else.
+"""The current view: results of a level in plain SQL, merged over all readable rows, for tools that only speak SQL.
 
-Its columns are those of ``query(…, flat=True)``. What `sql_results` reads, function by function, is always new. The
-rest, such as quantiles, is of the level's plain table, and null for windows that have been written to since; the view's
-comment names these. Values of types that PostgreSQL does not know have their stored form; whole sums are numeric.
+Its columns are those of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
+columns, such as quantiles, come from the level's plain table, and are null for windows that have newer rows; the view's
+comment lists them. Values of types that PostgreSQL lacks have their stored form; sums of whole numbers are numeric.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tiltframe.store.backends.stored_types import stored_schema
 def sql_view(
     frame: TiltFrame, schema: pa.Schema, table: Callable[[str], str], level: str, evolved: bool = False
 ) -> list[str]:
-    """Write the statements that make the view of a level, and its comment; ``table`` names the tables of a store.
+    """Return statements that create the view of a level, and its comment; ``table`` returns names of tables.
 
-    Rows of a frame that has ``evolved`` may lack states of measures: results that they are part of are null.
+    If the frame has ``evolved``, rows may lack states of measures: results that include such rows are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
@@ -61,7 +61,7 @@ def sql_view(
 def _columns(
     frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
-    """Choose the columns of measures, always new or kept, and say which are kept, and which parts have none."""
+    """Return expressions by column of the view, and a comment that lists measures without or with older columns."""
     columns: dict[str, str] = {}
     from_table: list[str] = []
     left_out: list[str] = []

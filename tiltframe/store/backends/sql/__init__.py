@@ -1,1 +1,1 @@
-"""What backends of SQL databases share: states as plain columns, and bounds of keys as conditions."""
+"""Modules that backends of SQL databases share: states as plain columns, and bounds of keys as conditions."""

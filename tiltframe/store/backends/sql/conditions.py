@@ -1,7 +1,7 @@
 """Conditions: bounds of keys as PostgreSQL's SQL.
 
-Text is compared by its bytes in UTF-8, which are written in hexadecimal digits: so its order is Arrow's, whatever the
-encoding of the database, and nothing in it needs to be escaped.
+Text is compared by its bytes in UTF-8, written in hexadecimal digits. So its order is that of Arrow in any encoding of
+the database, and nothing needs to be escaped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pyarrow as pa
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.sql.literals import moment
 
-_SAFE_DAYS = 6_000 * 365  # days around 1970 that dates and times of PostgreSQL reach surely; they begin in 4714 BC
+_SAFE_DAYS = 6_000 * 365  # days around 1970 in the range of PostgreSQL's dates and times, which begin in 4714 BC
 _DAY = 86_400_000_000  # microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
-    """Write what a key can be as conditions that all must hold; none where PostgreSQL may take it otherwise.
+    """Return the bounds of a key as conditions that must all be true; empty if PostgreSQL may order values differently.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
@@ -40,7 +40,7 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Find how a column of a type is compared, and how its values are written; None for types that are not."""
+    """Return how a column of a type is compared, and how its values are written; None for unsupported types."""
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text
     if pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def quoted(name: str) -> str:
-    """Quote an identifier.
+    """Return an identifier in quotes.
 
     >>> print(quoted('a"b'))
     "a""b"
@@ -15,17 +15,17 @@ def quoted(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Quote identifiers, with commas."""
+    """Return identifiers in quotes, separated by commas."""
     return ", ".join(quoted(name) for name in names)
 
 
 def numbers(values: Sequence[int]) -> str:
-    """Write whole numbers as an array."""
+    """Return whole numbers as an SQL array."""
     return f"'{{{','.join(str(int(v)) for v in values)}}}'::bigint[]"
 
 
 def moment(micros: str) -> str:
-    """Write microseconds as a moment: hours and the rest, since as a float of microseconds it would be rounded."""
+    """Return microseconds as an SQL timestamp: by hours and a remainder, because a float of microseconds is rounded."""
     hour = 3_600_000_000
     return (
         f"(timestamptz 'epoch' + ({micros}) / {hour} * interval '1 hour' "

@@ -1,8 +1,8 @@
-"""Flat columns: states, which are structs in structs, as the plain columns and lists that a SQL database keeps.
+"""Flat columns: states, which are nested structs, as plain columns and lists of an SQL database.
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct is null if all of its leaves are, and only then; columns that this does not distinguish are refused.
+A struct is null if and only if all of its leaves are null. Other columns raise an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.arguments import shown
 from aggr.arrow.normalize import one_array
 from tiltframe.store.log.errors import StoreError
 
-_LONGEST = 63  # bytes of an identifier; PostgreSQL cuts off the rest without a word
+_LONGEST = 63  # bytes of an identifier; PostgreSQL silently truncates longer ones
 
 _SQL_TYPES = {
     pa.bool_(): "boolean",
@@ -37,7 +37,7 @@ _SQL_TYPES = {
 
 
 def column_name(name: str) -> str:
-    """Name a column; names too long for PostgreSQL are cut, and end in a hash that keeps them apart.
+    """Return the name of a column; names too long for PostgreSQL are shortened, with a hash that makes them unique.
 
     >>> column_name("latency.count")
     'latency.count'
@@ -51,7 +51,7 @@ def column_name(name: str) -> str:
 
 
 def sql_type(dtype: pa.DataType, name: str) -> str:
-    """Return PostgreSQL's type for a leaf; raises `StoreError` for what it cannot keep."""
+    """Return PostgreSQL's type for a leaf; raise `StoreError` if it cannot be stored."""
     if pa.types.is_list(dtype) and not pa.types.is_nested(dtype.value_type):
         element = sql_type(dtype.value_type, name)
         return element.replace("text", "text[]") if element.startswith("text") else f"{element}[]"
@@ -65,7 +65,7 @@ def sql_type(dtype: pa.DataType, name: str) -> str:
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the flat columns of a schema; raises `StoreError` for types PostgreSQL cannot keep, and names that clash.
+    """Return the flat columns of a schema; raise `StoreError` for types that cannot be stored, and names that clash.
 
     >>> flat_schema(pa.schema([("k", pa.string()), ("s", pa.struct([("n", pa.int64())]))])).names
     ['k', 's.n']
@@ -82,7 +82,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def flatten(table: pa.Table) -> pa.Table:
-    """Give every leaf a column of its own; `unflatten` gives back the same bits.
+    """Return a table with one column per leaf; `unflatten` restores the same bits.
 
     >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
     {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
@@ -93,7 +93,7 @@ def flatten(table: pa.Table) -> pa.Table:
 
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Put the columns of `flatten` back together, to a schema; other columns are left out."""
+    """Return the table of a schema from the columns of `flatten`; other columns are left out."""
     return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
 
 
