@@ -86,7 +86,7 @@ class Registers(Field):
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
 
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
-        """Keep coupons and registers of each group: the one end to end, the others by rows, sorted by their ``ids``."""
+        """Make a column from the coupons of groups, end to end, and rows of registers, sorted by group ``ids``."""
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
         left, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)

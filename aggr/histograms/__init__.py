@@ -1,1 +1,1 @@
-"""Counts by whole-number keys, in bytes: what DDSketch and HdrHistogram share."""
+"""Histograms over whole-number keys, stored as bytes, for DDSketch and HdrHistogram."""

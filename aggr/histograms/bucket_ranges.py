@@ -1,4 +1,4 @@
-"""BucketRanges: the buckets of sketches as ranges of values, each with how many values it holds."""
+"""BucketRanges: the buckets of sketches as ranges of values, each with its count."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class BucketRanges(NamedTuple):
         return cls(rows, np.full(len(rows), low), np.full(len(rows), high), counts[rows])
 
     def mirrored(self) -> Self:
-        """Turn buckets of magnitudes into those of negative numbers, again from the least to the greatest."""
+        """Convert buckets of magnitudes to buckets of negative numbers, again in ascending order."""
         return type(self)(self.rows[::-1], -self.high[::-1], -self.low[::-1], self.counts[::-1])
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Join parts whose values ascend from one to the next: by state, and ascending."""
+        """Join parts in ascending order of values; the result is sorted by state, and ascending within a state."""
         rows, low, high, counts = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         return cls(rows[order], low[order], high[order], counts[order])

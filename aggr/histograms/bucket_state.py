@@ -42,5 +42,6 @@ class BucketState(State):
         Returns
         -------
         BucketRanges
-            By state, those of each ascending. Each holds its upper edge, negative ones the lower.
+            Sorted by state, and ascending within a state. A bucket includes its upper edge, a negative one its lower
+            edge.
         """

@@ -1,7 +1,7 @@
-"""Buckets: the field of a state that holds histograms over whole-number keys, which HdrHistogram and DDSketch share.
+"""Buckets: the field of a state with a histogram over whole-number keys, for HdrHistogram and DDSketch.
 
 Keys are counted by `loops`; the histograms of a group are added up in a line of cells that stays in the cache. Keys
-that lie far apart are listed and sorted by numpy: few columns have some, and a sort takes long to compile.
+that are far apart are listed and sorted by numpy: few columns have such keys, and a sort takes long to compile.
 """
 
 from __future__ import annotations
@@ -49,28 +49,27 @@ from aggr.histograms.pairs import add_two, lists_of
 from aggr.histograms.reading import LAST as _LAST
 from aggr.histograms.reading import Packed, next_number
 
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
-_UNASKED = np.zeros((0, 0), np.int64)  # no ranks are asked for
-_MARKED = 2  # cells a byte, above which those that are used are marked
-_APART = 4  # cells a byte, above which the keys of two histograms are merged as lists
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a 32-bit key plus _OFFSET is the lower half of a 64-bit number
+_UNASKED = np.zeros((0, 0), np.int64)  # no ranks are requested
+_MARKED = 2  # cells per byte above which used cells are marked
+_APART = 4  # cells per byte above which the keys of two histograms are merged as lists
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
+    """The field of a state with a histogram, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
 
     Histograms are checked during a merge and, by `packed`, during a read. A check alone takes a quarter of a merge.
 
     Parameters
     ----------
     max_keys : int or None
-        Keep at most this many neighbouring keys: every key more than ``max_keys - 1`` below the highest one counts
-        at the lowest key kept. The keys that are kept depend on the highest key alone, so the order of merges does
-        not matter.
+        The greatest number of adjacent keys: every key more than ``max_keys - 1`` below the highest key is counted at
+        the lowest kept key. The kept keys depend on the highest key alone, so the order of merges does not matter.
     lowest_key, highest_key : int
-        What keys can be; states that have others are refused.
+        The range of keys; states with other keys are rejected.
     wider : bool
-        Take histograms of more than ``max_keys`` keys, to fold them.
+        Accept histograms of more than ``max_keys`` keys, and fold them.
     """
 
     max_keys: int | None = None
@@ -83,14 +82,15 @@ class Buckets(Field):
     ) -> pa.StructArray:
         """Count the keys of each group; keys must lie within int32, sorted by group.
 
-        ``key_ranges`` are the lowest and the highest key of each group, if the caller has them; without keys, 1 and 0.
+        ``key_ranges`` are the lowest and the highest key of each group, if the caller knows them; 1 and 0 for a group
+        without keys.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
             none = np.zeros(groups.n, np.int64)
             no_offsets = np.zeros(groups.n + 1, np.int64)
             return _column(none, none, none, data=np.zeros(0, np.uint8), offsets=no_offsets)
-        keys, until = keys.astype(np.int32, copy=False), groups.offsets  # one type, so that loops are compiled once
+        keys, until = keys.astype(np.int32, copy=False), groups.offsets  # always int32, so that loops are compiled once
         low, high = key_ranges or find_key_ranges(keys, until)
         low = np.maximum(low, high - (self.max_keys or FAR) + 1)
         spans = np.maximum(high - low + 1, 0)
@@ -105,7 +105,7 @@ class Buckets(Field):
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
+        """Count the keys of each group by their weights, from 1; the result is that of `merge` for single rows."""
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
 
@@ -154,7 +154,7 @@ class Buckets(Field):
         return counts
 
     def packed(self, states: pa.StructArray, name: str) -> Packed:
-        """Show the histograms of a field of states unchecked; finding keys checks them as `check` does."""
+        """Return the histograms of a field of states without a check; reading keys checks them as `check` does."""
         bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
         return Packed.from_arrow(states.field(name), *bounds, name=name)
 
@@ -172,7 +172,7 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
 def _listed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
 ) -> pa.StructArray:
-    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None is 1 each."""
+    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None: 1 each."""
     ids, keys, counts = _summed(ids, keys, counts)
     return Histograms(np.bincount(ids, minlength=len(chosen))[chosen], keys, counts).to_arrow()
 
@@ -180,9 +180,9 @@ def _listed(
 def _summed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
 ) -> tuple[NDArray[np.intp], Whole, Whole]:
-    """Add up counts, 1 each unless given, by group and key, and order them so.
+    """Add up counts, or 1 each without ``counts``, by group and key; the results are sorted by both.
 
-    Group and key are sorted as one number, which numpy does fastest.
+    Group and key are sorted as one number, which is fastest in numpy.
     """
     both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
     if counts is None:
@@ -196,7 +196,7 @@ def _summed(
 
 
 def _put(column: pa.StructArray, chosen: NDArray[np.bool_], replacements: pa.StructArray) -> pa.StructArray:
-    """Put other histograms in the place of the chosen ones."""
+    """Replace the chosen histograms by others."""
     rows = np.arange(len(column))
     rows[chosen] = len(column) + np.arange(len(replacements))
     return pa.concat_arrays([column, replacements]).take(pa.array(rows))
@@ -218,25 +218,25 @@ def _merged(
     checked: bool,
     unasked: Whole,
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
-    """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
+    """Merge the histograms of each group; group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
 
-    Return as well which groups were left out because their keys lie far apart (only their lowest key to keep is
+    Also returns a mask of the groups that were left out because their keys are far apart (only their lowest kept key is
     returned), whether a histogram is damaged, and whether a count grew beyond int64.
     """
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a sum takes no more bytes than its terms, and so do gaps; new is one before the first count of a histogram
+    # a sum takes no more bytes than its terms, and so do gaps; only the gap before a first count can be new
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
-    few = np.int64(FEW)  # as it stands there, what it is given to would be compiled for it once more
+    few = np.int64(FEW)  # an int64, because loops would be compiled again for a literal
     line, lists, no_keys = room(few), lists_of(few), np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
-        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows that count anything
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows with a count above 0
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
@@ -253,14 +253,14 @@ def _merged(
         overflown |= several != 1 and totals[group] == MOST
         if broken:
             break
-        if several == 1 and folded == lowest_key:  # alone: copied
+        if several == 1 and folded == lowest_key:  # a single histogram is copied
             begin, end = places[first], places[first + 1]
             if checked:
                 broken |= not is_sound(
                     low[first], high[first], total[first], counts, begin, end, unasked, first, no_keys
                 )
             to, source = np.uint64(at), np.uint64(begin)
-            for byte in range(end - begin):  # without signs, which takes a tenth of the time
+            for byte in range(end - begin):  # unsigned indices take a tenth of the time
                 data[to + np.uint64(byte)] = counts[source + np.uint64(byte)]
             at += end - begin
         elif several == 2 and folded == lowest_key and span > _APART * size:
@@ -287,22 +287,22 @@ def _merged(
                         low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
                     ):
                         broken = True
-                        break  # its keys may lie anywhere
+                        break  # damaged keys may be outside of the line
                     cell = np.int64(low[row]) - folded
                     _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
             at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
         if size:
             lows[group], highs[group] = folded, highest_key
         offsets[group + 1] = at
-    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # a copy takes as long as the rest
+    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # a copy takes as long as the merge
     return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 
 @compiled
 def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
-    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 gets what lies before it.
+    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 receives the counts of lower keys.
 
-    Where the keys lie apart, a bit marks each cell that is used.
+    If ``apart``, a bit marks each used cell.
     """
     use: Int
     while at < end:

@@ -1,13 +1,13 @@
-"""Columns of histograms: whole-number keys and how often each occurs, a column of them a row.
+"""Columns of histograms: each row contains whole-number keys and their counts.
 
-A state holds a histogram's lowest key and its highest, how many values it counts, and the counts of the keys from the
-one to the other in the bytes of `aggr.histograms.leb128`.
+A state contains a histogram's lowest and highest key, its number of values, and the counts of all keys in between in
+the bytes of `aggr.histograms.leb128`.
 
     keys     7  8  9        40              counts   5  1  2        3
     state    low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
 
-The first count and the last are not 0, and what lies between is written in one way only, so equal histograms have equal
-bits. A small count costs a byte.
+The first and the last count are not 0, and the counts in between have only one encoding, so equal histograms have equal
+bits. A small count takes one byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DAMAGED = "holds buckets that break off, do not end where they should, or do not
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # a rank that no histogram has
+NEVER = np.uint64(2**64 - 1)  # a rank beyond every histogram
 LAST_BYTE = np.uint64(56)
 
 
@@ -47,7 +47,7 @@ class Histograms(NamedTuple):
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Histograms:
-        """Read a column of `HISTOGRAM_TYPE`; a damaged one raises `DamagedState`, a ``ValueError``."""
+        """Read a column of `HISTOGRAM_TYPE`; raises `DamagedState`, a ``ValueError``, if it is damaged."""
         column = check_histograms(column)
         low = column.field("low").to_numpy().astype(np.int64)
         return cls(*leb128.read(low, column.field("counts"))[0])
@@ -64,7 +64,7 @@ class Histograms(NamedTuple):
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
         """Return the lowest key of each histogram, and the counts of all keys from there to its highest.
 
-        Raises ``ValueError`` for one whose keys are further apart than ``widest``.
+        Raises ``ValueError`` for a histogram whose keys are further apart than ``widest``.
         """
         end = 0
         for size in self.sizes.tolist():
@@ -101,7 +101,7 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
 
 
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the first and the last value of rows that lie end to end, 0 of an empty one, each of shape (n,)."""
+    """Return the first and the last value of each row, shape (n,), 0 for an empty row; rows are stored end to end."""
     holds, row_ends = lengths > 0, np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
     first[holds], last[holds] = values[(row_ends - lengths)[holds]], values[row_ends[holds] - 1]
@@ -117,9 +117,9 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(
     column: pa.StructArray, max_keys: int = FAR, lowest_key: int = -FAR, highest_key: int = FAR
 ) -> pa.StructArray:
-    """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless `to_arrow` can have written each row.
+    """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless each row has the form of `to_arrow`.
 
-    Its keys lie between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
+    Keys must be between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
@@ -142,10 +142,10 @@ def find_keys(
     lowest_key: Int,
     highest_key: Int,
 ) -> tuple[Whole, bool]:
-    """Find the keys of the values at ``ranks`` in each histogram, and say whether all are sound: in the same pass.
+    """Return the keys of the values at ``ranks`` in each histogram, and whether all are sound, in one pass.
 
-    Ranks are counted from 0 in key order, shape (asked, n), and never go down from one to the next that is asked. For
-    one outside ``[0, total)`` there is some key, or 0.
+    Ranks are counted from 0 in key order, shape (ranks, n), and never decrease from row to row. A rank outside ``[0,
+    total)`` gives an arbitrary key, or 0.
     """
     rank_count, n = ranks.shape
     keys = np.zeros((rank_count, n), np.int64)
@@ -162,7 +162,7 @@ def find_keys(
 
 @compiled
 def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
-    """Say whether a histogram's ends are possible; ``size`` is how many bytes its counts have. An empty one is zero."""
+    """Return whether keys and total are possible for counts of ``size`` bytes; all are 0 in an empty histogram."""
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
     return bool(total > 0 and size > 0 and lowest_key <= low <= high <= highest_key and np.int64(high) - low < max_keys)
@@ -172,13 +172,13 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the counts between two places are written as they must be, from one key to the other.
+    """Return whether the counts between two places are encoded correctly, from the lowest key to the highest.
 
-    The keys at the ``ranks`` of this row are put into ``keys`` on the way. Eight bytes are read at once where each is
-    a number and none of the ranks is among them.
+    The keys at the ``ranks`` of this row are written into ``keys``. Eight bytes are read at once if each is a number
+    and they contain none of the ranks.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
-    wrong, before = np.uint64(0), np.uint64(1)  # as if a gap came before: the first number must be a count
+    wrong, before = np.uint64(0), np.uint64(1)  # as after a gap: the first number must be a count
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
         if at >= alone and at + WORD <= end:
@@ -193,7 +193,7 @@ def is_sound(
                     key += np.int64(far)
                     at += WORD
                     continue
-            alone = at + WORD  # these one by one
+            alone = at + WORD  # the next eight bytes are read one by one
         number: Int = np.int64(data[at])
         if number < 128:  # most are one byte
             number = (number >> 1) ^ -(number & 1)
@@ -218,25 +218,25 @@ def is_sound(
 
 @compiled
 def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
-    """Say whether a number of several bytes neither breaks off, nor takes more than it needs, nor is too wide a gap."""
+    """Return whether a number of several bytes is complete, has no superfluous byte, and is not too wide a gap."""
     return bool(after >= 0 and last_byte != 0 and number >= -FAR)
 
 
 @compiled
 def saturated(seen: Int, count: Int) -> Int:
-    """Add a count to a sum of counts, both without a sign, at most up to the greatest int64."""
+    """Add a count to a sum of counts, both unsigned; the result is at most the greatest int64."""
     return min(seen + np.uint64(count), _MOST)
 
 
 @compiled
 def capped(total: Int, count: Int) -> Int:
-    """Add a count to a total, at most up to the greatest int64."""
+    """Add a count to a total; the result is at most the greatest int64."""
     return total + count if total <= MOST - count else MOST
 
 
 @compiled
 def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
-    """Find the lowest and the highest key of each histogram, 0 of an empty one, and its total."""
+    """Return the lowest key, the highest key and the total of each histogram; all are 0 for an empty one."""
     low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
     at: Int = np.int64(0)
     for row in range(len(sizes)):

@@ -1,10 +1,10 @@
-"""Base-2 exponential buckets, as OpenTelemetry and Prometheus have them: magnitudes to whole-number keys and back.
+"""Base-2 exponential buckets of OpenTelemetry and Prometheus: magnitudes to whole-number keys, and keys to values.
 
-At scale s, bucket k holds ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. Two neighbours, 2k and 2k + 1, are one bucket of the
-scale below, so that keys of the finest scale give those of any other by shifting them to the right.
+At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The adjacent buckets 2k and 2k + 1 form one bucket
+of scale s - 1, so shifting keys of the finest scale to the right gives the keys of any other scale.
 
-A key is found by comparing exactly: where a rounded logarithm comes near an edge, which is a power of two by a fraction
-and so never a double but for the powers of two themselves, sixty digits decide.
+Keys are exact. If a rounded logarithm is near an edge, the edge is computed to sixty digits and compared. An edge is a
+fractional power of two, which is never a double unless it is a whole power of two.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -18,15 +18,15 @@ import numpy as np
 from aggr.arrays import Floats, Whole
 from aggr.exact.powers_of_two import exp2
 
-FINEST, COARSEST = 20, -11  # at the finest, keys of all doubles lie within ±1.13e9; at the coarsest, there are two
+FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; COARSEST has two keys
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale
 
-_STEPS = 1 << FINEST  # from one power of two to the next
-_NEAR = 1e-7  # of a step: a logarithm within 8 units in the last place is off by 1e-9 of one
+_STEPS = 1 << FINEST  # buckets from one power of two to the next
+_NEAR = 1e-7  # as a share of a step: a logarithm within 8 units in the last place is off by 1e-9 of a step
 
 
 def finest_keys(sizes: Floats) -> Whole:
-    """Find the bucket of each magnitude, above 0 and finite, at the finest scale.
+    """Return the key of each magnitude, above 0 and finite, at the finest scale.
 
     >>> (finest_keys(np.array([1.0, 1.5, 2.0, 2.1])) >> FINEST).tolist()
     [-1, 0, 0, 1]
@@ -56,7 +56,8 @@ def _is_above(mantissa: float, step: int) -> bool:
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
     """Return the least shifts, from ``shifts`` on, after which each range of one sign has at most ``max_keys`` keys.
 
-    Ranges are given by their lowest and highest keys at the finest scale; an empty one has a lower highest key.
+    ``lows`` and ``highs`` are the lowest and highest keys of ranges at the finest scale; an empty range has ``high <
+    low``.
     """
     fitting = shifts.copy()
     for _ in range(FINEST - COARSEST):
@@ -69,10 +70,10 @@ def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys
 
 
 def values_of(keys: Whole, scales: Whole) -> Floats:
-    """Return the value that stands for each bucket of a scale, within `accuracy_of` it of all that the bucket holds."""
+    """Return the representative value of each bucket, within the relative error `accuracy_of` of all values in it."""
     width: Floats = np.exp2(-scales.astype(np.float64))  # exact: a power of two
     low: Floats = keys * width
-    up = np.where(low < -900.0, 100.0, 0.0)  # keeps small ones from being rounded twice
+    up = np.where(low < -900.0, 100.0, 0.0)  # scales small values up, so that they are not rounded twice
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
     return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 

@@ -1,10 +1,10 @@
-"""Zig-zag LEB128: the counts of neighbouring keys in as few bytes as they need, as HdrHistogram V2 writes them.
+"""Zig-zag LEB128: the counts of adjacent keys in a variable number of bytes, as in HdrHistogram V2.
 
     keys 7, 8, 9, 40, counts 5, 1, 2, 3, from key 7 on:    5  1  2  -30  3    ──▶   0a 02 04 3b 06
 
-A count stands for itself, 0 for one key without any, -n for n of them. A number's sign becomes its lowest bit, 0, -1,
-1, -2 → 0, 1, 2, 3; then seven bits a byte, the lowest first, and the eighth says that more follow. The ninth byte holds
-all eight of its bits, so that nine bytes are enough for int64.
+A positive number is a count, 0 is one key with count 0, and -n is n such keys. The sign becomes the lowest bit, 0, -1,
+1, -2 → 0, 1, 2, 3. Each byte then has seven bits, the lowest first, and its eighth bit marks that more bytes follow.
+The ninth byte has eight bits of the number, so nine bytes are enough for int64.
 
 Source: the LEB128-64b9B variant of HdrHistogram.
 """
@@ -20,13 +20,13 @@ from aggr.arrays import Bytes as Bytes
 from aggr.arrays import Flags, Whole
 from aggr.compiling.jit import Int, compiled
 
-LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
+LONGEST = 9  # bytes of a number: eight with 7 bits, and the last with 8
 FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
 
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# eight bytes in one word: the same bits of each, and their sums by pairs of bytes
+# eight bytes in one word: masks of the same bits in each byte, and of sums in pairs of bytes
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
 _EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
@@ -35,7 +35,7 @@ _ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.
 
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Write the counts of histograms, each from a key ``first`` on that is not above its least; all are above 0.
+    """Write the counts of histograms, all above 0, each from the key ``first`` on, which is at most its lowest key.
 
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
@@ -44,7 +44,7 @@ def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryAr
 
 
 def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
-    """Read what `write` wrote: sizes, keys and counts; where each histogram ends, `FAR` at most; which break off.
+    """Read the output of `write`: sizes, keys and counts; the key after each, at most `FAR`; a mask of broken rows.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
     >>> keys, counts, ends, broken
@@ -55,7 +55,7 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
 
 
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
-    """Make a column of bytes that lie end to end."""
+    """Make a binary column from bytes, end to end, and offsets."""
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("too many bytes in one batch of states; use smaller batches")
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
@@ -63,14 +63,14 @@ def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
 
 
 def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
-    """Show a column's bytes, and where each row's begin and end.
+    """Return the bytes of a binary column, and the offsets of its rows.
 
-    Places are of 64 bits wherever loops read them, so that each loop is compiled once.
+    Offsets are int64, so that each loop is compiled once.
     """
-    if rows.type != pa.binary():  # other systems write them as large ones, or as views
+    if rows.type != pa.binary():  # other systems write large binaries, or views
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
-    # by their count: a buffer may be longer than what it holds, by any number of bytes
+    # by the number of offsets, because a buffer may be longer than its content
     places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places.astype(np.int64)
 
@@ -90,7 +90,7 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
 
 @compiled
 def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at a place before ``end``; return it and the place after it, -1 where it breaks off."""
+    """Read the number at a place before ``end``; return it and the place after it, -1 if it is incomplete."""
     word, shift = np.uint64(0), np.uint64(0)
     more: Any = True
     while more and at < end:
@@ -105,14 +105,14 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def advance(number: Int) -> Int:
-    """Return how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    """Return the number of keys that a number covers: 1 for a count, the number of skipped keys for a gap."""
     return max(-number, 1)
 
 
 @compiled
 def word_at(data: Bytes, at: Int) -> Any:
-    """Show the eight bytes from a place on as one word, the first lowest; where none is `LONGER`, each is a number."""
-    word, place = np.uint64(0), np.uint64(at)  # without a sign: a place that may be negative takes longer to find
+    """Return eight bytes as a little-endian word; if no byte has the bit `LONGER`, each byte is a number."""
+    word, place = np.uint64(0), np.uint64(at)  # unsigned: a compiled index that may be negative is slower
     for i in range(WORD):
         word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
     return word
@@ -120,10 +120,10 @@ def word_at(data: Bytes, at: Int) -> Any:
 
 @compiled
 def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
-    """Find which of eight numbers of a byte are gaps, a bit for each byte, and bits for numbers that are never written.
+    """Return masks of the gaps and of the invalid numbers among eight numbers of one byte, a bit for each byte.
 
-    Never written are a gap after a gap, and a gap of one key that is not written as 0. ``before`` is 1 if the number
-    before was a gap, otherwise 0.
+    A gap after a gap, and a gap of one key that is not written as 0, are invalid. ``before`` is 1 if the previous
+    number was a gap, otherwise 0.
     """
     empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
     gaps = (word & _EACH) | empty
@@ -132,7 +132,7 @@ def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
 
 @compiled
 def sums_of(word: Any) -> tuple[Any, Any]:
-    """Add up eight numbers of a byte each: their counts, and the keys that they go on."""
+    """Return the sum of the counts, and the number of covered keys, of eight numbers of one byte each."""
     halves = (word >> _ONE) & _HALVES
     away = halves & ((word & _EACH) * _ALL)
     counts = halves ^ away
@@ -142,9 +142,9 @@ def sums_of(word: Any) -> tuple[Any, Any]:
 
 @compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
-    """Write the numbers; return the bytes and where each histogram's begin and end."""
+    """Write the numbers; return the bytes and the offsets of the histograms."""
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
-    at: Int = np.int64(0)  # a literal 0 would be a type of its own, and compiled as well
+    at: Int = np.int64(0)  # a literal 0 would have another type, and loops would be compiled again
     entry = 0
     for row in range(len(sizes)):
         key = first[row]
@@ -161,9 +161,9 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 @compiled
 def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
-    """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
+    """Read the numbers of each row; a row with an incomplete number ends before that number."""
     n = len(first)
-    max_entries = places[n] - places[0]  # a byte for each count at least
+    max_entries = places[n] - places[0]  # each count takes at least one byte
     sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)
     key_ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     entry = 0

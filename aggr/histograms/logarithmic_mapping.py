@@ -1,7 +1,7 @@
-"""LogarithmicMapping: positive numbers to whole-number keys and back, as DDSketch has them.
+"""LogarithmicMapping: positive numbers to whole-number keys, and keys to values, as in DDSketch.
 
-A double's exponent and first bits name one of 2048 equal steps between two powers of two. Most steps lie within one
-bucket, so a table of steps gives the key; only rows in a step that a bucket's edge runs through need a logarithm.
+A double's exponent and first mantissa bits determine one of 2048 equal steps between two powers of two. Most steps lie
+within one bucket, so a table maps steps to keys. Only values in a step that contains a bucket's edge need a logarithm.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aggr.exact.powers_of_two import exp2
 
 Keys = NDArray[np.int32]
 
-_CACHED_ROWS = 1 << 16  # rows worked on at once: 512 KiB of doubles stay in the cache
-_STEP_BITS = 11  # steps between two powers of two, as bits
+_CACHED_ROWS = 1 << 16  # rows per pass: 512 KiB of doubles stay in the cache
+_STEP_BITS = 11  # binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
-_MOST_EXPONENTS = 64  # a table of up to 512 KiB
-_EDGE = -(2**31)  # in a table: an edge runs through this step
+_MOST_EXPONENTS = 64  # exponents of a table, which limits it to 512 KiB
+_EDGE = -(2**31)  # in a table: this step contains an edge
 
 
 @dataclass(frozen=True)
 class LogarithmicMapping:
-    """Positive numbers to whole-number keys and back: bucket ``k`` holds ``(γ^(k−1), γ^k]``.
+    """A mapping of positive numbers to whole-number keys: bucket ``k`` contains ``(γ^(k−1), γ^k]``.
 
     >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
     array([  0, 231], dtype=int32)
@@ -49,7 +49,7 @@ class LogarithmicMapping:
 
     @property
     def key_range(self) -> tuple[int, int]:
-        """The keys between which all buckets of doubles lie, those of other writers among them."""
+        """The lowest and the highest key of doubles, including those of other libraries."""
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1
 
@@ -62,14 +62,14 @@ class LogarithmicMapping:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Find the bucket of each value; raises ``ValueError`` for one that is not above 0 and finite."""
+        """Return the key of each value; raises ``ValueError`` for a value that is not above 0 and finite."""
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
-        if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # as well where there is a NaN
+        if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
             raise ValueError(f"buckets hold numbers above 0 and below infinity; got {span[0]} … {span[1]}")
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
-        """Find the bucket of each value. All values must lie within ``span``, above 0 and finite."""
+        """Return the key of each value. All values must lie within ``span``, and be above 0 and finite."""
         table = self._table(values, span)
         if table is not None:
             return table.keys(values)
@@ -80,20 +80,20 @@ class LogarithmicMapping:
         return keys
 
     def _table(self, values: Floats, span: tuple[float, float]) -> StepTable | None:
-        """Find the table for values, where one pays: many values, of not too many powers of two, in wide buckets."""
-        # a bucket is 2α of a value wide, a step at most 2^-11: of fewer than 8 steps a bucket too many have an edge
+        """Return a table for values if it saves time: for many values, few powers of two and wide buckets."""
+        # a bucket is 2α of a value wide, a step at most 2^-11; below 8 steps per bucket, too many steps have an edge
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
-        low, high = low - low % 8, high - high % 8 + 8  # so that few tables serve many batches
+        low, high = low - low % 8, high - high % 8 + 8  # rounded, so that few tables serve many batches
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:
         place = np.log(values)
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)
-        # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
-        # library does wherever that could move a value over a bucket's edge. A logarithm within 4 units in the last
+        # numpy's logarithm may differ from the C library's in the last bits, by machine. Use that of the C
+        # library if the difference could move a value across a bucket's edge. A logarithm within 4 units in the last
         # place and two products are off by 1.2e-15 of the place; 4e-15 and 1e-9 leave room, at one row in 10^8
         farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
@@ -105,15 +105,15 @@ class LogarithmicMapping:
         return keys
 
     def values(self, keys: Whole) -> Floats:
-        """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
+        """Return each bucket's value ``2γ^k / (1 + γ)``, within the relative accuracy of all values in it."""
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
-        if high - low < keys.size // 2:  # each key once
+        if high - low < keys.size // 2:  # compute each distinct key once
             return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 
     def _values(self, keys: Whole) -> Floats:
         power = keys / self._multiplier
-        half = np.where(power > 1023.0, 1.0, 0.0)  # keep the last buckets from overflowing half way
+        half = np.where(power > 1023.0, 1.0, 0.0)  # prevents an overflow of the last buckets
         with np.errstate(over="ignore"):
             values: Floats = exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
         return values
@@ -128,7 +128,7 @@ class StepTable:
     key: NDArray[np.int32]
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Look up keys; take the logarithm of the few values next to an edge."""
+        """Look up the keys of values; compute the logarithm of the few values near an edge."""
         keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])
@@ -137,7 +137,7 @@ class StepTable:
 
 @compiled
 def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
-    """Find the key of each double's step, and the doubles in steps that an edge runs through."""
+    """Return the key of each double's step, and the indices of the doubles whose step contains an edge."""
     keys, beside, unsure_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first]
@@ -149,14 +149,14 @@ def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys,
 
 @lru_cache(maxsize=32)
 def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
-    """Compute the keys of all steps from one exponent, as a double holds it, to another, exclusive."""
+    """Compute the keys of all steps for the biased exponents from ``low`` up to ``high``, exclusive."""
     first = low << _STEP_BITS
     bits = np.arange(first, high << _STEP_BITS, dtype=np.int64) << _SHIFT
     inside = (bits >= np.float64(mapping.zero_threshold).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
     key = np.full(len(bits), _EDGE, np.int32)
     begins = bits[inside].view(np.float64)
     lasts = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
-    # a hair wider than the step, so that rounding within it cannot reach an edge either
+    # slightly wider than the step, so that rounding cannot cross an edge either
     margin = 1.0 + 1e-9
     lowest = mapping._keys(begins / margin)
     highest = mapping._keys(np.minimum(lasts, sys.float_info.max / margin) * margin)

@@ -1,7 +1,7 @@
-"""Loops over cells: keys counted in lines of cells, and lines written as histograms.
+"""Loops that count keys in arrays of cells, one cell per key, and that write such arrays as histograms.
 
-Keys are counted group after group, in a line that stays in the cache; a group whose keys lie so far apart that it would
-have many more cells than keys is left out, for its keys to be sorted instead.
+An array of cells is called a line. Keys are counted group after group, in a line that stays in the cache. A group is
+left out if its keys are so far apart that it would have many more cells than keys; its keys are sorted instead.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A line may have this many cells an entry, or, up to `LINE` cells, of 4 or 8 bytes each, many more: those that are
-# used are marked, a word for 64, so that an empty cell costs 0.01 ns, where sorting costs 60 ns an entry (measured).
-# Beyond, entries are sorted instead.
+# A line may have this many cells per entry, or, up to `LINE` cells of 4 or 8 bytes, many more. Cells that are
+# used are marked, a word for 64, so an empty cell costs 0.01 ns, but sorting costs 60 ns per entry (measured).
+# Entries of longer lines are sorted instead.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
-_BLOCK = 8  # cells looked at together
-ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; which word of 64 has a mark, and where
-DENSE = 3  # cells a key, above which those that are used are marked
-FEW = 1 << 12  # cells that are never too many: 32 KiB, what the nearest cache holds
+_BLOCK = 8  # cells that are examined together
+ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; shift to a cell's word, mask of its bit
+DENSE = 3  # cells per key above which used cells are marked
+FEW = 1 << 12  # cells that are always allowed: 32 KiB, the size of the first-level cache
 
 Rows = NDArray[np.int32]
 Line = tuple[Whole, Whole]  # room for the keys of a group and their counts
-Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, where they end
+Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, offsets
 
 
 @compiled
 def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
-    """Find the least and the greatest key of each group; the least is greater where there is none."""
+    """Return the least and the greatest key of each group; least > greatest for a group without keys."""
     n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
     for group in range(n):
@@ -42,23 +42,23 @@ def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Who
 
 @compiled
 def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -> Written:
-    """Count the keys of each group, which are ``keys[until[g]:until[g + 1]]``, from its key ``low[g]`` on.
+    """Count the keys of each group, ``keys[until[g]:until[g + 1]]``, from the key ``low[g]`` on.
 
-    Its cells are ``spans[g]``; a group that has none is left out.
+    Group ``g`` has ``spans[g]`` cells; a group without cells is left out.
     """
     cell: Int
     n, widest = len(until) - 1, np.int64(FEW)
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a count takes no more bytes than it counts rows, and before each may be a gap
+    # a count of n rows takes at most n bytes, and each count may follow a gap
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
         group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            # never beyond the line, whatever keys come
+            # keys must not lead outside of the line
             if span <= DENSE * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1
@@ -76,20 +76,20 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
 
 @compiled
 def room(cells: Int) -> Line:
-    """Make room for the keys and counts of a number of cells."""
+    """Allocate arrays for the keys and counts of a number of cells."""
     return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
 
 
 @compiled
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group, the first and the last of them used, and empty them; return the place after."""
+    """Write the cells of a group, whose first and last cell are used, and clear them; return the place after."""
     keys, counts = line
     size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
     for start in range(0, blocks_end, _BLOCK):
         used = cells[start]
         for cell in range(start + 1, start + _BLOCK):
             used |= cells[cell]
-        if used:  # where keys are scattered, most blocks are empty
+        if used:  # most blocks of scattered keys are empty
             for cell in range(start, start + _BLOCK):
                 size = _list_cell(cells, cell, keys, counts, size)
     for cell in range(blocks_end, len(cells)):
@@ -99,9 +99,9 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
 
 @compiled
 def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group, a bit marking each that is used, and empty both; return the place after.
+    """Write the cells of a group whose used cells have marks, and clear cells and marks; return the place after.
 
-    Where most cells are empty this takes half the time of `write_cells`, which looks at all of them.
+    If most cells are empty, this takes half the time of `write_cells`, which examines all of them.
     """
     cell: Int
     last = np.int64(-1)
@@ -109,12 +109,12 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
         left: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
         while left:
-            bit = left & (~left + ONE)  # the lowest; as a double, its exponent is its place
+            bit = left & (~left + ONE)  # the lowest mark; the exponent of its double is its place
             left &= left - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
             count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
-            gap = (2 * missing - 1) * (missing > 1)  # as `put_number` writes it, which takes longer to call
+            gap = (2 * missing - 1) * (missing > 1)  # encoded as by `put_number`, without a call
             while gap > 127:
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap, at = gap >> 7, at + 1
@@ -130,7 +130,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
 
 @compiled
 def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
-    """Empty a cell, and list its key and count; an empty cell is overwritten by the next."""
+    """Clear a cell, and list its key and count; the entry of an empty cell is overwritten by the next."""
     keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
     size += cells[cell] != 0
     cells[cell] = 0
@@ -144,7 +144,7 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
         last = keys[np.uint64(i)]
-        if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
+        if count < 64 and missing < 64:  # one byte each, without branches: gaps are unpredictable
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
             data[np.uint64(at)] = 2 * count

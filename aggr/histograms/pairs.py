@@ -1,4 +1,4 @@
-"""Pairs: two histograms added up by their keys, whatever lies between these.
+"""Pairs: the sum of two histograms by lists of their keys, for keys that are far apart.
 
 Most merges of a stream have two inputs: the state so far and a new one. The time of cells grows with the distance of
 the keys; the time of two interleaved lists grows with the number of keys.
@@ -20,7 +20,7 @@ Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of t
 
 @compiled
 def lists_of(max_bytes: Int) -> Lists:
-    """Make room for two histograms of at most ``max_bytes`` together."""
+    """Allocate lists for two histograms of at most ``max_bytes`` in total."""
     n = max_bytes + 1
     keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -39,7 +39,7 @@ def add_two(
     data: Bytes,
     at: Int,
 ) -> Int:
-    """Write the sum of the histograms of two rows, which count something; return the place after, -1 for damage."""
+    """Write the sum of the histograms of two rows, neither empty; return the place after, -1 for a damaged one."""
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
     m = listed(low[second], high[second], bytes_of_rows, places[second], places[second + 1], keys_2, counts_2)
@@ -53,7 +53,7 @@ def add_two(
 
 @compiled
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
-    """Return whether there are that many; a size of -1 is that of a damaged histogram."""
+    """Return whether the counts add up to ``total``; False for a size of -1, which marks a damaged histogram."""
     seen = np.uint64(0)
     for i in range(size):
         seen = saturated(seen, counts[i])
@@ -66,7 +66,7 @@ def _interleave(
 ) -> Int:
     """Merge two ascending lists of keys, adding up the counts of keys in both; return the number of keys."""
     i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
-    while i < n and j < m:  # without branches: keys come as chance has them
+    while i < n and j < m:  # without branches: the order of keys is unpredictable
         a, b = keys_1[i], keys_2[j]
         keys[size] = min(a, b)
         counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]

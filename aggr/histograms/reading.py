@@ -1,4 +1,4 @@
-"""Reading histograms: ranks, counts and means of a column, in one pass over the bytes of each, without its buckets."""
+"""Reading histograms: ranks, counts and means, in one pass over the bytes of each, without listing its buckets."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
 
 
 class Packed(NamedTuple):
-    """``n`` histograms as a column holds them; each is checked as its keys are found.
+    """``n`` histograms in the encoding of a column; each is checked while its keys are read.
 
-    ``low``, ``high`` are the lowest and the highest keys, ``totals`` how many values each counts, shape (n,); the
-    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are those of `check_histograms`, ``name`` is
-    the field's, for errors.
+    ``low`` and ``high`` are the lowest and the highest keys, and ``totals`` the numbers of values, shape (n,). The
+    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are those of `check_histograms`, and ``name``
+    is the name of the field for errors.
     """
 
     low: NDArray[np.int32]
@@ -53,21 +53,21 @@ class Packed(NamedTuple):
         highest_key: int = FAR,
         name: str = "buckets",
     ) -> Packed:
-        """Show a column of `aggr.histograms.column.HISTOGRAM_TYPE`, bounded as `check_histograms` has it.
+        """Return the histograms of a column of `HISTOGRAM_TYPE`, with the bounds of `check_histograms`.
 
-        Raises ``OverflowError`` where a histogram counts beyond int64, `DamagedState` for a column of another type.
+        Raises ``OverflowError`` if a histogram counts beyond int64, `DamagedState` for a column of another type.
         """
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
-        if len(totals) and totals.max() == MOST:  # as a total beyond int64 is written
+        if len(totals) and totals.max() == MOST:  # marks a total beyond int64
             totals = Histograms.from_arrow(column).totals()
         return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
     def keys_at(self, ranks: Whole) -> Whole:
-        """Find the keys of the values at some ranks in each histogram, shape (asked, n), and check all of it.
+        """Return the keys of the values at ``ranks`` in each histogram, shape (ranks, n), and check the histograms.
 
-        Ranks count from 0 in key order, and never go down from one to the next that is asked; for one outside ``[0,
-        total)`` there is some key or 0, for the caller to mask. Raises `DamagedState` if `check_histograms` would.
+        Ranks count from 0 in key order, and never decrease from row to row. A rank outside ``[0, total)`` gives an
+        arbitrary key or 0, which the caller must mask. Raises `DamagedState` if `check_histograms` would.
         """
         keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
         self._refuse_unless(sound)
@@ -78,11 +78,11 @@ class Packed(NamedTuple):
         self.keys_at(np.zeros((0, len(self.low)), np.int64))
 
     def up_to(self, keys: Whole) -> Whole:
-        """Count the values of each histogram, known to be sound, whose key is at most its of ``keys``, shape (n,)."""
+        """Count the values of each sound histogram up to the key ``keys[row]``, inclusive, shape (n,)."""
         return _up_to(self.low, self.data, self.places, keys)
 
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
-        """Find the keys at ranks, as `keys_at`, and HdrHistogram's means and variances, of the middles of its buckets.
+        """Return the keys at ranks, as `keys_at`, and HdrHistogram's means and variances, from the middles of buckets.
 
         ``half`` is the binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts
         array.
@@ -128,7 +128,7 @@ def _described(
         size = listed(low[row], high[row], data, at, end, key_of, count_of)
         if size < 0:
             return keys, means, variances, False
-        for i in range(size):  # by itself, for several at once
+        for i in range(size):  # a separate loop, so that it is vectorized
             bucket: Int = max((key_of[i] >> half) - 1, 0)
             middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
         seen, rank_index, middles = np.uint64(0), 0, 0.0
@@ -153,7 +153,7 @@ def _described(
 
 @compiled
 def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
-    """List the keys of one histogram and their counts; return how many, -1 where it is damaged, but for its total."""
+    """List the keys of one histogram and their counts; return their number, -1 for damage; the total is not checked."""
     key: Int = np.int64(low)
     size: Int = 0
     wrong, before = np.uint64(0), np.uint64(1)
@@ -163,10 +163,10 @@ def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, cou
             gaps, never = gaps_of(word, before)
             wrong |= never
             before = gaps >> LAST_BYTE
-            for i in range(WORD):  # no branches: gaps come as chance has them
+            for i in range(WORD):  # no branches: gaps are unpredictable
                 number: Int = np.int64((word >> np.uint64(8 * i)) & LAST)
                 place = np.uint64(size)
-                keys[place], counts[place] = key, number >> 1  # overwritten by the next, where this is a gap
+                keys[place], counts[place] = key, number >> 1  # a gap is overwritten by the next
                 size += 1 - np.int64((gaps >> np.uint64(8 * i)) & FIRST)
                 key += 1 + ((number >> 1) & -(number & 1))
             at += WORD

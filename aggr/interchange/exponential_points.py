@@ -26,7 +26,7 @@ Side = tuple[Whole, Whole]  # ascending keys, numbered as in `exponential_mappin
 
 @dataclass(frozen=True)
 class Point:
-    """One exponential histogram, parsed from a message; a field is None if the message does not contain it."""
+    """One exponential histogram, parsed from a message; fields that the message does not contain stay None."""
 
     scale: int
     positive: Side

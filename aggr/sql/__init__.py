@@ -3,7 +3,7 @@
 text ──▶ `parse` (by sqlglot; nodes outside `function_table` are refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
 `evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the values a condition allows.
 
-The parser is loaded on first access to a function, not with the package: it takes a tenth of a second.
+The parser is loaded at the first access to a function, because loading it takes a tenth of a second.
 """
 
 from __future__ import annotations

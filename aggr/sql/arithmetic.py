@@ -1,7 +1,7 @@
 """Arithmetic: + - * / % on numbers, times and dates, and functions of numbers. Overflow is an error, x / 0 is null.
 
-Whole numbers are computed in int64, decimals exactly in up to 38 digits (as many as Spark and DuckDB have); / always
-gives a float64, and so does everything with a float in it, but for float32 among its own.
+Whole numbers are computed in int64, decimals exactly in up to 38 digits, as in Spark and DuckDB. / always returns
+float64, and so do all operations with a float, except for operations on float32 alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
 HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 _MOST_DIGITS = 38
-_WIDEST = 76  # digits of Arrow's decimals of 256 bits
+_WIDEST = 76  # digits of Arrow's 256-bit decimals
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
 _PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -63,7 +63,7 @@ def compute(steps: Steps) -> Term:
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # which durations are
+    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # durations are temporal too
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
@@ -88,7 +88,7 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 def _through(
     kernel: Kernel, a: pa.DataType, b: pa.DataType, left_type: pa.DataType, right_type: pa.DataType = None
 ) -> Kernel:
-    """Return a kernel that first casts its operands, both to ``left_type`` unless there is a ``right_type``."""
+    """Return a kernel that first casts its operands to ``left_type`` and ``right_type``, or both to ``left_type``."""
     left, right = caster(a, left_type), caster(b, left_type if right_type is None else right_type)
     return lambda x, y: kernel(left(x), right(y))
 
@@ -109,7 +109,7 @@ def _remainder(kind: pa.DataType) -> Kernel:
     """Return the kernel of the remainder with the sign of the dividend."""
     if not hasattr(pc, "remainder"):
         raise ValueError("% needs a newer pyarrow, one that has pyarrow.compute.remainder")
-    # the remainder by -1 is 0; the least int64 would overflow on the way
+    # the remainder by -1 is 0; computing it would overflow for the least int64
     whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
@@ -120,11 +120,11 @@ def _remainder(kind: pa.DataType) -> Kernel:
 
 
 def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Compute in decimals of up to 76 digits if 38 might not do, and return to 38, which may overflow."""
+    """Return a kernel that computes in up to 76 digits if 38 may be too few, and casts to 38, which may overflow."""
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
     before = (x.precision - x.scale, y.precision - y.scale)  # digits before the point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
-    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)  # as Arrow counts them
+    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)  # the precision that Arrow declares
     if digits <= _MOST_DIGITS:
         return _through(kernel, a, b, left_type=x, right_type=y)
     if scale > _MOST_DIGITS:
@@ -133,14 +133,14 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     narrow = pa.decimal128(_MOST_DIGITS, scale)
     if digits <= _WIDEST:
         return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
-    # Two factors of 38 digits: their product has up to 76 digits, which 256 bits hold, but Arrow would declare 77. So
+    # Two factors of 38 digits: their product has up to 76 digits, which fit in 256 bits, but Arrow would declare 77. So
     # the first is declared as one of 37 digits; an unsafe cast keeps all its digits.
     declared = pa.decimal256(_MOST_DIGITS - 1, x.scale)
     return _through(lambda left, right: kernel(left.cast(declared, safe=False), right).cast(narrow), a, b, *wide)
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Add an interval to a time, or days to a date, or take them away."""
+    """Return a kernel that adds an interval to a time, or days to a date, or subtracts them."""
     duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
     if operator == "+" and (duration_first or not pa.types.is_temporal(a)):
         turned = _step_of_times(operator, b, a)

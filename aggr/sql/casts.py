@@ -1,7 +1,7 @@
-"""Casts: CAST and TRY_CAST, of text that writes numbers and dates as well.
+"""Casts: CAST and TRY_CAST, also of text to numbers and dates.
 
-One reading of a column of text serves both: TRY_CAST gives null if CAST raises. Blanks around a value are ignored.
-A text with a point or an exponent is not a whole number, as in Spark.
+Both parse text alike: TRY_CAST returns null if CAST raises an error. Blanks around a value are ignored. A text with a
+point or an exponent is not a whole number, as in Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPES = {
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPNTZ"), pa.timestamp("us")),
     **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", "UTC")),
 }
-_NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # each type by its first name
+_NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # the first name of each type
 
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
 _PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE
@@ -55,10 +55,10 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
 @reads(exp.Cast, names="cast boolean date double float int string timestamp to_timestamp", this=ANY, to=Argument(_type))
 @reads(exp.TryCast, names="try_cast", this=ANY, to=Argument(_type), safe=maybe(RAW, False))
 def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
-    """Cast to a type; what cannot be cast is an error, and refused at once if engines differ.
+    """Cast to a type; raises an error for values that cannot be cast, and at once if engines differ.
 
     With ``attempt`` the result is null for a text that is not a value of the type, and for a whole number beyond its
-    range; other casts that might fail are refused.
+    range; other casts that might fail are rejected.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
@@ -103,7 +103,7 @@ def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
 
 
 def _date_of(value: Value) -> Value:
-    """Read the date that the clock shows."""
+    """Return the date of a time in its own zone."""
     return pc.floor_temporal(pc.local_timestamp(value), unit="day").cast(pa.date32())
 
 
@@ -117,7 +117,8 @@ def _rounded(term: Term, kind: pa.DataType) -> Term:
 def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     """Read text as numbers or dates; raises ``ValueError`` for another text.
 
-    With ``attempt`` it is null instead, and in an expression of Arrow, which also evaluates branches not taken.
+    With ``attempt``, and in an expression of Arrow, which also evaluates branches that are not taken, the result is
+    null instead.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
@@ -159,7 +160,7 @@ def _where(pattern: str, text: Value) -> Value:
 
 
 def _whole_within(value: Value, kind: pa.DataType) -> Value:
-    """Return whole numbers in a narrower type; null beyond it."""
+    """Cast whole numbers to a narrower type; numbers beyond its range become null."""
     end = 2 ** (kind.bit_width - 1)
     wide = pa.decimal128(38, 0)
     number = value.cast(wide)
@@ -169,7 +170,7 @@ def _whole_within(value: Value, kind: pa.DataType) -> Value:
 
 
 def _below(number: Value, kind: pa.DataType) -> Value:
-    """Return numbers that have no more digits before the point than a type of decimals; others as null."""
+    """Replace numbers by null that have more digits before the point than a decimal type."""
     digits = kind.precision - kind.scale
     if digits == 38:
         return number

@@ -20,7 +20,7 @@ from aggr.sql.types import coerce, unify_types
 
 @reads(exp.If, names="if", this=CONDITION, true=ANY, false=maybe(ANY, null()))
 def choose(condition: Term, value: Term, otherwise: Term) -> Term:
-    """Choose a value where a condition is true, another elsewhere."""
+    """Return ``value`` for rows whose condition is true, otherwise ``otherwise``."""
     return case_when([(condition, value)], otherwise)
 
 
@@ -30,7 +30,7 @@ def _branches(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[Term,
 
 @reads(exp.Case, this=maybe(ANY, None), ifs=Argument(_branches), default=maybe(ANY, null()))
 def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
-    """Choose the value of the first branch that is true, or equal to the operand of CASE."""
+    """Return the value of the first branch whose condition is true, or whose value equals the operand of CASE."""
     conditions = [as_boolean(when) if operand is None else compare("=", operand, when) for when, _ in branches]
     return case_when([(when, value) for when, (_, value) in zip(conditions, branches, strict=True)], otherwise)
 
@@ -42,7 +42,7 @@ def nullif(value: Term, other: Term) -> Term:
 
 
 def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
-    """Choose the value of the first condition that is true."""
+    """Return the value of the first condition that is true."""
     terms, kind = unify_types([*(value for _, value in branches), otherwise])
     if pa.types.is_null(kind):
         return null()
@@ -60,7 +60,7 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Compute every branch for all rows at once, which is fast; if one fails, each for the rows that take it."""
+    """Compute every branch for all rows, which is fast; if one fails, compute each for the rows that take it."""
 
     def evaluate(source: Source) -> Value:
         try:
@@ -86,14 +86,14 @@ def _array(value: Value, rows: int) -> pa.Array:
 
 @reads(exp.Coalesce, names="coalesce ifnull nvl", this=ANY, expressions=MANY)
 def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
-    """Choose the first value that is not null."""
+    """Return the first value that is not null."""
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     return null() if not parts else parts[0] if len(parts) == 1 else apply(pc.coalesce, *parts, kind=kind)
 
 
 def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:
-    """Choose the greatest value (``>``) or the least (``<``), leaving out nulls; NaN is the greatest."""
+    """Return the greatest value (``>``) or the least (``<``), ignoring nulls; NaN is the greatest."""
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     if not parts:

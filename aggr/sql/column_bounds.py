@@ -1,7 +1,7 @@
-"""Bounds of columns under a condition; by them a reader skips what cannot be chosen.
+"""Bounds of columns under a condition, by which readers skip files and row groups without matching rows.
 
-A bound is necessary, never sufficient: a row for which the condition is true lies within it, and others may. What says
-nothing simple of a column, such as NOT, LIKE and arithmetic, gives no bound.
+A bound is necessary, never sufficient: every row for which the condition is true lies within it, and other rows may
+too. Conditions that do not restrict a column in a simple way, such as NOT, LIKE and arithmetic, give no bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """The values that one column can have where a condition is true; it is not null there.
+    """The values that a column can have in rows for which a condition is true; null is never possible.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Bound:
         Parameters
         ----------
         values : iterable of values
-            Of one type, as `Bound` has them; none at all make the empty bound.
+            Of one type, as in `Bound`; without values the bound is empty.
 
         Returns
         -------
@@ -66,16 +66,16 @@ class Bound:
 
     @property
     def empty(self) -> bool:
-        """Whether no value is possible: the condition chooses no row."""
+        """Whether no value is possible, so that the condition is never true."""
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value lies between the ends.
+        """Return whether a value is from ``low`` to ``high``.
 
         Parameters
         ----------
         value : value
-            Of the type of the ends, not null.
+            Of the type of ``low`` and ``high``, not null.
 
         Returns
         -------
@@ -107,12 +107,12 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
         SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema
     timezone : str
-        An IANA name: of the clock that times are read on.
+        IANA name of the time zone in which times are read.
 
     Returns
     -------
     dict of name -> Bound
-        Of the columns that are bounded: whole numbers, decimals of up to 38 digits, text, times and dates. Floats
+        For the bounded columns, which can be whole numbers, decimals of up to 38 digits, text, times and dates. Floats
         have no bounds: the minimum and maximum in files leave out NaN.
 
     Raises
@@ -147,7 +147,7 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # the error is raised when the condition is evaluated
+        return {}  # evaluating the condition raises the error
 
 
 def _either(alternatives: Sequence[Bound]) -> Bound:
@@ -174,7 +174,7 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 def _bounded(
     compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Bound a column by the constants that it is compared with, if its type can represent them."""
+    """Return the bound of a column by the constants with which it is compared, if its type can represent them."""
     node = node.unnest()
     if not isinstance(node, exp.Column):
         return {}
@@ -193,7 +193,7 @@ def _bounded(
 
 
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
-    """Write a constant as a value of the column's type; None if that would change the comparison."""
+    """Convert a constant to the column's type; None if that would change the comparison."""
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None
@@ -211,5 +211,5 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values itself, it takes no null
+    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # a lambda with one argument, unlike `Bound.of_values`
 }

@@ -1,6 +1,6 @@
-"""Comparisons: =, <, IN, BETWEEN, IS and their kind, exact and null-aware; and what joins them, AND, OR and NOT.
+"""Comparisons, such as =, <, IN, BETWEEN and IS, exact and null-aware; and the operators AND, OR and NOT.
 
-NaN is the greatest number and equal to itself, -0.0 equals 0.0, and null compares to null but in IS.
+NaN is the greatest number and equal to itself, -0.0 equals 0.0, and comparisons with null are null, except for IS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HASHED: tuple[Callable[[pa.DataType], bool], ...] = (
 def compare(operator: str, a: Term, b: Term) -> Term:
     """Compare two terms in their common type: ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``.
 
-    Raises ``ValueError`` if they have none.
+    Raises ``ValueError`` if there is no common type.
     """
     (a, b), kind = unify_types([a, b])
     if a.always_null or b.always_null:
@@ -83,7 +83,7 @@ for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
 
 @reads(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
-    """Compare two terms so that null equals null, and nothing else: IS NOT DISTINCT FROM."""
+    """Compare two terms for equality; null equals null and no other value: IS NOT DISTINCT FROM."""
 
     def kernel(equal: Value, left: Value, right: Value) -> Value:
         return pc.coalesce(equal, pc.and_kleene(left, right))
@@ -106,7 +106,7 @@ def is_(term: Term, operand: exp.Expr) -> Term:
 
 
 def operands(node: exp.Expr) -> list[exp.Expr]:
-    """List the operands of a chain of AND, or of OR, in order, however it is nested."""
+    """List the operands of a chain of AND, or of OR, in order and without nesting."""
     parts, left = list[exp.Expr](), [node]
     while left:
         part = left.pop()
@@ -160,7 +160,7 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
     def looked_up(value: Value) -> Value:
-        """Write -0.0 as 0.0, and every NaN with the same bits: hashing would distinguish them."""
+        """Replace -0.0 by 0.0, and every NaN by the same bits, because hashing would distinguish them."""
         return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
     values = looked_up(pa.array(scalars, term.type))

@@ -1,4 +1,4 @@
-"""Evaluating: rows that a condition chooses, values, and conditions as expressions of Arrow."""
+"""Evaluation: the rows that match a condition, values of expressions, and conditions as expressions of Arrow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.uses import use_of
 from aggr.sql.zones import UTC
 
-_MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
+_MOST_READS = 6000  # Arrow evaluates expressions recursively, and its stack overflows somewhere above
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:
@@ -29,13 +29,13 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
     text : str
         SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema, optional
-        With it, columns and types are checked as well.
+        If present, columns and types are checked as well.
 
     Raises
     ------
     ValueError
-        If it cannot be read; of a schema, if it names a column that is not there, compares
-        values of incompatible types, or is not a condition.
+        If it cannot be parsed; with a schema, if it names a column that does not exist, compares values of incompatible
+        types, or is not a condition.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str =
     Raises
     ------
     ValueError
-        If the condition cannot be read, names a column that is not there, or compares what cannot be compared.
+        If the condition cannot be parsed, names a column that does not exist, or compares values of incompatible types.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     timezone : str
         An IANA name: of the clock that times are read on.
     use : Use
-        What the values are for, where a column has its numbers next to it.
+        The use of the values, which matters if a column of text has a column of its numbers.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     Raises
     ------
     ValueError
-        If it cannot be read or computed.
+        If it cannot be parsed or computed.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
 
 
 def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
-    """Return the type of what `evaluate` computes for tables of a schema.
+    """Return the type of the values that `evaluate` computes for tables of a schema.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     Raises
     ------
     ValueError
-        If it cannot be read, names a column that is not there, or its types do not go together.
+        If it cannot be parsed, names a column that does not exist, or its types cannot be combined.
 
     Examples
     --------
@@ -135,11 +135,11 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     DataType(double)
     """
     dtype = _bound(text, schema, EXPRESSION, use=use).type
-    return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype  # it is an instant
+    return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype  # an instant
 
 
 def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
-    """Compile a condition to an expression of Arrow, by which files and datasets are filtered.
+    """Compile a condition to an expression of Arrow that filters files and datasets.
 
     Parameters
     ----------
@@ -151,13 +151,13 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     Returns
     -------
     pyarrow.compute.Expression
-        True for the same rows as `rows_where` finds.
+        It is true for the rows of `rows_where`.
 
     Raises
     ------
     ValueError
-        If the condition cannot be read, names a column that is not there, compares what cannot be compared, or names
-        columns more often than Arrow can walk.
+        If the condition cannot be parsed, names a column that does not exist, compares values of incompatible types, or
+        names columns more often than Arrow can evaluate.
 
     Examples
     --------

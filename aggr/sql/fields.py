@@ -1,4 +1,4 @@
-"""Names: the column that a name reads, and what a path such as ``http.status`` finds in a struct or a map."""
+"""Names: the column that a name reads, and the values in structs and maps at a path such as ``http.status``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from aggr.sql.zones import in_zone
 
 
 def column_in(name: str, names: Collection[str]) -> str | None:
-    """Find the column that a name reads: itself, or the one whose field it is.
+    """Return the column that a name reads: the column of this name, or the column that contains it as a field.
 
     Parameters
     ----------
     name : str
         Such as ``http.status``.
     names : collection of str
-        The columns that there are.
+        The names of the existing columns.
 
     Returns
     -------
     str or None
-        None if neither is there.
+        None if neither exists.
 
     Examples
     --------
@@ -42,12 +42,12 @@ def column_in(name: str, names: Collection[str]) -> str | None:
 
 
 def name_of(column: exp.Column) -> str:
-    """Name a column as written, with whatever stands before its last dot."""
+    """Return the name of a column as written, including the parts before its last dot."""
     return ".".join(part.name for part in column.parts)
 
 
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
-    """Make the term of a column, or of a field of one; times are read on the clock of a zone."""
+    """Make the term of a column, or of a field of a column; times are read in a time zone."""
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)
     if pa.types.is_union(dtype):
@@ -58,9 +58,9 @@ def named(path: str, schema: pa.Schema, timezone: str) -> Term:
 
 
 def _field(term: Term, path: str, timezone: str) -> Term:
-    """Find a field of a struct by its path, or the value of a key of a map; a key that is not there gives null.
+    """Return the term of a struct's field by its path, or of the value of a map's key; null if the key does not exist.
 
-    A name with dots in it is found as well: the longest that the struct has is taken.
+    Names of fields may contain dots: the longest name that the struct has is used.
     """
     kind = term.type
     if pa.types.is_map(kind):

@@ -4,8 +4,8 @@
     def replace(text, old, new):                 # arrays, or expressions of Arrow; constants
         return pc.replace_substring(text, old, new)
 
-Whatever is not in the table is refused, by node and by argument. The parser knows the names of the table and no others,
-and so does `docs/conditions.md`.
+Nodes and arguments that are not in the table are rejected. The parser and `docs/conditions.md` have exactly the names
+of the table.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _REQUIRED = object()
 
 
 class Argument(NamedTuple):
-    """How an argument of a node is taken: compiled and checked from the node, by its name; or left alone."""
+    """How an argument of a node is read: by compiling and checking it, or unchanged."""
 
     take: Take | None
     default: Any = _REQUIRED
 
 
 class Rule(NamedTuple):
-    """How a node is read: its arguments by their names in sqlglot, and what makes a term of them."""
+    """How a node is read: its arguments by their names in sqlglot, and the function that makes a term from them."""
 
     names: tuple[str, ...]
     called: str
@@ -52,9 +52,9 @@ TABLE: dict[type[exp.Expr], Rule] = {}
 
 
 def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments: Argument) -> Callable[[Make], Make]:
-    """Enter a function that makes a term of a node's arguments, each taken as it says, in the order given.
+    """Register a function that makes a term from a node's arguments, which ``arguments`` reads, in their order.
 
-    ``names`` are those of the function in SQL, ``called`` what an error calls it.
+    ``names`` are the names of the function in SQL, and ``called`` is its name in errors.
     """
 
     def enter(make: Make) -> Make:
@@ -68,7 +68,7 @@ def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments
 def computes(
     *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
 ) -> Callable[[Kernel], Kernel]:
-    """Enter a function that computes values of values; of a written NULL it makes null of type ``gives``."""
+    """Register a function that computes values from values; a literal NULL gives null of type ``gives``."""
 
     def enter(kernel: Kernel) -> Kernel:
         def make(*arguments: Any) -> Term:
@@ -97,15 +97,15 @@ def read_as_value(column: exp.Expr) -> Use:
 
 @dataclass(frozen=True, eq=False)
 class Compiler:
-    """Compiles nodes over the columns of a schema; times are read on the clock of a zone."""
+    """Compiles nodes over the columns of a schema; times are read in a time zone."""
 
     schema: pa.Schema
     timezone: str = UTC
-    outer: Use = Use.KEEP  # what reads the values of the expression
-    use_of: Callable[[exp.Expr], Use] = read_as_value  # how the expression around a column reads it
+    outer: Use = Use.KEEP  # the use of the expression's values
+    use_of: Callable[[exp.Expr], Use] = read_as_value  # returns the use of a column by the expression around it
 
     def column(self, node: exp.Expr) -> Term:
-        """Make the term of a column, or of the numbers next to it where the expression reads these."""
+        """Make the term of a column, or of the column of its numbers if the expression reads numbers."""
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
             use = self.use_of(node)
@@ -113,7 +113,7 @@ class Compiler:
         return named(name, self.schema, self.timezone)
 
     def term(self, node: exp.Expr) -> Term:
-        """Compile a node; raises ``ValueError`` if types do not go together."""
+        """Compile a node; raises ``ValueError`` if types cannot be combined."""
         rule = TABLE[type(node)]
         arguments = []
         for name, argument in rule.arguments.items():
@@ -124,22 +124,22 @@ class Compiler:
 
 
 def called(node: exp.Expr) -> str:
-    """Name a function as errors do."""
+    """Return the name of a function in errors."""
     return TABLE[type(node)].called
 
 
 def maybe(argument: Argument, default: Any) -> Argument:
-    """Take an argument that may be left out."""
+    """Return the rule of an argument that may be left out."""
     return argument._replace(default=default)
 
 
 def typed(check: Callable[[Term, str], Term]) -> Argument:
-    """Take a term that passes a check; the check receives the name of the function for its errors."""
+    """Return the rule of a term that must pass a check; the check receives the name of the function for its errors."""
     return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
 
 
 def require_text(term: Term, what: str) -> Term:
-    """Take a term as text; raises ``ValueError`` for other types."""
+    """Return a term of text, or NULL as text; raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.string())
     if not pa.types.is_string(term.type):
@@ -148,7 +148,7 @@ def require_text(term: Term, what: str) -> Term:
 
 
 def require_number(term: Term, what: str) -> Term:
-    """Take a term as a number; raises ``ValueError`` for other types."""
+    """Return a term of numbers, or NULL as a number; raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.float64())
     if not is_number(term.type):
@@ -157,7 +157,7 @@ def require_number(term: Term, what: str) -> Term:
 
 
 def as_boolean(term: Term, what: str = "") -> Term:
-    """Take a term as true or false; raises ``ValueError`` for other types."""
+    """Return a term of booleans, or NULL as a boolean; raises ``ValueError`` for other types."""
     if term.null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
@@ -166,7 +166,7 @@ def as_boolean(term: Term, what: str = "") -> Term:
 
 
 def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
-    """Read a text that is written out, None for NULL; raises ``ValueError`` for another term."""
+    """Return the text of a literal, None for NULL; raises ``ValueError`` for another term."""
     term = compiler.term(node)
     if term.null:
         return None
@@ -177,12 +177,12 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
 
 
 def written(what: str) -> Argument:
-    """Take a text that is written out; ``{}`` in what it is stands for the function."""
+    """Return the rule of a literal text; the name of the function replaces ``{}`` in ``what``."""
     return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
 
 
 def whole_number(what: str) -> Argument:
-    """Take a whole number that is written out."""
+    """Return the rule of a literal whole number."""
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
@@ -198,7 +198,7 @@ MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in no
 TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
 DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
 RAW = Argument(lambda compiler, node, name: node.args[name])  # the parsed node, not compiled
-SKIP = Argument(None, None)  # what says nothing, or is taken with another
+SKIP = Argument(None, None)  # an argument without a meaning, or that is read with another
 
 reads(exp.Paren, this=ANY)(lambda term: term)
 reads(exp.Null)(null)
@@ -207,7 +207,7 @@ reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.sca
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by the node that they are a part of
+for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by the parent node
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -220,7 +220,7 @@ _SUPPORTED = (
 
 
 def unread(tree: exp.Expr, what: str) -> str | None:
-    """Say what in a tree the compiler does not read, of ``what``, such as "a condition"; None if it reads all.
+    """Return a message about an unsupported part of a tree, or None; ``what`` is the text, such as "a condition".
 
     A comparison of a comparison needs parentheses, since engines group it differently.
     """
@@ -251,7 +251,7 @@ def _nothing(value: Any) -> bool:
 
 
 def _shown(node: exp.Expr) -> str:
-    """Write a node as SQL, on one line and not at length."""
+    """Write a node as SQL, shortened to one line."""
     try:
         text = " ".join(node.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE).split())
     except Exception:

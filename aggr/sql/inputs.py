@@ -1,8 +1,8 @@
 """Inputs: a column by its name, or the value of an expression in SQL over columns.
 
-A text that is the name of a column is that column, however odd the name; any other text is an expression, as
-`docs/conditions.md` describes them. So which of the two a text is, is known when the columns are. A text that could be
-meant either way is refused: one that names a column and is an expression of others that are there too.
+A text that is the name of a column reads that column, whatever the name; any other text is an expression, as in
+`docs/conditions.md`. The columns must be known to distinguish the two. An ambiguous text, which names a column and is
+also an expression of other existing columns, is rejected.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use, column_read, columns_of_use
 
-_WORDS = re.compile(r"\w+(\.\w+)*")  # a name in every reading, or a constant if it starts with a digit
+_WORDS = re.compile(r"\w+(\.\w+)*")  # always a name, or a constant if it starts with a digit
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
-    """Return whether a text is the name of a column; raises ``ValueError`` where it could be meant either way.
+    """Return whether a text is the name of a column; raises ``ValueError`` if it is ambiguous.
 
     >>> is_column("latency ms", ["latency ms"]), is_column("price * 2", ["price"])
     (True, False)
@@ -41,8 +41,8 @@ def is_column(text: str, names: Collection[str]) -> bool:
 def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
     """Return those of ``names`` that a text reads; ``use`` is the purpose of its values.
 
-    Raises ``ValueError`` for a text that is neither a column nor an expression, or could be meant either way, and for
-    an expression of a column that is not there.
+    Raises ``ValueError`` for a text that is neither a column nor an expression, or is ambiguous, and for an expression
+    of a column that does not exist.
 
     >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
     (('price', 'quantity'), ('latency ms',))
@@ -66,7 +66,7 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
 
 
 def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
-    """Return the type of a column or an expression; raises as `columns_in`, and where types do not fit."""
+    """Return the type of a column or an expression; raises as `columns_in`, and if types do not fit."""
     if is_column(text, schema.names):
         return schema.field(column_read(text, schema.names, use)).type
     columns_in(text, schema.names, use)
@@ -74,7 +74,7 @@ def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
 
 
 def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC", use: Use = Use.KEEP) -> pa.Array:
-    """Return a column, or compute an expression; raises ``ValueError`` where it cannot be computed."""
+    """Return a column, or compute an expression; raises ``ValueError`` if it cannot be computed."""
     names = table.schema.names
     if is_column(text, names):
         return one_array(table.column(column_read(text, names, use)))
@@ -82,9 +82,9 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def may_read(text: str) -> tuple[str, ...]:
-    """Name the columns that a text may read, before it is known which there are.
+    """Return the columns that a text may read, if the existing columns are unknown.
 
-    They are itself, those of its expression, and those whose fields such names may be.
+    They are the text itself, the columns of its expression, and the columns that may contain these names as fields.
 
     >>> may_read("http.status")
     ('http.status', 'http')
@@ -94,7 +94,7 @@ def may_read(text: str) -> tuple[str, ...]:
 
 
 def _and_outer(name: str) -> list[str]:
-    """Name what a name may be a field of, from inside."""
+    """Return a name, and the names of the columns and structs that may contain it, the longest first."""
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
 

@@ -1,7 +1,7 @@
-"""Number columns: a column of text may have its numbers next to it, for readers of numbers.
+"""Number columns: a second column with the numbers of a column of text, for readers of numbers.
 
-``zip = '007'`` compares text, ``zip > 100`` numbers. Where a column is read both ways, a table may hold it twice: the
-original text, and next to it a column of its numbers, `number_column`. Each reader takes its own.
+``zip = '007'`` compares text, ``zip > 100`` numbers. If a column is read both ways, a table may contain it twice: the
+original text, and a column of its numbers, `number_column`. Each reader uses the column that it needs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-_NUMBERS_OF = "\ue000"  # of the private use area, so that no column of a user's has it
+_NUMBERS_OF = "\ue000"  # from the private use area, so that it does not occur in a user's column names
 
 
 class Use(Enum):
@@ -28,7 +28,7 @@ class Use(Enum):
 
 
 def number_column(name: str) -> str:
-    """Name the column that holds the numbers of a column of text.
+    """Return the name of the column with the numbers of a column of text.
 
     >>> number_column("price") == "price"
     False
@@ -37,7 +37,7 @@ def number_column(name: str) -> str:
 
 
 def text_column(name: str) -> str:
-    """Name the column that a user knows, of this column or of the numbers next to it.
+    """Return the user's name of a column, which may be a column of numbers.
 
     >>> text_column(number_column("price"))
     'price'
@@ -46,7 +46,7 @@ def text_column(name: str) -> str:
 
 
 def column_read(name: str, names: Collection[str], use: Use) -> str:
-    """Return the column that is read for a use of a column: itself, or the numbers next to it if ``names`` has them.
+    """Return the column that is read for a use of a column: itself, or its column of numbers if ``names`` has it.
 
     >>> column_read("price", ["price"], Use.NUMBER)
     'price'
@@ -56,7 +56,7 @@ def column_read(name: str, names: Collection[str], use: Use) -> str:
 
 
 def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
-    """Return the columns that a table needs for a use of a column: itself, for its name, and the column that is read.
+    """Return the columns that a table needs for a use of a column: the column itself, and the column that is read.
 
     >>> columns_of_use("price", ["price"], Use.NUMBER)
     ('price',)

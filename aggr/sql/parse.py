@@ -1,7 +1,7 @@
-"""Parsing: from the text of a condition to a tree of SQL expressions in which nothing is unread.
+"""Parsing: from the text of a condition to a tree of supported SQL expressions.
 
-The language is Spark's, but for two things: a quote is written twice inside a string, as in every SQL, and whatever the
-table of functions does not have is refused here, by node and by argument, with a sentence of ours.
+The language is that of Spark, with two differences: a quote is doubled inside a string, as in standard SQL, and nodes
+and arguments that are not in the table of functions are rejected with an error message of this package.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from aggr.sql.fields import name_of
 from aggr.sql.function_table import TABLE, unread
 
 Builder = Callable[..., exp.Expr]
-_ENTERED = (arithmetic, casts, choices, comparisons, text, times)  # which write the table
+_ENTERED = (arithmetic, casts, choices, comparisons, text, times)  # modules that fill the table
 _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
-_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments of nodes that no function has
+_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments that functions do not have
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
-_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # what may follow a backslash in a string
+_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # characters that may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
-CONDITION, EXPRESSION = "condition", "expression"  # what an error calls a text that chooses rows, or gives them values
+CONDITION, EXPRESSION = "condition", "expression"  # the name in errors of a text that selects rows, or computes values
 _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 
@@ -38,7 +38,7 @@ def _day_of_week(part: str) -> Builder:
 
 
 def _builder(name: str) -> Builder:
-    """Build the node of a function; more arguments than it has are refused, which sqlglot would leave out.
+    """Return a builder of a function's nodes that rejects superfluous arguments, which sqlglot would ignore.
 
     A time may be followed by a zone: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
     """
@@ -51,7 +51,7 @@ def _builder(name: str) -> Builder:
         if at is not None and len(args) == at + 2:
             in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
             in_zone.meta[times.OF_A_FUNCTION] = True
-            args[at:] = [in_zone]  # in place: the parser counts them later
+            args[at:] = [in_zone]  # in place, because the parser counts them later
         if len(args) > max_arguments:
             raise ValueError(
                 f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
@@ -62,10 +62,10 @@ def _builder(name: str) -> Builder:
 
 
 class Conditions(Spark):
-    """Spark's SQL, with quotes written twice inside strings."""
+    """Spark's SQL, with doubled quotes inside strings."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's tokens, with quotes written twice inside strings."""
+        """Spark's tokens, with doubled quotes inside strings."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
@@ -84,7 +84,7 @@ _DIALECT = Conditions()
 
 
 def parsed(text: str, what: str = CONDITION) -> exp.Expr:
-    """Parse a condition or an expression, as an error calls it, to a tree that the compiler reads.
+    """Parse a text to a tree for the compiler; errors call the text ``what``, "condition" or "expression".
 
     Raises ``ValueError`` if it is not text or not SQL, or uses unsupported syntax.
 
@@ -127,14 +127,14 @@ def _parsed(text: str, what: str) -> exp.Expr:
 
 
 def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
-    """Name the columns that a condition or a value reads, in order of appearance.
+    """Return the columns that a condition or an expression reads, in order of appearance.
 
     Parameters
     ----------
     text : str or None
         None reads none.
     what : "condition" or "expression"
-        What an error calls it.
+        The name of the text in errors.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def _columns(text: str, what: str) -> tuple[str, ...]:
 
 
 def column_of(text: str) -> str | None:
-    """Name the column that an expression is, if it is one and nothing else.
+    """Return the column of an expression that is only a column.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _tree(text: str) -> exp.Expr:
 
 
 def _plain(node: exp.Expr) -> exp.Expr:
-    """Name a field by its path, ``p.quantiles['0.99']`` as ``p.quantiles.0.99``; give ESCAPE to its LIKE."""
+    """Name a field by its path, ``p.quantiles['0.99']`` as ``p.quantiles.0.99``; move ESCAPE into its LIKE."""
     if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
         node.this.set("escape", node.expression)
         return node.this
@@ -221,7 +221,7 @@ def _plain(node: exp.Expr) -> exp.Expr:
 
 
 def _check_escapes(written: str) -> None:
-    """Refuse a backslash before a letter that it means nothing with: DuckDB would keep it, and Spark drop it."""
+    """Raise ``ValueError`` for a backslash that escapes nothing: DuckDB would keep it, and Spark would drop it."""
     escaped = False
     for character in written:
         if escaped and character not in _ESCAPED:

@@ -1,7 +1,7 @@
 r"""Regular expressions of RE2: plain texts among them, and a bound on their size.
 
-RE2 takes time linear in the text for any expression, but its factor is the size of the compiled program. An
-expression of some kilobytes can keep a thread busy for seconds, so that larger ones are refused.
+RE2 takes time linear in the text for any expression, but its factor is the size of the compiled program. An expression
+of some kilobytes can keep a thread busy for seconds, so larger expressions are rejected.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 
 from aggr.arguments import shown
 
-MOST_STEPS = 3_000  # of a compiled program: some milliseconds for a thousand short texts
+MOST_STEPS = 3_000  # steps of a compiled program: some milliseconds for a thousand short texts
 _REPEATED = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
-_UNICODE_STEPS = 20  # of a class of Unicode, such as \pL, at least
+_UNICODE_STEPS = 20  # the least number of steps of a Unicode class, such as \pL
 _PLAIN_TEXT = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-`{-~])*", re.DOTALL)
 _BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -78,7 +78,7 @@ def _count_steps(regex: str) -> int:
 
 
 def _atom(regex: str, position: int) -> tuple[int, int]:
-    """Return the end of the atom at a position, and how many steps it has."""
+    """Return the end of the atom at a position, and its number of steps."""
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
     if regex[position] == "[" and (characters := _CLASS.match(regex, position)):

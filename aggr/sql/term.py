@@ -1,7 +1,7 @@
-"""Terms: typed expressions that compute a value from columns, whether these are arrays or Arrow's own expressions.
+"""Terms: typed expressions that compute values from columns, which are arrays or Arrow's own expressions.
 
-A term knows its Arrow type before any row is seen. The same term runs over the arrays of a table and over
-``pyarrow.compute.field`` references, since Arrow's functions take both: there is one compiler, not two.
+A term has an Arrow type, which does not depend on rows. The same term can be evaluated over the arrays of a table and
+over ``pyarrow.compute.field`` references, because Arrow's functions accept both, so one compiler serves both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NULL = pa.null()
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Columns as the arrays of a table."""
+    """A source whose columns are the arrays of a table."""
 
     table: pa.Table | pa.RecordBatch
 
@@ -39,23 +39,23 @@ class Rows:
         return value
 
     def where(self, chosen: Flags) -> Rows:
-        """Choose some of the rows."""
+        """Return the rows for which a mask is true."""
         return Rows(filterable(self.table).filter(pa.array(chosen)))
 
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """Columns of a schema as references of Arrow's expressions."""
+    """A source whose columns are references in Arrow's expressions."""
 
     schema: pa.Schema
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Refer to a column as a plain type."""
+        """Return a reference to a column, as a plain type."""
         field = pc.field(name)
         return field if self.schema.field(name).type == kind else field.cast(kind)
 
     def literal(self, value: pa.Scalar) -> Value:
-        """Write a constant as an expression."""
+        """Return a constant as an expression."""
         return pc.scalar(value)
 
 
@@ -65,7 +65,7 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """A typed expression: what computes its values of a source, and its value if that is the same for every row."""
+    """A typed expression: a function that computes its values from a source, and its value if it is constant."""
 
     type: pa.DataType
     evaluate: Callable[[Source], Value]
@@ -78,12 +78,12 @@ class Term:
 
     @property
     def always_null(self) -> bool:
-        """Whether it is null in every row, of whatever type, such as ``nullif(1, 1)``."""
+        """Whether it is null in every row, for any type, such as ``nullif(1, 1)``."""
         return self.null or (self.literal is not None and not self.literal.is_valid)
 
     @property
     def sample(self) -> Value:
-        """Its constant, or no rows of its type."""
+        """Its constant, or an empty array of its type."""
         return self.literal if self.literal is not None else pa.array([], self.type)
 
 
@@ -104,7 +104,7 @@ def null(kind: pa.DataType = NULL) -> Term:
 
 
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
-    """Make a term that computes a kernel of others; if all are constants it is computed now.
+    """Make a term that applies a kernel to other terms; if all are constants, it is computed at once.
 
     Without ``kind``, its type is that of the kernel's output for empty arrays of the terms' types.
     """
@@ -116,13 +116,13 @@ def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term
 
 
 def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
-    """Join many truths by an associative kernel, as a tree whose depth grows with the logarithm of their number."""
+    """Combine boolean terms by an associative kernel, as a tree whose depth is logarithmic in their number."""
     parts = tuple(terms)
     if len(parts) == 1:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # pairs of equal size are joined as soon as there are two, so that few values are held at a time
+        # pairs of equal size are combined at once, so that few values are in memory at a time
         joined: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)
@@ -141,5 +141,5 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
 
 
 def false_if_null(value: Value) -> Value:
-    """Take null as false."""
+    """Replace null by false."""
     return pc.coalesce(value, pa.scalar(False))

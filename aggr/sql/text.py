@@ -29,7 +29,7 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
+_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"  # never equal to other parts of a pattern, which are single characters
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
 
@@ -58,9 +58,9 @@ def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
 
 
 def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool) -> Value:
-    """Match the whole text with a pattern: ``%`` is any text, ``_`` any character, each itself after ``escape``.
+    """Match the whole text with a pattern: ``%`` is any text and ``_`` any character, unless ``escape`` precedes them.
 
-    Raises ``ValueError`` if the escape stands before anything but ``%``, ``_`` and itself, as Spark does.
+    Raises ``ValueError`` if ``escape`` precedes a character other than ``%``, ``_`` and itself, as Spark does.
     """
     parts = _like_parts(pattern, escape)
     any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
@@ -113,7 +113,7 @@ for _kind in (exp.Like, exp.ILike):
 
 
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
-    """Read a regular expression of RE2 that is written out; raises ``ValueError`` for another text."""
+    """Return a literal regular expression of RE2; raises ``ValueError`` for another text."""
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     if regex is not None:
         check_size(regex)
@@ -146,7 +146,7 @@ computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, e
     replacement=_PUT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
-    """Replace whatever a regular expression finds; ``$1`` in the new text is the first group, as in Spark."""
+    """Replace all matches of a regular expression; ``$1`` in the replacement is the first group, as in Spark."""
     put = _of_re2(replacement)
     try:
         return pc.replace_substring_regex(text, regex, put)
@@ -155,7 +155,7 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 
 
 def _of_re2(replacement: str) -> str:
-    """Write groups as RE2 has them: ``$1`` as ``\\1``, and a backslash twice."""
+    """Convert the groups of a replacement to RE2: ``$1`` to ``\\1``, and double each backslash."""
     pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
     for piece in pieces:
         if piece in ("$", "\\"):
@@ -172,7 +172,7 @@ _START, _LENGTH = whole_number("its start"), whole_number("its length")
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
-    """Cut out a part of the text; places count from 1, or from -1 at the end."""
+    """Return a part of the text; positions count from 1, or from -1 at the end."""
     if start == 0:
         raise ValueError("substring counts from 1, or from -1 at the end; engines differ in what 0 is")
     if length < 0:
@@ -182,7 +182,7 @@ def substring(text: Value, start: int, length: int) -> Value:
 
 
 def left_or_right(left: bool, text: Value, length: int) -> Value:
-    """Cut out the first characters of the text, or the last."""
+    """Return the first, or the last, characters of the text."""
     if length < 0:
         raise ValueError(f"{'left' if left else 'right'} takes 0 characters or more; got {length}")
     return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
@@ -202,7 +202,7 @@ for _kind in (exp.Left, exp.Right):
     position=maybe(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:
-    """Cut off blanks, or the given characters, at both ends or at one."""
+    """Remove blanks, or ``characters``, at both ends of the text or at one."""
     cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
     return cut(text, characters) if characters else text
 
@@ -211,7 +211,7 @@ def trim(text: Value, characters: str, position: str) -> Value:
     exp.Replace, names="replace", called="REPLACE", gives=_STRING, this=TEXT, expression=_SOUGHT, replacement=_PUT
 )
 def replace(text: Value, old: str, new: str) -> Value:
-    """Replace a constant text everywhere by another."""
+    """Replace all occurrences of a constant text by another."""
     return pc.replace_substring(text, old, new) if old else text
 
 

@@ -1,4 +1,4 @@
-"""Times: their parts, their units, intervals, and the clocks of zones."""
+"""Times: their parts, their units, intervals, and time zones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
-OF_A_FUNCTION = "of_a_function"  # a zone that is the last argument of a function: on whose clock times are read
+OF_A_FUNCTION = "of_a_function"  # marks a zone that is the last argument of a function, in which its times are read
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
 
 
 def require_time(term: Term, what: str) -> Term:
-    """Take a term as a time, a date as its first instant; raises ``ValueError`` for other types."""
+    """Return a term as a time, a date as its first instant; raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.timestamp("us", "UTC"))
     if pa.types.is_date32(term.type):
@@ -39,7 +39,7 @@ def require_time(term: Term, what: str) -> Term:
 
 
 def extract(part: str, term: Term) -> Term:
-    """Read a part of a date, or of a time on the clock of its zone."""
+    """Return a part of a date, or of a time in its zone."""
     if part not in _PARTS:
         raise ValueError(f"cannot extract {part}; there are {', '.join(_PARTS)}")
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
@@ -56,7 +56,7 @@ for _kind in CLOCK_PARTS:
 
 @reads(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
 def date_trunc(unit: exp.Expr, term: Term) -> Term:
-    """Round a time down to a unit, on the clock of its zone; weeks begin on Monday."""
+    """Round a time down to a unit, in its zone; weeks begin on Monday."""
     name = unit.name.upper()
     if name not in _TRUNCATED:
         raise ValueError(f"cannot truncate to {unit.name}; there are {', '.join(_TRUNCATED)}")
@@ -67,7 +67,7 @@ def date_trunc(unit: exp.Expr, term: Term) -> Term:
 
 
 def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
-    """Round down to a unit of the clock; an hour that the clock repeats stays one of its own."""
+    """Round down to a unit of local time; a repeated hour is not merged with the first one."""
     local = pc.local_timestamp(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
     first = from_local(floor, kind.tz)
@@ -80,7 +80,7 @@ def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
 
 @reads(exp.Interval, this=RAW, unit=RAW)
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
-    """Make a length of time of a fixed unit: INTERVAL '1' DAY."""
+    """Return an interval of a fixed unit: INTERVAL '1' DAY."""
     if not isinstance(count, exp.Literal):
         raise ValueError("an interval is written as INTERVAL '1' DAY")
     name = unit.name.upper().removesuffix("S")
@@ -94,7 +94,7 @@ def interval(count: exp.Expr, unit: exp.Expr) -> Term:
 
 
 def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
-    """Compile the operand of AT TIME ZONE; return also whether it is a clock time, a column without a zone."""
+    """Compile the operand of AT TIME ZONE; also return whether it is a local time, that is, a column without a zone."""
     operand = node.args[name].unnest()
     if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):
         moment = Compiler(compiler.schema).column(operand)
@@ -105,9 +105,9 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
 
 @reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
 def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Read times on the clock of a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
+    """Read times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
 
-    Of a column without a zone these are the instants at which that clock shows its times, as in DuckDB and PostgreSQL.
+    A column without a zone is interpreted as local times of the zone, as in DuckDB and PostgreSQL.
     """
     term, is_local = moment
     if zone is None:

@@ -1,7 +1,7 @@
-"""Types: in which type values are compared and computed with each other, and how they get there without losing digits.
+"""Types: the common type in which values are compared and computed, and lossless casts to it.
 
-Floats: float32 stays float32 with float32 only; with any other number both become float64, as in Spark. Integers and
-decimals never pass through floats among themselves: they meet in int64, or in decimals that hold both.
+Floats: float32 combines with float32 to float32; with any other number, both become float64, as in Spark. Integers and
+decimals are never combined as floats: their common type is int64, or a decimal type that contains both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aggr.sql.zones import UTC, follows_clock, from_local
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
 _UNITS = ("s", "ms", "us", "ns")
-_EXACT_FLOAT = 2**53  # whole numbers below it are doubles
+_EXACT_FLOAT = 2**53  # whole numbers below this are exact doubles
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """Find the type that holds values of several; raises ``ValueError`` where there is none."""
+    """Return the common type of several types; raises ``ValueError`` if there is none."""
     distinct_kinds = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
     if len(distinct_kinds) <= 1:
         return distinct_kinds[0] if distinct_kinds else NULL
@@ -43,7 +43,7 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
-    """Bring terms to what can be compared: text that is written out is read as the type of the others.
+    """Make terms comparable: literal text is read as the type of the other terms.
 
     Returns them, not yet cast, and their common type.
     """
@@ -62,12 +62,12 @@ def _read(term: Term, kind: pa.DataType) -> Term:
 
 
 def coerce(term: Term, kind: pa.DataType) -> Term:
-    """Cast a term to a type that holds its values."""
+    """Cast a term to a type that can represent its values."""
     return term if term.type == kind else apply(caster(term.type, kind), term, kind=kind)
 
 
 def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
-    """Find how values of a type become values of another that holds them."""
+    """Return the function that casts values to a type that can represent them."""
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
@@ -84,9 +84,9 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 
 
 def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
-    """Write a constant in the type of what it is compared with, so that no column needs a cast.
+    """Convert a constant to the type of the column with which it is compared, so that the column needs no cast.
 
-    None if that would change the comparison, which is defined in the type ``through``.
+    Returns None if that would change the comparison, which is defined in the type ``through``.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
@@ -115,12 +115,12 @@ def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar
 
 
 def decimal_type(kind: pa.DataType) -> pa.DataType:
-    """Find the decimals that hold a type of whole numbers or decimals."""
+    """Return the decimal type that can represent a type of whole numbers or decimals."""
     return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
 
 
 def nanoseconds_since_epoch(term: Term) -> Term:
-    """Count the nanoseconds of a time since 1970 as a decimal, which no date is too far for."""
+    """Return the nanoseconds since 1970 as a decimal, which is wide enough for every date."""
     unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
     steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
     kind = term.type if pa.types.is_timestamp(term.type) else pa.timestamp("s")
@@ -145,5 +145,5 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def named_type(kind: pa.DataType) -> str:
-    """Name a type in an error."""
+    """Return the name of a type in errors."""
     return "text" if pa.types.is_string(kind) else str(kind)

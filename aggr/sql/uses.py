@@ -1,4 +1,4 @@
-"""Uses: whether an expression reads a column as text, or as a number."""
+"""Uses: how an expression reads a column, such as text or a number."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], .
     Parameters
     ----------
     text : str or None
-        None reads none.
+        None reads no columns.
     what : "condition" or "expression"
         What an error calls it.
 
     Returns
     -------
     tuple of (str, Use)
-        In order of appearance; a column that is read in two ways comes twice.
+        In order of appearance; a column that is read in two ways is listed twice.
 
     Raises
     ------
     ValueError
-        If it cannot be read.
+        If it cannot be parsed.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def use_of(column: exp.Expr) -> Use:
             return Use.TEXT
         if isinstance(parent, _COMPARING):
             return _compared(parent)
-        if isinstance(parent, exp.Cast):  # TryCast is one
+        if isinstance(parent, exp.Cast):  # also TryCast
             return Use.TEXT if parent.to.this in _NOT_NUMBERS else Use.NUMBER
         if isinstance(parent, _CHOOSING):
             literals = _literals(parent)
@@ -76,12 +76,12 @@ def use_of(column: exp.Expr) -> Use:
 
 
 def _compared(node: exp.Expr) -> Use:
-    """Return how a comparison reads its columns: as text if it compares with a text that is written out."""
+    """Return how a comparison reads its columns: as text if it compares with a literal text."""
     return Use.TEXT if True in _literals(node) else Use.ORDER
 
 
 def _literals(node: exp.Expr) -> set[bool]:
-    """Return for each constant among a node's arguments, not for those in its conditions, whether it is a text."""
+    """Return whether the constants among a node's arguments are texts; constants in its conditions are ignored."""
     is_text = set[bool]()
     for child in node.iter_expressions():
         inner = child.unnest()

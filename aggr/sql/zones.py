@@ -1,7 +1,7 @@
-"""Zones: times are instants, and a zone's clock gives their hours, days and dates; the zone is in their Arrow type.
+"""Zones: times are instants, and the time zone in their Arrow type determines their hours, days and dates.
 
-A local time is the first instant at which the clock shows it, or a later one: of a repeated time the earlier, of a
-skipped one the instant of the change. So days begin where windows do.
+A local time is converted to the first instant that has this local time or a later one: the earlier instant of a
+repeated time, and the instant of the change for a skipped time. Days therefore begin at the same instants as windows.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ UTC = "UTC"
 
 
 def follows_clock(kind: pa.DataType) -> bool:
-    """Return whether a type is of times that are read on the clock of another zone than UTC."""
+    """Return whether a type is a timestamp with a time zone other than UTC."""
     return bool(pa.types.is_timestamp(kind) and kind.tz not in (None, UTC))
 
 
 def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
-    """Return the type of times on the clock of a zone; in UTC, and of anything else, the type itself."""
+    """Return the type of times with a zone; return other types, and every type for UTC, unchanged."""
     return pa.timestamp(kind.unit, zone) if pa.types.is_timestamp(kind) and zone != UTC else kind
 
 
 def localized(term: Term, zone: str) -> Term:
-    """Interpret results computed from dates, such as a date plus an interval, as times on the clock of a zone."""
+    """Interpret results computed from dates, such as a date plus an interval, as local times of a zone."""
     if zone == UTC or not pa.types.is_timestamp(term.type) or term.type.tz is not None:
         return term
     return apply(lambda value: from_local(value, zone), term, kind=in_zone(term.type, zone))
 
 
 def from_local(local: Value, zone: str) -> Value:
-    """Find the first instants at which a zone's clock shows local times, or later ones."""
+    """Return the first instants whose local time in a zone is ``local``, or later."""
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
