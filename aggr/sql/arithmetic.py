@@ -42,7 +42,7 @@ def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
 @reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
 @reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
-    """Compute from left to right, without a call per step; raises ``ValueError`` unless all are numbers or times."""
+    """Compute from left to right, without a call per step; raises ``ValueError`` for types that cannot be combined."""
     first, further_steps = steps
     if first.null or any(term.null for _, term in further_steps):
         return null(pa.float64())

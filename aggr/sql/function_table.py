@@ -177,7 +177,7 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
 
 
 def written(what: str) -> Argument:
-    """Return the rule of a literal text; the name of the function replaces ``{}`` in ``what``."""
+    """Return the rule of a literal text; ``what`` names it in errors, with ``{}`` for the function."""
     return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
 
 
@@ -220,7 +220,7 @@ _SUPPORTED = (
 
 
 def unread(tree: exp.Expr, what: str) -> str | None:
-    """Return a message about an unsupported part of a tree, or None; ``what`` is the text, such as "a condition".
+    """Return a message about an unsupported part of a tree, or None; it calls the text ``what``, such as "a condition".
 
     A comparison of a comparison needs parentheses, since engines group it differently.
     """
