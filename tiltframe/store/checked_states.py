@@ -1,7 +1,7 @@
-"""Checked states: a store takes states only for what they are, and looks at all of them before it writes any.
+"""Checked states: a store checks all states before it writes any.
 
-`tiltframe.TiltFrame.check_states` checks columns, and the frame they say they are of; here rows are: levels the frame
-has, windows these levels have, and coarser states that are the merged finer ones.
+`tiltframe.TiltFrame.check_states` checks columns, and the frame in the metadata of states. This module checks rows:
+their levels, their windows, and that coarser states are the merged finer ones.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from windows import TimeWindow
 
 
 def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Check states of a frame, as `tiltframe.rollup` gives them; return all levels, merged, in types of a store.
+    """Check states from `tiltframe.rollup`, and return all levels, merged, in stored types.
 
-    A window and key may come more than once. A null state says that a measure has not seen all rows of the window.
+    A window and key may occur several times. A null state means that a measure lacks rows of the window.
     Raises ``ValueError`` if they are not states of the frame, saying in what they differ, if the finest level is
     missing, or if a coarser one is not what the finest gives.
     """
@@ -48,14 +48,14 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def check_readable(states: pa.Table, frame: TiltFrame) -> None:
-    """Raise an error that names measure, level if it is given, window and keys unless every result can be read."""
+    """Raise an error with measure, level if it is passed, window and keys if a result cannot be read."""
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     level = [LEVEL] if LEVEL in states.column_names else []
     finish_by(states, (*level, START, *frame.keys), measures)
 
 
 def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
-    """Share states out by level, check that the frame has each level, and check their windows."""
+    """Return states by level after a check of their levels and windows."""
     names = normalize(states.column(LEVEL))
     level_names = [level.name for level in frame.levels]
     for name in pc.unique(names).to_pylist():
@@ -88,13 +88,13 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
 
 
 def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
-    """Raise ``ValueError`` unless the states of a coarser level are what the finest level gives."""
+    """Raise ``ValueError`` if the states of a coarser level differ from those merged from the finest level."""
     columns = [START, *frame.keys, *(column.name for column in frame.states)]
     if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return
     states = merge_level(states, frame, level, unknown=True)
     derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
-    if np.array_equal(derived_hashes, state_hashes):  # both are in the order of window and keys
+    if np.array_equal(derived_hashes, state_hashes):  # both are sorted by window and keys
         return
     derived_rows, state_rows = (
         {tuple(row): i for i, row in enumerate(hashes.T.tolist())} for hashes in (derived_hashes, state_hashes)
@@ -113,6 +113,6 @@ def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
-    """Write rows as bytes: equal bytes are of equal rows, different bytes may be too."""
+    """Return rows as bytes: equal bytes mean equal rows, but equal rows may have different bytes."""
     columns = [one_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

@@ -1,10 +1,10 @@
-"""A stream into a store, in one process and without Spark: windows are written once they are closed, each row once::
+"""A stream into a store in one process, without Spark: closed windows are committed, and each row counts once::
 
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
-The order makes it exact: what a commit brings is in the saved state before it is in the store, and a store takes a
-number of a writer once. A process that is killed between the two commits the same again. Late rows go to the store as
-states of their own, for a store merges when it is read, so that no closed window is kept for them.
+The order makes it exact: the states of a commit are in the saved state before they are in the store, and a store
+accepts a number of a writer once. A process that is killed between the two repeats the same commit. Late rows become
+separate states, because a store merges on reading; closed windows need not be kept for them.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ from tiltframe.streaming.saved import extended, extension
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
 COMPACT_EVERY = 50  # commits
-_AFTER_ALL = "9999-01-01"  # every window ends before
+_AFTER_ALL = "9999-01-01"  # every window ends before it
 
 
 class ClosedWindows:
-    """The open windows of a stream, of the finest level, and those that are closed on their way into a store.
+    """The open windows of a stream on the finest level, and closed windows that are not in the store yet.
 
     Parameters
     ----------
     store : FrameStore
-        It derives coarser levels itself. It may be new; others may write into it at the same time.
+        The store, which derives coarser levels. It may be new; others may write to it at the same time.
     stream : str
-        Of all streams into this store, the name of this one.
+        A name of the stream, unique among all streams into this store.
     emit : AfterClose or str
-        With its ``delay`` and ``timeout``. A timeout closes all windows before as well.
+        A policy with its ``delay`` and ``timeout``. A timeout also closes all earlier windows.
     late : LatePolicy or str
-        ``true_window``: late rows go to their windows, however long they are closed; none is kept for that.
+        ``true_window``: late rows count in their windows, whenever those closed, without keeping windows in memory.
     compact_every : int, optional
         The store is compacted after this number of commits.
     **bounds
-        ``max_keys`` and ``beyond``, as of `OpenWindows`.
+        ``max_keys`` and ``beyond``, as for `OpenWindows`.
 
     Raises
     ------
     ValueError
-        For another emit policy, a condition, or a mode: a store takes complete windows, once.
+        For another emit policy, a condition, or a mode: a store accepts only complete windows, once.
     StoreError
         If the store cannot be read.
 
     Guarantee
     ---------
-    Where `commit` follows `to_ipc`, and what that gave is what the stream goes on from, with the rows that came after
-    it, then the states in the store are, bit for bit, those of a rollup of all rows, whatever fails in between. Without
-    it, the stream goes on from the store alone: rows of finest windows that are committed are not taken again.
+    If `to_ipc` is always called before `commit`, and a restarted stream continues from its last result with the rows
+    that came after it, then the states in the store equal, bit for bit, those of a rollup of all rows, at any failure.
+    Without a saved state, the stream continues from the store: rows of committed finest windows are ignored.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> None:
-        """Check that the parts go together, and look what the store holds of the stream."""
+        """Check the arguments, and read from the store which windows of the stream it has."""
         self.store, self.stream = store, stream
         check_writer(checked_name(stream, "stream, which the stream is called by in the store,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
@@ -119,7 +119,7 @@ class ClosedWindows:
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Take a batch of rows in the order of their arrival, as `OpenWindows.add_rows` does; return those dropped."""
+        """Add a batch of rows in the order of their arrival, as `OpenWindows.add_rows` does; return dropped rows."""
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
@@ -136,7 +136,7 @@ class ClosedWindows:
         return dropped
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
-        """Advance the time, as `OpenWindows.advance`; windows that it closes are on their way from now on."""
+        """Advance the time, as `OpenWindows.advance` does; windows that it closes are then outgoing."""
         emitted = self.windows.advance(watermark, now)
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
@@ -144,7 +144,7 @@ class ClosedWindows:
             self._send(self.windows.advance(end + self._emit.delay_micros))
 
     def close(self) -> None:
-        """Close all windows: no more rows are to come."""
+        """Close all windows, because no more rows will come."""
         end = self.windows.last_end
         if end is not None:
             self.advance(end + self._emit.delay_micros)
@@ -156,7 +156,7 @@ class ClosedWindows:
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Write all that is held and on its way, and notes, such as how far the input is read; `from_ipc` reads it."""
+        """Return the open and outgoing windows, and notes such as the position in the input, for `from_ipc`."""
         description = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         more = {"committed": self.committed, "owner": self._owner}
         return extended(self.windows.to_ipc(), description | more, self.outgoing)
@@ -173,12 +173,12 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> ClosedWindows:
-        """Go on from a state that `to_ipc` wrote; call `commit` next, since outgoing windows may not have arrived.
+        """Continue from a state that `to_ipc` returned; call `commit` next, because outgoing windows may be missing.
 
         Raises
         ------
         ValueError
-            If this is not such a state, or of another frame or stream.
+            If ``data`` is not such a state, or has another frame or stream.
         """
         description, outgoing = extension(data)
         if "writer" not in description:
@@ -192,15 +192,15 @@ class ClosedWindows:
             description["number"],
             description["committed"],
         )
-        restored._owner = description.get("owner", restored._owner)  # not in what earlier releases saved
+        restored._owner = description.get("owner", restored._owner)  # not in states of earlier releases
         restored.outgoing = outgoing if outgoing.num_rows else None
         return restored
 
     def commit(self) -> bool:
-        """Write the outgoing windows into the store, under the next number; save `to_ipc` before.
+        """Write the outgoing windows to the store, under the next number; save `to_ipc` before.
 
-        Says whether it was not there yet. Raises `StoreError` if the store cannot be written, or holds other states
-        under the number: the saved state that the stream goes on from is an old one.
+        Return whether the number is new. Raise `StoreError` if the store cannot be written, or has other states under
+        the number, because the stream has continued from an outdated state.
         """
         if self.outgoing is None:
             return False
@@ -224,7 +224,7 @@ class ClosedWindows:
         return added
 
     def _check_owner(self, owner: str | None) -> None:
-        """Raise `CommitConflict` if another process has written the stream since this one began."""
+        """Raise `CommitConflict` if another process has written to the stream since this one began."""
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
                 f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this one "
@@ -232,12 +232,12 @@ class ClosedWindows:
             )
 
     def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Say before when all rows are in the store; it is recorded with the commit, and never goes back."""
+        """Return the record of the time before which all rows are in the store; it never decreases."""
         until, name = self.windows.closed_before, _record(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _send(self, states: pa.Table) -> None:
-        """Put states of the finest level on their way."""
+        """Add states of the finest level to the outgoing ones."""
         if not states.num_rows:
             return
         states = states.select(self._frame.states_columns[1:])
@@ -245,7 +245,7 @@ class ClosedWindows:
 
 
 def compact_or_warn(store: FrameStore) -> None:
-    """Merge the parts of all windows, or warn if that fails: the rows are in the store, and are merged later."""
+    """Merge the parts of all windows; if that fails, warn: the rows are in the store, and can be merged later."""
     try:
         store.compact(before=_AFTER_ALL)
     except StoreError as error:
@@ -253,10 +253,10 @@ def compact_or_warn(store: FrameStore) -> None:
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Say before when, in microseconds UTC, the rows of a stream are in a store; None if it holds nothing of it.
+    """Return the time, in microseconds UTC, before which the rows of a stream are in a store; None without rows.
 
-    The stream has the name that `ClosedWindows` was given. Without one whatever was written counts: the end of the last
-    finest window. Raises `StoreError` if the store cannot be read.
+    ``stream`` is the name that was passed to `ClosedWindows`. Without a name, all rows count, and the result is the end
+    of the last finest window. Raise `StoreError` if the store cannot be read.
     """
     if stream is not None:
         return store.recorded([_record(stream)]).get(_record(stream))
@@ -274,26 +274,26 @@ def recovered(
     stream: str | None = None,
     **bounds: Any,
 ) -> OpenWindows:
-    """Go on with open windows from a store alone, without a saved state: coarser ones are rebuilt from finer.
+    """Return open windows from a store, without a saved state: coarser windows are rebuilt from finer ones.
 
     Parameters
     ----------
     store : FrameStore
     emit, late, **bounds : optional
-        As of `OpenWindows`.
+        As for `OpenWindows`.
     stream : str, optional
-        Whose commits say before when rows are in the store; as of `committed_before`.
+        The stream whose commits state the time before which rows are in the store; as for `committed_before`.
 
     Returns
     -------
     OpenWindows
-        On all levels of the store. Rows of finest windows that are in the store are not taken when they come again:
-        ``progress.committed_rows`` counts them.
+        Windows on all levels of the store. Rows of finest windows that are in the store are ignored if they come
+        again; ``progress.committed_rows`` counts them.
 
     Raises
     ------
     MissingStore
-        If the store holds nothing of the stream.
+        If the store has no rows of the stream.
     StoreError
         If the store cannot be read.
 
@@ -317,7 +317,7 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} holds nothing{of_stream} to go on from; begin with OpenWindows"
         )
-    spans = {}  # of each level: what the windows of the next one are made of that may be open
+    spans = {}  # per level, the range of windows in windows of the next level that may be open
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
@@ -331,7 +331,7 @@ def _record(stream: str) -> str:
 
 
 def _owner(stream: str) -> str:
-    """Name the record of the writer that the stream was last written by."""
+    """Return the name of the record of the process that last wrote to the stream."""
     return f"{stream} writer"
 
 

@@ -1,6 +1,6 @@
-"""An opened store: what the operations in `tiltframe.store.changes` need of a `tiltframe.FrameStore`.
+"""An opened store: the members of a `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
 
-Each of them is a method of `tiltframe.FrameStore`, which is made of them; so they cannot import it.
+The operations are methods of `tiltframe.FrameStore`, whose module imports them; so they cannot import it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OpenedStore(Protocol):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest; raises `MissingStore` if the store holds nothing yet."""
+        """The manifest; raises `MissingStore` before the first commit."""
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the records of some names."""
@@ -35,10 +35,10 @@ class OpenedStore(Protocol):
         """Return the last commit number of a writer."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Refuse states that cannot be added, by their schema."""
+        """Raise an error if states of a schema cannot be added."""
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, for states of a schema."""
+        """Create the store, if it does not exist, for states of a schema."""
 
     def created_for(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, for states of a schema that has been checked."""
+        """Create the store, if it does not exist, for states of a checked schema."""

@@ -1,4 +1,4 @@
-"""Plots of a store: a measure over time, one level or several over each other, by matplotlib."""
+"""Plots of a store: a measure over time, on one or several levels, with matplotlib."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from aggr.groups.groups import group_by
 from aggr.tables.by_key import key_column
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
-_POINTS = 500  # as many as a screen shows apart
-_MOST_LINES = 40  # that can be distinguished, and listed next to a plot
+_POINTS = 500  # as many as a screen can show separately
+_MOST_LINES = 40  # lines that can be distinguished and listed in a legend
 
 
 def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **options: Any) -> Any:
-    """Plot a measure of a store as `tiltframe.FrameStore.plot` says."""
+    """Plot a measure of a store, as `tiltframe.FrameStore.plot` describes."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -80,7 +80,7 @@ def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: 
 
 
 def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float) -> None:
-    """Draw steps from window to window, broken where windows are missing, and dotted where they are incomplete."""
+    """Draw steps from window to window, interrupted if windows are missing, and dotted if they are incomplete."""
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = results.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
     partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
@@ -95,7 +95,7 @@ def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float
 
 
 def _label_times(axes: Any, timezone: str) -> None:
-    """Label the axis of time in a zone, with dates as short as they can be, so that none covers another."""
+    """Label the axis of time in a zone, with dates short enough not to overlap."""
     from matplotlib import dates
 
     zone, ticks = ZoneInfo(timezone), {"minticks": 3, "maxticks": 8}

@@ -1,4 +1,4 @@
-"""Inspecting: what a store holds, level by level."""
+"""Inspecting: a report of the contents of a store, level by level."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for 
 
 @dataclass(frozen=True)
 class LevelReport:
-    """What a level holds.
+    """The contents of a level.
 
     Parameters
     ----------
     level : str
     first, end : int or None
-        Start of its first window and end of its last one, microseconds UTC; None if it holds none.
+        Start of the first window and end of the last one, microseconds UTC; None without windows.
     windows, rows, parts, bytes : int
-        Windows with events, rows of states, the parts they are in, and what these take, about.
+        Numbers of windows with events, rows of states, and their parts; the approximate size of the parts.
     waiting : int
-        Parts that compaction will merge once their windows are closed.
+        The number of parts that compaction will merge once their windows are closed.
     gaps : ranges
-        Without windows, between the first and the last.
+        Ranges without windows between the first and the last window.
     retention : str or None
-        How long windows are kept; None is for ever.
+        How long windows are kept; None means for ever.
     expired : int or None
-        The time before which it holds no windows any more, microseconds UTC.
+        The time before which the level has no windows, microseconds UTC.
     """
 
     level: str
@@ -55,7 +55,7 @@ class LevelReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What a store holds.
+    """The contents of a store.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class Report:
     manifest : Manifest
     levels : tuple of LevelReport
     known_from : measure -> int
-        From when on a measure that was added is known, microseconds UTC; before, its results are null. Measures that
-        are known in all windows are not in it.
+        For added measures, the time from which on they are known, microseconds UTC; earlier results are null. Measures
+        that are known in all windows have no entry.
     """
 
     uri: str
@@ -83,14 +83,14 @@ class Report:
         return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
     def to_json(self) -> str:
-        """Say it as JSON: times in microseconds UTC."""
+        """Return the report as JSON: times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
         levels = [asdict(level) for level in self.levels]
         return json.dumps({"uri": self.uri, **described, "known_from": self.known_from, "levels": levels}, indent=1)
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:
-    """Look at every level; reads when its windows start, and nothing else."""
+    """Return a report of every level; only the starts of windows are read."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
     since, frame = known_from(snapshot_of(backend)), manifest.frame
     first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}

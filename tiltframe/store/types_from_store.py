@@ -1,4 +1,4 @@
-"""Settled types: columns without any value have the types that the store has met already."""
+"""Types from the store: columns without values get types that lead to the stored states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settled(
     of_numbers: bool = False,
     guessed: Collection[str] = (),
 ) -> pa.Schema:
-    """Settle the types of columns as `tiltframe.FrameStore.settled` does, by the schema of the states of a store."""
+    """Return a schema as `tiltframe.FrameStore.settled` does, from the schema of the states of a store."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         before = schema.field(at).type
@@ -50,7 +50,7 @@ def _narrows(before: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
-    """Say whether the states that are made of a column are those that are kept."""
+    """Return whether the states of a column have the stored types."""
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):

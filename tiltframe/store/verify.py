@@ -1,4 +1,4 @@
-"""Verifying: whether a store is whole: its log, its files, its states, its levels against each other."""
+"""Verifying: check a store's log, files and states, and its levels against each other."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class VerifyReport:
     Parameters
     ----------
     uri : str
-        Where the store is, without a password.
+        The address of the store, without a password.
     levels : tuple of str
-        That were checked.
+        The levels that were checked.
     parts, rows : int
-        How many were read and decoded.
+        The numbers of parts and rows that were read and decoded.
     problems : tuple of str
-        A sentence for each that was found; none in a store that is whole.
+        A sentence for each problem; empty if the store is sound.
     """
 
     uri: str
@@ -55,13 +55,13 @@ class VerifyReport:
         return not self.problems
 
     def to_json(self) -> str:
-        """Say it as JSON, in one line."""
+        """Return the report as JSON in one line."""
         counts = {"uri": self.uri, "ok": self.ok, "levels": self.levels, "parts": self.parts, "rows": self.rows}
         return json.dumps({**counts, "problems": self.problems})
 
 
 def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None) -> VerifyReport:
-    """Read all of a store, and change nothing; where a log is damaged, its problems are all that is reported."""
+    """Read all of a store without changing it; if the log is damaged, report only its problems."""
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
     if not problems:
@@ -92,18 +92,18 @@ def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter:
                 is_intact = False
                 yield problem
             counter.add(part.rows)
-    if is_intact:  # else they would be read, and reported, again
+    if is_intact:  # otherwise damaged parts would be reported again
         for fine, coarse in pairwise(levels):
             yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
 
 
 def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part: Part) -> Iterator[str]:
-    """Read a part as it was written, and every state in it."""
+    """Read a part, and every state in it, and yield problems."""
     where = f"{level.name}: {part.name}"
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
     except Conflict:
-        return  # merged, replaced or expired meanwhile
+        return  # the part was merged, replaced or expired meanwhile
     except StoreError as error:
         yield f"{where}: {error}"
         return
@@ -118,9 +118,9 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Merge each state alone, which must give its own bits, and read its result."""
+    """Merge each state alone, which must reproduce its bits, and read its result; yield problems."""
     for column in manifest.frame.states:
-        states_known = one_array(states.column(column.name).drop_null())  # a null is an unknown state of a measure
+        states_known = one_array(states.column(column.name).drop_null())  # null means an unknown state
         try:
             merged = column.measure.function.merge(states_known, Groups.each(len(states_known)))
         except (ValueError, TypeError, pa.ArrowException) as error:
@@ -137,7 +137,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 def _level_problems(
     backend: Backend, manifest: Manifest, snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow, counter: _Counter
 ) -> Iterator[str]:
-    """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
+    """Compare a level with the next finer one, in ranges that both still have, a few windows at a time."""
     levels = (fine, coarse)
     span = _held_by_both(snapshot, fine, coarse)
     for pieces in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):

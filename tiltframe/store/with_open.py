@@ -1,7 +1,7 @@
-"""A store with what a stream still holds: the windows of its saved state next to those that are committed.
+"""A store with the open windows of a stream: the windows of its saved state together with those in the store.
 
-Reads see one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
-that is on its way in the newest state, or nothing; a state that is older than the store is read again.
+Reads see one moment of the stream. Its state is saved before each commit, so a store lacks at most the outgoing commit
+of the newest state. A state that is older than the store is read again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 
-_LOOKS = 50  # at a state that is saved again meanwhile
+_LOOKS = 50  # the number of reads of a state that is saved again meanwhile
 _BETWEEN = 0.02  # seconds
 
 
 class _OpenPart(Part):
-    """The windows of one level that a stream holds."""
+    """The windows of one level in the saved state of a stream."""
 
     states: pa.Table
 
@@ -44,13 +44,13 @@ class _OpenPart(Part):
     def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
-        object.__setattr__(part, "states", states)  # not a field: records of parts have only their places
+        object.__setattr__(part, "states", states)  # not a field, because fields of parts are metadata
         return part
 
 
 class _SavedStream:
     def __init__(self, data: bytes) -> None:
-        """Read whose it is; raises ``ValueError`` for anything but a saved state."""
+        """Read the header; raise ``ValueError`` if the data is not a saved state."""
         description, self._outgoing = extension(data)
         if "writer" not in description:
             raise ValueError("it is of a stream that goes to no store")
@@ -77,7 +77,7 @@ class _SavedStream:
         return False if fingerprints.get(str(self._number)) in expected else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Give what the store does not have yet, at every level; raises ``ValueError`` for states of another frame."""
+        """Return parts that the store lacks, on every level; raise ``ValueError`` for states of another frame."""
         read_for = manifest.generation, outgoing
         if self._parts is None or self._parts[0] != read_for:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
@@ -105,10 +105,10 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
 
 @dataclass
 class WithOpen:
-    """A backend that reads a store and next to it what a stream into it holds; nothing is written through it."""
+    """A backend that reads a store together with the saved state of a stream; it does not write."""
 
     store: Backend
-    saved: bytes | Path  # of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a file is read again if changed
+    saved: bytes | Path  # from `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a changed file is read again
     _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,25 +116,25 @@ class WithOpen:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
-        """Refuse: an address does not say which state."""
+        """Raise an error, because an address does not name a saved state."""
         raise ValueError("open the store, and take with_open of it")
 
     @property
     def uri(self) -> str:
-        """Where the store is."""
+        """The address of the store."""
         return self.store.uri
 
     @property
     def display_uri(self) -> str:
-        """Where the store is, as it may be shown."""
+        """The address of the store, for messages."""
         return self.store.display_uri
 
     def store_named(self, name: str) -> WithOpen:
-        """Return the same of the store of a name."""
+        """Return the same backend for the store with a name."""
         return WithOpen(self.store.store_named(name), self.saved)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Look at the store and the saved state as of one moment of the stream."""
+        """Return a snapshot of the store and the saved state at one moment of the stream."""
         if recorded is None:  # a caller that reads all records writes them elsewhere
             self._refuse()
         names = list(recorded)
@@ -161,7 +161,7 @@ class WithOpen:
         return "that was given" if isinstance(self.saved, bytes) else shown(str(self.saved))
 
     def _stream(self) -> _SavedStream:
-        """Read the state, unless it is the one that is known."""
+        """Return the saved state, which is read again only if it has changed."""
         with self._reading():
             look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
             file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
@@ -172,7 +172,7 @@ class WithOpen:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Say that the saved state is the cause of what goes wrong."""
+        """Name the saved state in errors that it causes."""
         try:
             yield
         except OSError as error:
@@ -181,7 +181,7 @@ class WithOpen:
             raise StoreError(f"the saved state {self._where}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read the rows of parts, of the store and of the stream."""
+        """Return the rows of parts of the store and of the stream."""
         rows = self.store.read([piece for piece in parts if not isinstance(piece[0], _OpenPart)], columns, where)
         tables = [
             part.states.filter(pa.array(inside(instants_of(part.states), [span]))).select(rows.column_names)
@@ -191,10 +191,10 @@ class WithOpen:
         return pa.concat_tables([rows, *(table.cast(rows.schema) for table in tables)])
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Do nothing: nothing is written."""
+        """Do nothing, because nothing is written."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse to write."""
+        """Raise an error, because the backend does not write."""
         raise ValueError(
             f"the store {self.display_uri} is opened with what a stream holds, to be read; to write, open it without"
         )

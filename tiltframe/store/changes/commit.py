@@ -1,7 +1,7 @@
-"""Commits: states of all levels under a writer and number, whole or not at all, and once.
+"""Commits: states of all levels under the number of a writer, committed atomically and only once.
 
-With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again is
-the same batch tried again, or an error. (As Delta Lake's application transactions, and Flink's two-phase sinks.)
+The store keeps a fingerprint of the states of each writer's last commits. If a number is repeated, it is a retry of the
+same batch, or an error. (As Delta Lake's application transactions, and Flink's two-phase sinks.)
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.writers import Digest, digests_of, fingerprint, last_commits, total
 from windows import TimeWindow
 
-KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
+KEPT = 64  # fingerprints per writer: a restarted writer repeats few commits, usually one
 
-_WRITTEN_BYTES = 1 << 25  # of a level's states, at least, where more are to come
+_WRITTEN_BYTES = 1 << 25  # minimum bytes of a level's states per part, except for the last part
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that is being made; `tiltframe.FrameStore.begin` gives it, and it pickles, for tasks that write.
+    """An open commit, returned by `tiltframe.FrameStore.begin`; it can be pickled for tasks that write.
 
     Parameters
     ----------
     backend : Backend
     manifest : Manifest
-        By which it was begun.
+        The manifest at the beginning.
     writer, number : str, int
     there : bool
-        Whether the number was taken when it was begun: then states are compared with what it brought, and not written.
+        Whether the store had the number at the beginning: then states are compared with it, and not written.
     recorded : name -> text
         Records to store with the commit.
     replacing : name -> text, optional
-        What must still be recorded under these names.
+        The texts that these names must still have.
     """
 
     backend: Backend
@@ -59,28 +59,28 @@ class Commit:
 
     @property
     def frame(self) -> TiltFrame:
-        """What the store keeps."""
+        """The frame of the store."""
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
+        """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        There may be rows of finer levels only: coarser ones are derived. The states of a key and coarsest window come
-        in one call. Raises as `tiltframe.FrameStore.append` does; written states are removed.
+        States of finer levels suffice: coarser levels are derived. All states of a key and coarsest window must be in
+        one call. Raise errors as `tiltframe.FrameStore.append` does; written states are then removed.
         """
         return self.write_rolled_up(checked(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write states of all levels as rolling up has just given them: checked is only that results can be read."""
+        """Write states of all levels directly from a rollup; only check that their results can be read."""
         check_readable(states, self.frame)
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
-        """Write states that have been checked, level by level, small tables of a level together; return a receipt.
+        """Write checked states, level by level, combining small tables of a level; return a receipt.
 
-        They come from the finest level on, or of several slices of keys and time one after the other. Raises
-        `StoreError` if they cannot be written; written states are removed.
+        Levels are in order from the finest; with several slices of keys and time, slices follow one another. Raise
+        `StoreError` if states cannot be written; written states are then removed.
         """
         parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
         try:
@@ -93,7 +93,7 @@ class Commit:
             for name, tables in waiting.items():
                 parts += self._written(self.frame.level(name), tables)
         except BaseException:
-            with suppress(Exception):  # the error that counts is the first
+            with suppress(Exception):  # report the first error, not this one
                 self.backend.discard(parts)
             raise
         return json.dumps({"parts": [asdict(part) for part in parts], "digests": digests})
@@ -102,7 +102,7 @@ class Commit:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Commit the written states, by the receipts of all calls of `write`, each once; return whether it was new.
+        """Commit the written states by the receipts of all calls of `write`, each once; return whether it is new.
 
         Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
         meanwhile, `OtherFrame` if the frame of the store is another by now. Written states are removed then.
@@ -120,7 +120,7 @@ class Commit:
     def commit_once(self, digests: Sequence[Digest], derive: Callable[[Attempt], None]) -> bool:
         """Commit a transaction that ``derive`` fills, under the number; return whether the number is new.
 
-        ``digests`` are of what the commit brings; raises as `commit` does.
+        ``digests`` are of the states in the commit. Raise errors as `commit` does.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
@@ -152,7 +152,7 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Part the states of a rollup by their level."""
+    """Yield the states of a rollup by level."""
     for level in frame.levels:
         yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
 
@@ -166,7 +166,7 @@ def begin_commit(
     recorded: Mapping[str, str],
     replacing: Mapping[str, str | None],
 ) -> Commit:
-    """Begin a commit, by the manifest by which the store was opened."""
+    """Begin a commit with the manifest from the opening of the store."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
     return Commit(
         backend,
@@ -180,13 +180,13 @@ def begin_commit(
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` unless records have the texts that a caller has read, None for no record."""
+    """Raise `CommitConflict` if records differ from the texts that a caller has read; None means no record."""
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless a writer's number was committed with these states, by their fingerprints."""
+    """Raise `CommitConflict` if the fingerprints show that a writer's number was committed with other states."""
     writer, number = commit.writer, commit.number
     if fingerprints.get(str(number), "") in states:
         return

@@ -1,4 +1,4 @@
-"""Compaction: the parts of closed windows are merged, one bucket of time after the other."""
+"""Compaction: merge the parts of closed windows, one bucket of time after the other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
 ) -> tuple[int, int]:
     merged, written, is_current = 0, 0, False
-    while not is_current:  # until all groups of one snapshot were there to be merged
+    while not is_current:  # until no other commit removed parts of a group meanwhile
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
@@ -57,7 +57,7 @@ def _compact_level(
 def _merge_group(
     transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
-    """Replace parts by merged ones, which are returned; None if another commit has removed some of them."""
+    """Replace parts by merged ones and return them; return None if another commit has removed one of the parts."""
     readable = {part.name for part in transaction.snapshot.parts}
     if any(part.name not in readable for part in group):
         return None
@@ -70,28 +70,28 @@ def compact(
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of closed windows.
 
-    Plain tables of results that are kept (`export`) are brought up to date.
+    Plain tables of results (`export`) are brought up to date.
 
     Parameters
     ----------
     before : moment, optional
-        Windows that end after it are still open; the clock's time by default.
+        Windows that end after this time are still open; the clock's time by default.
     progress : callable of (parts merged, parts to merge), optional
 
     Returns
     -------
-    dict of level name -> (parts that were merged, parts that they became)
+    dict of level name -> (number of merged parts, number of parts that replace them)
 
     Raises
     ------
     ValueError
         If ``before`` cannot be read, or ``progress`` cannot be called.
     StoreError
-        For a store that holds nothing or is damaged.
+        If the store does not exist or is damaged.
 
     Guarantee
     ---------
-    Results stay the same, to the bit; others may read and write at the same time.
+    Results stay the same, bit for bit. Others may read and write at the same time.
     """
     manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
     check_progress(progress)
@@ -99,6 +99,6 @@ def compact(
     for level in exported_levels(store.backend, manifest):
         try:
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
-        except OverflowError as error:  # the parts are merged, and queries of other windows have results
+        except OverflowError as error:  # the parts are merged, and other windows have results
             warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
     return merged

@@ -1,9 +1,9 @@
-"""Copying: a store into another place, from any backend to any; copying again brings it up to date.
+"""Copying: copy a store to another place, between any backends; copying again brings the copy up to date.
 
-source ── parts of a bucket at a time ──▶ written to the target, unreadable; the target records which it has
-                            at the end ──▶ one commit: adds them, removes those whose sources are gone, records all
+source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records which it has
+                            at the end ──▶ one commit: adds them, removes outdated ones, writes all records
 
-So the target is empty or a complete store as of one moment, and a copy that was killed goes on.
+So the target is either empty or a complete store as of one moment, and a copy that was killed continues.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-# recorded by the target: the store that it copies, and the parts that it has for parts of that store
+# a record of the target: the copied store, and the target's parts by the parts of that store
 COPY = f"{OWN}copy"
 
-_SECONDS = 1.0  # of writing, after which it is recorded how far a copy has come
+_SECONDS = 1.0  # seconds of writing between records of the progress
 
 
 @dataclass(frozen=True)
 class _Copied:
-    """Parts of the target, for some of the source's; ``added`` once they are readable."""
+    """Parts of the target that are copies of parts of the source; ``added`` if they are readable."""
 
     sources: list[str]
     parts: list[Part]
@@ -47,7 +47,7 @@ class _Copied:
 
 
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
-    """Copy a store, or bring a copy up to date; return how many states were written now.
+    """Copy a store, or bring a copy up to date; return the number of states that were written now.
 
     Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
     """
@@ -82,7 +82,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != progressing.revision(COPY):
             raise Conflict("another copy into the same place has made progress")
-        _copied(last, origin, target)  # raises if the target was written to meanwhile
+        _copied(last, origin, target)  # raises an error if another program wrote to the target meanwhile
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written
 
@@ -114,7 +114,7 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
 
 
 def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
-    """Read what the target has of the source; raises `StoreError` where that is not all that it has."""
+    """Return the target's copies of the source's parts; raise `StoreError` if the target has other parts."""
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
         raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; give another place")
@@ -131,7 +131,7 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
 
 
 def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
-    """Put parts of a level's bucket together, as many as are held at once."""
+    """Yield groups of parts of a level's bucket that fit into memory together."""
     for level in manifest.frame.levels:
         level_parts = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
         buckets = bucket_of(level).starts(np.array([part.first_start for part in level_parts], np.int64)).tolist()
@@ -157,31 +157,31 @@ def copy_to(
     durable: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Copy the store into another place, a folder, object store or database, or bring a copy up to date.
+    """Copy the store to another place, a folder, object store or database, or bring a copy up to date.
 
     Parameters
     ----------
     uri, storage_options, durable : str or path, mapping and bool
-        Of the copy, as `tiltframe.FrameStore` takes them.
+        The place of the copy, as for `tiltframe.FrameStore`.
     name : str, optional
-        Of the copy; that of the store unless given.
+        The name of the copy; by default that of the store.
     progress : callable of (states copied, states to copy), optional
 
     Returns
     -------
     int
-        How many states were written: of a copy that is there, those that have changed since.
+        The number of states that were written; for an existing copy, those that have changed since.
 
     Raises
     ------
     ValueError, StoreError
-        For a place that cannot be a store; where another store is there, or the copy has been written to since.
+        If the place cannot be a store, has another store, or the copy was written to by another program.
 
     Guarantee
     ---------
-    The copy is there at once, as of one moment, with the same bits, and with all that is recorded: a writer whose
-    commit is in it may try that again. Killed at any moment, it goes on when it is called again. Others may be at
-    work in the store meanwhile.
+    The copy appears atomically, as of one moment, with the same bits and all records: a writer whose commit is in the
+    copy may repeat that commit there. A copy that is killed at any moment continues when it is called again. Other
+    programs may use the store meanwhile.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Evolution: a store's frame becomes another, which adds or drops measures, or adds coarser levels.
+"""Evolution: change a store's frame by adding or dropping measures, or adding coarser levels.
 
-Nothing that is stored changes. Rows lack the states of a measure that was added since: what they would hold is not
-known, so every result that they are part of is null, until rows are rolled up again (`replacement.replace_range`). A
-new level is derived from the coarsest one in the same commit.
+Stored data does not change. Existing rows lack the states of an added measure, which are unknown, so every result that
+includes such a row is null until the rows are rolled up again (`replacement.replace_range`). A new level is derived
+from the coarsest level in the same commit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from windows import TimeWindow
 
 
 def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Change a store's frame and derive its new levels; returns the new manifest.
+    """Change a store's frame and derive its new levels; return the new manifest.
 
     Raises as `plan_evolution` does, and `OtherFrame` if the store is of yet another frame than it was opened by.
     """
-    derived: dict[frozenset[Part], list[Part]] = {}  # parts of the coarsest level -> parts of new levels, for retries
+    derived: dict[frozenset[Part], list[Part]] = {}  # parts of new levels by parts of the coarsest level, for retries
 
     def attempt(transaction: Attempt) -> Manifest:
         snapshot = transaction.snapshot
@@ -47,7 +47,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         count, expired = len(now.frame.levels), dict(expired_before(snapshot))
         coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
         for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
-            if below.name in expired:  # whole windows can be made only of windows that are still held
+            if below.name in expired:  # complete windows need all of their finer windows
                 expired[level.name] = first_whole(expired[below.name], level)
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
@@ -76,9 +76,9 @@ def _derive_levels(
     parts: Sequence[Part],
     derived: dict[frozenset[Part], list[Part]],
 ) -> list[Part]:
-    """Write the windows of new levels, from their starts on, that parts of the coarsest level have.
+    """Write the windows of new levels, from a start for each, that parts of the coarsest level have.
 
-    ``derived`` has what earlier attempts wrote: it is used again as far as its parts are still there.
+    ``derived`` has the parts that earlier attempts wrote; they are reused if their sources still exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -91,13 +91,13 @@ def _derive_levels(
 
 
 def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
-    """Find the end of the last window of the finest level that has any."""
+    """Return the end of the last window of the finest level."""
     level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
     return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 
 
 def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
-    """Have a store keep its levels so long from now on."""
+    """Set the retention of a store's levels, and return the new manifest."""
 
     def attempt(transaction: Attempt) -> Manifest:
         now = Manifest.from_dict(transaction.snapshot.manifest, backend.display_uri)
@@ -109,7 +109,7 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Describe the store of a manifest as one of another frame; new states have types by the schema of rows to come.
+    """Return the manifest of a store with another frame; new states get types from the schema of future rows.
 
     Raises ``ValueError`` and ``TypeError`` for a frame that it cannot become, naming the difference.
     """
@@ -135,7 +135,7 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
-    """Raise ``ValueError`` for other keys, zones and columns of time, and for levels that are not added above."""
+    """Raise ``ValueError`` if keys, zone or column of times differ, or levels other than coarser ones are added."""
     new_parts, old_parts = new.describe(), old.describe()
     for part in ("keys", "timezone", "time"):
         if new_parts[part] != old_parts[part]:
@@ -154,7 +154,7 @@ _ANEW = "roll up rows again, into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
-    """Choose the columns of states: those that are there and serve any measure, and new ones for the others.
+    """Return the columns of states: existing ones that serve any measure, and new ones for other measures.
 
     Raises ``ValueError`` for a measure that is another under its name, or has the name of one that was dropped.
     """
@@ -181,7 +181,7 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 
 def _check_same_states(name: str, old: Measure, new: Measure) -> None:
-    """Raise ``ValueError`` where a measure would be read from other states than it is; other quantiles are fine."""
+    """Raise ``ValueError`` if a measure would need other states than before; other quantiles are allowed."""
     alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:
         raise ValueError(
@@ -191,7 +191,7 @@ def _check_same_states(name: str, old: Measure, new: Measure) -> None:
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Find the type of new states; raises if it depends on types of rows that are missing or do not fit."""
+    """Return the type of new states; raise an error if it needs types of rows that are missing or do not fit."""
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(

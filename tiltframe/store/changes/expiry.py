@@ -1,4 +1,4 @@
-"""Expiry: the windows of each level that are older than its retention are removed, of all levels at once."""
+"""Expiry: remove the windows of each level that are older than its retention, of all levels at once."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:
     Parameters
     ----------
     now : moment, optional
-        What age is measured from; the clock's time by default.
+        The time from which age is measured; the clock's time by default.
 
     Returns
     -------
-    dict of level name -> (time before which the level holds no windows, rows removed)
-        The time in microseconds UTC.
+    dict of level name -> (time before which the level has no windows, number of removed rows)
+        The time is in microseconds UTC.
 
     Raises
     ------
     ValueError
         If ``now`` cannot be read.
     StoreError
-        For a store that holds nothing or is damaged.
+        If the store does not exist or is damaged.
     """
     return expire_windows(store.backend, store.manifest, moment_or_now(now, store.frame.timezone))

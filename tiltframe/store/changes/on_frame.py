@@ -1,4 +1,4 @@
-"""Transactions on a store that still has the frame by which it was opened."""
+"""Transactions on a store whose frame has not changed since it was opened."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 def run_on_frame(
     backend: Backend, manifest: Manifest, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()
 ) -> Result:
-    """Run a transaction as `run` does; raises `OtherFrame` if the frame has evolved.
+    """Run a transaction as `run` does; raise `OtherFrame` if the frame has changed.
 
-    Its snapshots have the named records, and those about expiry and added states (`tiltframe.store.log.records`).
+    Its snapshots have the named records, and the records of expiry and of added states (`tiltframe.store.log.records`).
     """
 
     def checked_attempt(transaction: Attempt) -> Result:
@@ -29,7 +29,7 @@ def run_on_frame(
 
 
 def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:
-    """Raise `OtherFrame` if a store's frame has evolved since it was opened."""
+    """Raise `OtherFrame` if a store's frame has changed since it was opened."""
     if generation_in(snapshot.manifest) == manifest.generation:
         return
     now = Manifest.from_dict(snapshot.manifest, backend.display_uri)

@@ -1,4 +1,4 @@
-"""Progress: the function that a long operation on a store calls with how much is done, and of how much."""
+"""Progress: a function that long operations on a store call with the amount done and the total."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ Progress = Callable[[int, int], None]
 
 
 def check_progress(progress: object) -> None:
-    """Raise ``ValueError`` for what cannot be called."""
+    """Raise ``ValueError`` if an object cannot be called."""
     if not callable(progress):
         raise ValueError(f"progress must be a function of how much is done, and of how much; got {shown(progress)}")

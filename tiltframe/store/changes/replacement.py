@@ -1,8 +1,8 @@
-"""Replacement: the windows of a range become others in every level, at once.
+"""Replacement: replace the windows of a range on every level atomically.
 
-Rows that are appended to the range meanwhile are merged with those that replace it. Of two
-replacements, or a replacement and an expiry, at the same time one comes after the other: each of them records how much
-has expired, even if that has not changed.
+Rows that are appended to the range meanwhile are merged with the replacing rows. Two concurrent replacements, or a
+replacement and an expiry, run one after the other: each writes the record of expiry, even if it has not changed, so
+that they conflict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tiltframe.time_range import read_time_range
 
 @dataclass(frozen=True)
 class Replacement:
-    """A replacement whose states many processes write; it pickles.
+    """A replacement whose states several processes write; it can be pickled.
 
     `tiltframe.FrameStore.begin_replacement` returns it.
 
@@ -51,11 +51,11 @@ class Replacement:
     ----------
     backend : Backend
     manifest : Manifest
-        Of the store when it was begun.
+        The manifest of the store at the beginning.
     span : (int, int)
-        The range that is replaced.
+        The range to replace.
     recorded, replacing : name -> text
-        Records that are made, and those that must not have changed.
+        Records to write, and records that must not have changed.
     """
 
     backend: Backend
@@ -70,9 +70,10 @@ class Replacement:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states, as `tiltframe.rollup` gives them, and write those of the finest level; return a receipt.
+        """Check states from `tiltframe.rollup`, and write those of the finest level; return a receipt.
 
-        The states of a key and coarsest window come in one call. Raises as `tiltframe.FrameStore.replace` does.
+        All states of a key and coarsest window must be in one call. Raise errors as `tiltframe.FrameStore.replace`
+        does.
         """
         finest = checked_finest(states, self.frame, self.span)
         self.backend.check_values(finest)
@@ -86,8 +87,8 @@ class Replacement:
     def commit(self, receipts: Iterable[str]) -> None:
         """Replace the range by the written states, in all levels at once.
 
-        ``receipts`` are those of all calls of `write`. Raises as `tiltframe.FrameStore.replace` does; then the written
-        states are removed.
+        ``receipts`` are those of all calls of `write`. Raise errors as `tiltframe.FrameStore.replace` does; the written
+        states are then removed.
         """
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)]
         try:
@@ -100,7 +101,7 @@ class Replacement:
 
 
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
-    """Check states that replace a range, and return those of the finest level, in types of a store.
+    """Check states that replace a range, and return those of the finest level in stored types.
 
     Raises ``ValueError`` if they are not states of the frame, lie outside the range, or have results that cannot be
     read. Nothing is written.
@@ -121,12 +122,12 @@ def replace_range(
     recorded: Mapping[str, str] | None = None,
     replacing: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Replace the windows of a range, whole ones of the finest level, in all levels.
+    """Replace the windows of a range, which must consist of whole windows of the finest level, on all levels.
 
-    ``new`` are parts of the finest level, which are not readable yet and have no windows outside the range. None leaves
-    that level unchanged and derives only the coarser ones. Records of ``replacing`` must still have these texts. Raises
-    ``ValueError`` if the range is not of whole windows, or coarser windows would need finer ones that have expired, and
-    `CommitConflict` if another writer has recorded the same.
+    ``new`` has parts of the finest level that are not readable yet and have no windows outside the range. With None,
+    that level is unchanged and only coarser ones are derived. Records of ``replacing`` must still have these texts.
+    Raise ``ValueError`` if the range does not consist of whole windows, or coarser windows need expired finer ones, and
+    `CommitConflict` if another writer has recorded under the same name.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -163,7 +164,7 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the time from which on each added column is known, once rows of a range are rolled up again."""
+    """Return the time from which on each added column is known after the rows of a range were rolled up again."""
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
     starts = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
@@ -171,7 +172,7 @@ def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
-    """Return a range to replace; raise ``ValueError`` unless it is of whole windows of the finest level."""
+    """Return a range to replace; raise ``ValueError`` if it does not consist of whole windows of the finest level."""
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
         raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(aligned)}")
@@ -179,7 +180,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
-    """Refuse a range whose coarser windows need finer ones, next to it, that have expired."""
+    """Raise an error if coarser windows of a range need finer windows next to it that have expired."""
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
         first_held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
@@ -200,22 +201,22 @@ def replace(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> None:
-    """Replace the windows of a range in every level, at once.
+    """Replace the windows of a range on every level atomically.
 
     Parameters
     ----------
     states : table
-        As `tiltframe.rollup` gives it, of rows in the range; whatever `append` takes.
+        Any input of `append`, such as a table from `tiltframe.rollup`; its rows must lie in the range.
     within : range
-        Of whole windows of the finest level; as for `query`.
+        A range of whole windows of the finest level, as for `query`.
     recorded, replacing : name -> plain data, optional
-        What the store records with it, and what it replaces, as for `append`.
+        Records to write, and the values that they replace, as for `append`.
 
     Raises
     ------
     ValueError
-        If they are not states of this frame, as for `append`; if states lie outside the range, or the range is not
-        of whole windows, or windows that coarser ones are made of have expired.
+        If the states are not of this frame, as for `append`; if they lie outside the range; if the range does not
+        consist of whole windows; or if windows that coarser ones consist of have expired.
     """
     table = table_of(states, "states")
     # everything is checked before begin_replacement, which creates a store that does not exist yet
@@ -232,24 +233,24 @@ def begin_replacement(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> Replacement:
-    """Begin a replacement whose states many processes write.
+    """Begin a replacement whose states several processes write.
 
     Parameters
     ----------
     within, recorded, replacing : range and mappings
-        As `replace` takes them.
+        As for `replace`.
     states : pa.Schema
-        As `tiltframe.TiltFrame.states_schema` returns it.
+        A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Replacement
-        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
 
     Raises
     ------
     ValueError, StoreError
-        As `replace` does.
+        On the same conditions as `replace`.
     """
     span = replaced_range(store, within)
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
@@ -262,14 +263,14 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
     Parameters
     ----------
     within : range, optional
-        As for `query`; of whole windows of the coarsest level. By default wherever the finest level holds windows.
+        A range of whole windows of the coarsest level, as for `query`. By default all windows of the finest level.
 
     Raises
     ------
     ValueError
-        If the range cannot be read, is not of whole windows, or finer windows that are needed have expired.
+        If the range cannot be read, does not consist of whole windows, or finer windows that it needs have expired.
     StoreError
-        For a store that holds nothing or is damaged.
+        If the store does not exist or is damaged.
     """
     manifest = store.manifest
     span = _held_range(store.backend, manifest) if within is None else read_time_range(within, store.frame.timezone)
@@ -278,12 +279,12 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
 
 
 def replaced_range(store: OpenedStore, within: Any) -> Range:
-    """Read a range to replace, as `replace` does; nothing is read or written.
+    """Return the range that `replace` would replace; nothing is read or written.
 
     Parameters
     ----------
     within : range
-        Of whole windows of the finest level.
+        A range of whole windows of the finest level.
 
     Returns
     -------
@@ -293,13 +294,13 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
     Raises
     ------
     ValueError
-        If the range cannot be read, or is not of whole windows.
+        If the range cannot be read, or does not consist of whole windows.
     """
     return check_whole(read_time_range(within, store.frame.timezone), store.frame)
 
 
 def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Find the whole coarsest windows that the finest level still holds; None if there are none."""
+    """Return the range of coarsest windows for which the finest level has all windows; None if there are none."""
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)
     parts = snapshot.of(finest.name)

@@ -1,7 +1,7 @@
-"""Export: results of levels as plain tables, which other tools read without knowing what a state is.
+"""Export: results of levels as plain tables, for tools that cannot read states.
 
-A table notes which parts it was made from. It is brought up to date where there are other parts since, and from the
-first window on that was not over then.
+A table has the list of parts from which it was computed. An update computes windows of new or removed parts again, and
+all windows from the first one that was not over at the last update.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-_OPEN = "open"  # in place of a part's name: the windows that were not over
-_FRAME = "frame"  # in place of a part's name: the generation of the frame, where it has evolved
+_OPEN = "open"  # in place of a part's name, for windows that were not over
+_FRAME = "frame"  # in place of a part's name, for the generation of a changed frame
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Bring a level's plain table up to date; return how many rows it wrote. Raises `StoreError` if none is kept."""
+    """Update a level's plain table; return the number of written rows. Raise `StoreError` without support."""
     if not isinstance(backend, ResultTables):
         raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
     result_tables = backend
@@ -43,7 +43,7 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Name the levels that have a plain table; none if the flat names of the frame clash."""
+    """Return the levels that have a plain table; empty if the flat names of the frame clash."""
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)
@@ -56,12 +56,12 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 
 def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Note the parts first: results that are newer are read again the next time, and none is taken for newer."""
+    """Update a table from the parts listed before reading, so that newer results are read again by the next update."""
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
     before = result_tables.result_sources(level)
     if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
-        before = {}  # its columns are those of an earlier frame
+        before = {}  # its columns belong to an earlier frame
     parts = {part.name: part.range for part in snapshot.of(level)}
     ranges = _changed(before or {}, parts)
     if before is not None and not ranges:
@@ -85,7 +85,7 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
 
 
 def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
-    """Find the windows that parts have come to or gone from, and those that were not over."""
+    """Return the ranges of windows of new and removed parts, and of windows that were not over."""
     changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
 
@@ -93,31 +93,31 @@ def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Ra
 def export(
     store: OpenedStore, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
 ) -> dict[str, int]:
-    """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
+    """Store results of levels as plain tables, ``<name>_<level>_flat``, for tools that cannot read states.
 
-    In a folder or object store each is a Delta table of its own, which any reader of Delta reads; in PostgreSQL a
-    table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` brings those that are there
-    up to date, and so does this.
+    In a folder or object store each table is a separate Delta table, for any reader of Delta. In PostgreSQL it is a
+    table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` and this function bring existing
+    tables up to date.
 
     Parameters
     ----------
     per : level or levels, optional
-        All of them unless given.
+        The levels; by default all.
     flat : bool
-        Records as plain columns, ``latency_p99``; other tables are not kept.
+        Whether records become plain columns, ``latency_p99``; other tables are not supported.
     now : moment, optional
-        For ``partial``; the clock's.
+        The time for ``partial``; the clock's by default.
 
     Returns
     -------
-    level name -> rows that were written: those of windows that have changed
+    level name -> number of written rows, those of windows that have changed
 
     Raises
     ------
     ValueError
-        For a level that is not there, and for names of columns that clash.
+        If a level does not exist, or names of columns clash.
     StoreError
-        Where the backend keeps no such tables.
+        If the backend does not support such tables.
     """
     if not checked_truth(flat, "flat"):
         raise ValueError("plain tables are flat; read records by query()")

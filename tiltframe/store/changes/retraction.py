@@ -1,7 +1,7 @@
-"""Retraction: rows are taken out of the states of a store again, under a writer's number, as a commit brought them.
+"""Retraction: subtract rows from the states of a store, under a writer's number, like a commit that adds rows.
 
-The parts of their windows are rewritten at all levels at once. The remaining states are to the bit those of a store
-that never had the rows.
+The parts of their windows are rewritten on all levels atomically. The remaining states equal, bit for bit, those of a
+store that never had the rows.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from windows import TimeWindow
 
 
 def check_retractable(frame: TiltFrame) -> None:
-    """Raise ``TypeError`` that names the measures out of whose states rows cannot be taken."""
+    """Raise ``TypeError`` that names the measures whose states cannot be subtracted."""
     check_subtractable({", ".join(c.serves): c.measure.function for c in frame.states})
 
 
 @dataclass(frozen=True)
 class Retraction:
-    """A retraction whose states many processes write; it pickles.
+    """A retraction whose states several processes write; it can be pickled.
 
     `tiltframe.FrameStore.begin_retraction` returns it.
 
     Parameters
     ----------
     under : Commit
-        The writer and number.
+        The commit with the writer and the number.
     """
 
     under: Commit
@@ -59,16 +59,17 @@ class Retraction:
         return self.under.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states, as `tiltframe.rollup` gives them, and write them; return a receipt, for `commit`.
+        """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        The states of a key and coarsest window come in one call. Raises as `tiltframe.FrameStore.retract` does.
+        All states of a key and coarsest window must be in one call. Raise errors as `tiltframe.FrameStore.retract`
+        does.
         """
         return self.under.write(states)
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Take the written states out of the store; return whether the number is new.
+        """Subtract the written states from the store; return whether the number is new.
 
-        ``receipts`` are those of all calls of `write`. Raises as `tiltframe.FrameStore.retract` does. The written
+        ``receipts`` are those of all calls of `write`. Raise errors as `tiltframe.FrameStore.retract` does. The written
         states are never readable, and are removed.
         """
         parts, digests = read_receipts(receipts)
@@ -89,14 +90,14 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to take out: the starts of their windows, and the merged states of a range of starts."""
+    """The states to subtract: the starts of their windows, and a function of a range that returns merged states."""
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
     rows: Callable[[TimeWindow, Range], pa.Table]
 
 
 def retract_states(commit: Commit, states: pa.Table) -> bool:
-    """Take states of all levels, which have been checked, out of a store by a commit; return whether it was new.
+    """Subtract checked states of all levels from a store by a commit; return whether the commit is new.
 
     Raises `CannotSubtract` if they are not in the store, or the remaining states cannot be computed, and as
     `Commit.commit` does; written states are removed.
@@ -139,7 +140,7 @@ def _write_without(
     starts: NDArray[np.int64],
     retracted: Retracted,
 ) -> None:
-    """Write the states of parts without the retracted ones, some windows at a time."""
+    """Write the states of parts after the subtraction, a few windows at a time."""
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
     is_there = np.zeros(len(starts), np.bool_)
@@ -170,36 +171,36 @@ def retract(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Take states out of the store again, at every level, at once or not at all: for erasure and corrections.
+    """Subtract states from the store on every level atomically, for erasure and corrections.
 
     Parameters
     ----------
     states : table
-        As `append` takes it: those of the rows that go, ``rollup(rows, store.frame)``.
+        An input of `append`: the states of the rows to remove, ``rollup(rows, store.frame)``.
     writer, commit : str, int
-        As for `append`: a number that is there already, with the same retraction, changes nothing.
+        As for `append`: if the store has the number with the same retraction, nothing changes.
     recorded, replacing : name -> plain data, optional
-        As `append` takes them.
+        As for `append`.
 
     Returns
     -------
     bool
-        Whether the states were taken out now.
+        Whether the states were subtracted now.
 
     Raises
     ------
     TypeError
-        For measures whose states cannot be subtracted: min, max, first, last, sets and lists, all named.
+        If states of a measure cannot be subtracted: min, max, first, last, sets and lists; the message names all.
     CannotSubtract
-        If the rows are not in the store, as far as can be known, or the rest cannot be computed, as for
-        `aggr.subtract`; it names level, measure, window and keys. Nothing has changed. A ``ValueError``.
+        If the store is known not to have the rows, or the remaining states cannot be computed, as for
+        `aggr.subtract`. The message names level, measure, window and keys. Nothing has changed. A ``ValueError``.
     ValueError, StoreError
-        As `append`.
+        On the same conditions as `append`.
 
     Guarantee
     ---------
-    The remaining states are to the bit those of a store that never had the rows; a window and key without rows
-    is removed. Windows that have expired stay so. Files of before are there until `vacuum`.
+    The remaining states equal, bit for bit, those of a store that never had the rows; a window and key without rows
+    is removed. Expired windows stay expired. Earlier files exist until `vacuum`.
 
     Examples
     --------
@@ -227,24 +228,24 @@ def retract(
 def begin_retraction(
     store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
 ) -> Retraction:
-    """Begin a retraction whose states many processes write.
+    """Begin a retraction whose states several processes write.
 
     Parameters
     ----------
     writer, commit, recorded : str, int and mapping
-        As `retract` takes them.
+        As for `retract`.
     states : pa.Schema
-        As `tiltframe.TiltFrame.states_schema` returns it.
+        A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Retraction
-        It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
 
     Raises
     ------
     TypeError, ValueError, StoreError
-        As `retract` does.
+        On the same conditions as `retract`.
     """
     check_writer(writer, commit)
     _ = store.manifest
