@@ -1,4 +1,4 @@
-"""RunningAggregation: batches of rows in, results out; running: those of a table, which is a single batch."""
+"""RunningAggregation, which aggregates batches of ordered rows, and running, which aggregates one table."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _FINAL = "final"
 
 
 class RunningAggregation(OrderedAggregator):
-    """Results of rows in order, batch by batch.
+    """Aggregate rows in order, batch by batch.
 
     Parameters
     ----------
-    measures, window, time, keys, order, ticks, emit : as `tiltframe.running` has them
+    measures, window, time, keys, order, ticks, emit : as in `tiltframe.running`
 
     Raises
     ------
     ValueError
-        If they do not go together, whatever the data.
+        If the arguments contradict each other.
 
     Guarantee
     ---------
-    The same results, to the bit, as of all rows at once, however they are split into batches; within a key, batches
-    must follow each other in time. It keeps a few states per key, never rows.
+    Results equal, bit for bit, those of all rows at once, however they are split into batches. Within a key, batches
+    must follow each other in time. Memory has a few states per key, and no rows.
 
     Examples
     --------
@@ -69,53 +69,54 @@ class RunningAggregation(OrderedAggregator):
         ticks: Tick | str | Sequence[Tick | str] = (),
         emit: str = "rows",
     ) -> None:
-        """Check everything that can be known without data."""
+        """Check everything that does not depend on data."""
         query = running_query(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
         super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return the results that it brings about.
+        """Process a batch of rows, and return the results that it triggers.
 
         Parameters
         ----------
         batch : table or record batch
-            Of the same schema every time, with or without rows.
+            A batch with or without rows; all batches have the same schema.
         until : int, optional
-            A moment, microseconds UTC, that no row of a later batch precedes: results at ticks before it come now.
+            A time, microseconds UTC, before which later batches have no rows: results at earlier ticks are returned
+            now.
 
         Returns
         -------
         table
-            As `tiltframe.running` returns it, in the order of keys and time.
+            A table as from `tiltframe.running`, in the order of keys and time.
 
         Raises
         ------
         ValueError, TypeError
-            If the data does not fit, a row of a key comes before one of an earlier batch, or `finish` was called; the
-            batch then counts as not taken.
+            If the data does not fit, a row of a key is before one of an earlier batch, or `finish` was called. The
+            state is unchanged then.
         """
         return self._step(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, and return the results that it and the end of the data bring about.
+        """Process the last batch, and return the results that it and the end of the data trigger.
 
-        These are the ticks up to the end, and with ``emit="final"`` the results.
+        These are the results at ticks up to the end, and with ``emit="final"`` the final results.
 
         Parameters
         ----------
         batch : table or record batch, optional
         end : int, optional
-            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
+            The time up to which there are ticks, microseconds UTC; by default the last row of all keys.
 
         Returns
         -------
         table
-            As `tiltframe.running` returns it, in the order of keys and time.
+            A table as from `tiltframe.running`, in the order of keys and time.
 
         Raises
         ------
         ValueError, TypeError
-            As `add` does, and if there has been no batch at all.
+            On the same conditions as `add`, and if there was no batch at all.
         """
         if batch is None:
             if self._schema is None:
@@ -166,7 +167,7 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # their results have come
+        if query.ticks and until is not None:  # their results were returned
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
@@ -177,7 +178,7 @@ class RunningAggregation(OrderedAggregator):
         return self._finals(table.schema, last)
 
     def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
-        """Say which outputs are wanted; None for all."""
+        """Return which outputs are requested; None for all."""
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":
@@ -204,7 +205,7 @@ class RunningAggregation(OrderedAggregator):
         self._final = (keys, times, states)
 
     def _finals(self, schema: pa.Schema, last: bool) -> pa.Table:
-        """Read the results of the end: of every key, or for windows one by one of the one that is open."""
+        """Return the results at the end: of every key, or for consecutive windows of the one that is open."""
         query = self.query
         if query.per_row:
             assert self._final is not None
@@ -240,45 +241,45 @@ def running(
     Parameters
     ----------
     data : table, or batches
-        A table in any order, or whatever `tiltframe.rollup` takes for one; batches must follow each other in time,
-        within a key.
+        A table in any order, or another input of `tiltframe.rollup`; or batches that follow each other in time within
+        a key.
     measures : name -> measure
-        As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
-        rows.
+        Measures from `aggr.count`, `aggr.dds` and the other functions of `aggr`. ``first`` and ``last`` without ``by=``
+        use the order of rows.
     window : an ordered window, its text, or measure -> window
-        Of `windows.ordered`; all rows of the key so far for those that none is given for.
+        From `windows.ordered`. The default, also for measures without a window, is all rows of the key so far.
     time : str
         The column of event times, of any type that a tilt frame takes.
     keys : column names, or name -> column or expression
-        Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
-        expression in SQL, ``{"tag": each("tags")}`` per element of a list: a row then comes once per element.
+        Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an SQL
+        expression, ``{"tag": each("tags")}`` by the elements of a list: a row then occurs once per element.
     order : column names
-        What rows of equal times are ordered by; then, and without any, by their arrival.
+        Columns that order rows of equal times; remaining ties are in the order of arrival.
     ticks : ticks
-        That there are results at, next to those of the window.
+        Ticks at which there are results in addition to those of the window.
     emit : ``rows``, ``ticks`` or ``final``
-        ``rows``: a result for each row and each tick; of windows that follow each other (count, weighted_count,
-        interval, session, emit_when) one for each that is over. ``ticks``: those at ticks only. ``final``: one for each
-        key, the last; of windows that follow each other the one that is still open, if there is one.
+        ``rows``: a result for each row and each tick; for consecutive windows (count, weighted_count, interval,
+        session, emit_when) one for each that is over. ``ticks``: only the results at ticks. ``final``: the last result
+        of each key; for consecutive windows that of the open window, if there is one.
     reading : ReadOptions, optional
-        What files, or a table, do not say of themselves, as `tiltframe.rollup` takes it.
+        Facts that files or tables do not contain, as for `tiltframe.rollup`.
 
     Returns
     -------
     table
-        In the order of keys, time, ``order`` and arrival. For each row: its columns, its keys that are computed, in
-        place of a column of the same name, and a column for each measure.
-        Where there are ticks, ``tick`` says which rows are theirs, the time is in microseconds UTC, and their other
-        columns are null. Otherwise keys, time and measures; the time of a window is that of the row which closes it.
+        Rows in the order of keys, time, ``order`` and arrival, each with its columns, computed keys in place of columns
+        of the same name, and a column for each measure. With ticks, ``tick`` marks their rows, the time is in
+        microseconds UTC, and other columns are null in rows of ticks. For consecutive windows, only keys, time and
+        measures; the time of a window is that of the row that closes it.
 
     Raises
     ------
     ValueError, TypeError
-        If the data does not fit, or the name of a measure is a column's.
+        If the data does not fit, or a measure has the name of a column.
 
     Guarantee
     ---------
-    The same bits whatever the batches. Sorted input is not sorted again.
+    Results have the same bits for any batches. Sorted input is not sorted again.
 
     Examples
     --------
@@ -299,7 +300,7 @@ def running(
 
 
 def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
-    """Reduce the rows of a batch; of ticks there is nothing to reduce."""
+    """Return a function that reduces the rows of a batch; ticks have nothing to reduce."""
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)

@@ -1,4 +1,4 @@
-"""What takes rows in order, batch by batch: of each key it carries what its windows need, never rows."""
+"""The base of aggregations of ordered rows, batch by batch: it stores states of windows per key, and no rows."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 
 
 class OrderedAggregator:
-    """What `RunningAggregation` and `OrderedRollup` share."""
+    """The common base of `RunningAggregation` and `OrderedRollup`."""
 
     query: Any  # an OrderedQuery
 
     def __init__(self, query: OrderedQuery) -> None:
-        """Begin without rows."""
+        """Create the aggregator without rows."""
         self.query = query
         self._schema: pa.Schema | None = None
         self._keys: Keys
         self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return what it brings about, as `RunningAggregation` and `OrderedRollup` say."""
+        """Process a batch of rows, and return results or states; see `RunningAggregation` and `OrderedRollup`."""
         raise NotImplementedError
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, and return what it and the end of the data bring about, as `RunningAggregation` says."""
+        """Process the last batch, and return the results at the end of the data; see `RunningAggregation.finish`."""
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read the results of what `add` returned, if these are states.
+        """Return the results of states that `add` returned; other rows are returned unchanged.
 
         Parameters
         ----------
@@ -57,13 +57,13 @@ class OrderedAggregator:
 
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
-        """Begin a query that has been checked, without rows."""
+        """Create the aggregator of a checked query, without rows."""
         aggregator = cls.__new__(cls)
         OrderedAggregator.__init__(aggregator, query)
         return aggregator
 
     def carried(self) -> dict[str, pa.Table]:
-        """Give all that is carried as tables, by name; none before the first batch."""
+        """Return the complete state as tables by name; empty before the first batch."""
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
@@ -113,7 +113,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def as_table(batch: Any) -> pa.Table:
-    """Take a batch, or a table, as a table whose rows Arrow can choose; raises ``TypeError`` for anything else."""
+    """Return a batch as a table whose rows Arrow can select; raise ``TypeError`` for other objects."""
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if not isinstance(batch, pa.Table):
@@ -122,7 +122,7 @@ def as_table(batch: Any) -> pa.Table:
 
 
 def some_batches(data: Any) -> Iterator[pa.Table]:
-    """Iterate over one or more batches; raises ``TypeError`` for other values, ``ValueError`` without a batch."""
+    """Iterate over one or more batches; raise ``TypeError`` for other values, ``ValueError`` without a batch."""
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
         raise TypeError(f"{_ROWS}; got {shown(data)}")
     none = True

@@ -1,11 +1,11 @@
-"""Chains of ordered windows: the coarser windows are made of the outputs of the finer ones.
+"""Chains of ordered windows: coarser windows consist of the outputs of finer windows.
 
     rows        1  2  3  4  5  6  7  8  9 10 11 12
     count(2)   [1  2][3  4][5  6][7  8][9 10][11 12]
     count(3)   [               ][                  ]     every third output of count(2)
 
-An output of a level is to the next one what a row is to the first: it has a key, a time, which is that of the row that
-closed it, and a state in place of values. So states are merged all the way up, and rows are read once.
+An output of a level is for the next level what a row is for the first: it has a key, a state in place of values, and
+the time of the row that closed it. So states are merged through all levels, and rows are read once.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class OrderedFrame(OrderedQuery):
     Parameters
     ----------
     levels : ordered windows or their texts, or name -> window
-        The first over rows, each other over the outputs of the one before. Without names their texts are their names.
+        The first over rows, each other one over the outputs of the previous one. Without names, their texts are used.
     time : str
         The column of event times.
     measures : name -> measure
     keys : column names, or name -> column or expression
-        Windows are kept per key; computed ones as of a `TiltFrame`.
+        Windows are computed per key; keys are computed as in a `TiltFrame`.
     order : column names
-        What rows of equal times are ordered by; then, and without any, by their arrival.
+        Columns that order rows of equal times; remaining ties are in the order of arrival.
 
     Raises
     ------
     ValueError
-        If a level but the last has overlapping windows, a coarser one reads conditions, weights or ticks, which outputs
-        do not have, or a name is taken twice.
+        If a level except the last has overlapping windows; if a coarser level reads conditions, weights or ticks, which
+        outputs do not have; or if a name is used twice.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class OrderedFrame(OrderedQuery):
         keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
-        """Check everything that can be known without data."""
+        """Check everything that does not depend on data."""
         if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
             raise ValueError(
                 f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
@@ -105,7 +105,7 @@ class OrderedFrame(OrderedQuery):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """What the first level reads of rows."""
+        """The inputs that the first level reads from rows."""
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
@@ -146,7 +146,7 @@ class OrderedRollup(OrderedAggregator):
 
     Guarantee
     ---------
-    The same states, to the bit, however the rows are split into batches; within a key, batches must follow each other
+    States are the same, bit for bit, however rows are split into batches. Within a key, batches must follow each other
     in time.
 
     Examples
@@ -160,29 +160,29 @@ class OrderedRollup(OrderedAggregator):
     query: OrderedFrame
 
     def __init__(self, frame: OrderedFrame) -> None:
-        """Begin without rows."""
+        """Create the rollup without rows."""
         super().__init__(checked_type(frame, OrderedFrame, "frame"))
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return the states of the windows that it closes; a chain has no ticks.
+        """Process a batch of rows, and return the states of the windows that it closes; a chain has no ticks.
 
         Parameters
         ----------
         batch : table or record batch
-            Of the same schema every time, with or without rows.
+            A batch with or without rows; all batches have the same schema.
         until : int, optional
-            As of `RunningAggregation.add`.
+            As in `RunningAggregation.add`.
 
         Returns
         -------
         table
-            level, time (of the row that closed the window), keys, a struct for each column of states.
+            The columns level, time (of the row that closed the window), keys, and a struct for each column of states.
 
         Raises
         ------
         ValueError, TypeError
-            If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
-            counts as not taken.
+            If the data does not fit the frame, or a row of a key is before one of an earlier batch. The state is
+            unchanged then.
         """
         table, frame = self._checked_batch(batch), self.query
         names = [column.name for column in frame.states]
@@ -209,7 +209,7 @@ class OrderedRollup(OrderedAggregator):
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch; windows that are not over are not emitted."""
+        """Process the last batch; windows that are not over are not emitted."""
         if batch is None:
             batch = pa.table({}) if self._schema is None else self._schema.empty_table()
         return self.add(batch)
@@ -219,20 +219,20 @@ class OrderedRollup(OrderedAggregator):
 
 
 def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None = None) -> pa.Table:
-    """Roll up rows in the order of key and time: the states of every level of an ordered frame.
+    """Return the states of every level of an ordered frame, for rows in the order of key and time.
 
     Parameters
     ----------
-    data : table, or whatever `tiltframe.rollup` takes for one, or batches that follow each other in time
+    data : an input of `tiltframe.rollup`, or batches that follow each other in time
     frame : OrderedFrame
     reading : ReadOptions, optional
-        What files, or a table, do not say of themselves, as `tiltframe.rollup` takes it.
+        Facts that files or tables do not contain, as for `tiltframe.rollup`.
 
     Returns
     -------
     table
-        One row for each window that is over: level, time (of the row which closed it), keys, one struct per state;
-        ordered by level, keys, time for a table, batch by batch for batches. `finish_ordered` reads it.
+        One row for each window that is over: level, time (of the row that closed it), keys, and one struct per state.
+        A table is sorted by level, keys, time; batches follow each other. `finish_ordered` returns the results.
 
     Raises
     ------
@@ -258,19 +258,19 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
-    """Read the results of states of an ordered frame.
+    """Return the results of states of an ordered frame.
 
     Parameters
     ----------
     states : table
-        As `ordered_rollup` gives it. It stays unchanged.
+        A table from `ordered_rollup`. It is not changed.
     frame : OrderedFrame
-        The same, or one that reads other quantiles from the same states.
+        The frame of the states, or one that reads other quantiles from the same states.
 
     Returns
     -------
     table
-        level, time, keys, a column for each measure.
+        The columns level, time, keys, and one column for each measure.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
 
 
 def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
-    """Merge the states of a finer level where rows would be reduced."""
+    """Return a function that merges the states of a finer level in place of reducing rows."""
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
         return part.functions[name].merge(states[name].filter(pa.array(used)), groups)

@@ -1,4 +1,4 @@
-"""Queries of rows in order: measures, each over its window; checked before there are rows."""
+"""Queries of ordered rows: measures, each over a window; checked without data."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
-ROWS = "__rows"  # how many rows a window has, where that decides whether it has results
-POSITION = pa.int64()  # what first and last go by in ordered windows: the place of a row in its key
+ROWS = "__rows"  # the number of rows of a window, if it decides whether there are results
+POSITION = pa.int64()  # the order for first and last in ordered windows: the index of a row in its key
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Part:
 
 
 class OrderedQuery:
-    """A query over rows in order: measures over windows of each key, checked before there are rows."""
+    """A query over ordered rows: measures over windows of each key; it is checked without data."""
 
     order: Order
     measures: Mapping[str, Measure]
@@ -48,7 +48,7 @@ class OrderedQuery:
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """What the windows read of rows, and the ticks."""
+        """The inputs that the windows and the ticks read from rows."""
         raise NotImplementedError
 
     @property
@@ -63,20 +63,20 @@ class OrderedQuery:
 
     @property
     def keyed_by(self) -> Mapping[str, str]:
-        """What each key is computed by."""
+        """The column or expression of each key."""
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
-        """Ask the same of rows in another order by the same keys, which are computed already, say."""
+        """Return the same query for rows in another order by the same keys, such as keys that are already computed."""
         raise NotImplementedError
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the input columns that are read, as `tiltframe.TiltFrame.columns_in` does."""
+        """Return the input columns that are read, as `tiltframe.TiltFrame.columns_in` does."""
         read = columns_read(self.keyed_by, self.columns, names)
         return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Name the columns that may be read, as `tiltframe.TiltFrame.may_read` does."""
+        """Return the columns that may be read, as `tiltframe.TiltFrame.may_read` does."""
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
@@ -86,12 +86,12 @@ class OrderedQuery:
         return ColumnUses(self.keyed_by, tuple((column.measure,) for column in self.columns), where)
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse data that does not fit, by the schema of its rows, as `tiltframe.TiltFrame.check` does."""
+        """Raise an error if the schema of rows does not fit, as `tiltframe.TiltFrame.check` does."""
         check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
     def describe(self) -> dict[str, Any]:
-        """Describe what shapes the states that are carried as plain data; what only reads them is left out."""
+        """Return a description of the carried states as plain data, without parameters that only affect reading."""
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
         return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
@@ -99,7 +99,7 @@ class OrderedQuery:
 
 @dataclass(frozen=True)
 class RunningQuery(OrderedQuery):
-    """Measures over windows of rows in order, as `tiltframe.running` takes them."""
+    """Measures over windows of ordered rows; `tiltframe.running` describes the arguments."""
 
     order: Order
     measures: Mapping[str, Measure]
@@ -114,23 +114,23 @@ class RunningQuery(OrderedQuery):
 
     @property
     def per_row(self) -> bool:
-        """Whether every row has an output, and not every window."""
+        """Whether there is an output for every row, instead of every window."""
         return self.parts[0].window.per_row
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the columns of rows come back."""
+        """Whether the results have the columns of rows."""
         return self.per_row and self.emit == "rows"
 
     def ordered_by(self, order: Order) -> RunningQuery:
         return replace(self, order=order)
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the input columns that are read or passed on."""
+        """Return the input columns that are read or returned."""
         return tuple(names) if self.keeps_rows else super().columns_in(names)
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse data that does not fit, or has a measure's name."""
+        """Raise an error if data does not fit, or has a column with a measure's name."""
         super().check(schema)
         order = self.order
         columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
@@ -142,7 +142,7 @@ class RunningQuery(OrderedQuery):
                 )
 
     def describe(self) -> dict[str, Any]:
-        """Add the ticks, and which results there are."""
+        """Add the ticks and the kind of results to the description."""
         return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit}
 
 
@@ -155,7 +155,7 @@ def running_query(
     ticks: Tick | str | Sequence[Tick | str],
     emit: str,
 ) -> RunningQuery:
-    """Check and make a query; see `tiltframe.running`."""
+    """Return a checked query; see `tiltframe.running`."""
     measures = check_measures(measures, time)
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
@@ -184,7 +184,7 @@ def running_query(
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Check what rows are put in order by."""
+    """Return the checked order of rows."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:
@@ -193,9 +193,10 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
 
 
 def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Measure]:
-    """Check that there are measures, named by text and made by aggr, and name the event times that they read.
+    """Return checked measures, named by text and made by aggr, with the event times that they read.
 
-    Functions that use times only to order rows receive the positions of rows. Raises ``ValueError``.
+    Functions that use times only to order rows read the positions of rows instead. Raise ``ValueError`` for other
+    values.
     """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
@@ -215,7 +216,7 @@ def _with_time(measure: Measure, time: str) -> Measure:
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
-    """List the columns that windows read, out of ``names``."""
+    """Return the columns that windows read, from ``names``."""
     columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
     conditions = [sql.column_in(name, names) or name for name in columns]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]

@@ -25,7 +25,7 @@ _NEVER = -(2**62)
 
 @dataclass(frozen=True)
 class Order:
-    """What rows are put in order by: the keys, the time, further columns, and at last their arrival."""
+    """The order of rows: by keys, time, further columns, and finally arrival."""
 
     keyed_by: Mapping[str, str]
     time: str
@@ -33,12 +33,12 @@ class Order:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the keys; ``keyed_by`` says what each is computed by."""
+        """The names of the keys; ``keyed_by`` has the column or expression of each."""
         return tuple(self.keyed_by)
 
 
 class Keys(NamedTuple):
-    """The keys that have been seen: their columns, in order, and the time of each one's last row."""
+    """The keys so far: their columns, in order, and the time of the last row of each."""
 
     columns: tuple[pa.Array, ...]
     latest: Ints
@@ -46,12 +46,12 @@ class Keys(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many there are."""
+        """The number of keys."""
         return len(self.latest)
 
 
 class Sorted(NamedTuple):
-    """Rows in order: the table, the key and time of each row, all keys, and where those known before are now."""
+    """Rows in order: the table, the key and time of each row, all keys, and the new indices of previous keys."""
 
     table: pa.Table
     key: Ints
@@ -70,15 +70,15 @@ class Entries(NamedTuple):
 
 
 def no_keys(schema: pa.Schema, order: Order) -> Keys:
-    """Return the keys before there are rows."""
+    """Return empty keys, before the first rows."""
     columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
 def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
-    """Sort rows by key and time, unless they are; raise ``ValueError`` for a row before one that has come already.
+    """Sort rows by key and time if needed; raise ``ValueError`` if a row is before a row of an earlier batch.
 
-    A row comes once per element of a list that is a key.
+    A row occurs once per element of a list that is a key.
     """
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
     own = [normalize(key) for key in by_name.values()]
@@ -107,7 +107,7 @@ def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
 
 
 def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], until: int | None = None) -> Entries:
-    """Put the ticks among the rows: between the rows of each key, and those before a moment that no row precedes."""
+    """Insert ticks between the rows of each key, and the ticks before a time that later rows cannot precede."""
     key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
     instants = _instants(ordered, ticks, ordered.keys.end if until is None else max(ordered.keys.end, until - 1))
     if len(instants):
@@ -122,7 +122,7 @@ def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], u
         if isinstance(read, Tick):
             of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
             inputs[read] = (source < 0) & np.isin(times, of_tick)
-        else:  # False or 0 at ticks
+        else:  # ticks have False or 0
             values = _evaluated(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
@@ -130,7 +130,7 @@ def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], u
 
 
 def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
-    """Raise ``ValueError`` unless conditions and weights can be read of data of a schema."""
+    """Raise ``ValueError`` if conditions or weights cannot be read from data of a schema."""
     for read in reads:
         if not isinstance(read, Tick):
             if isinstance(read, Weight) and read.column not in schema.names:
@@ -153,7 +153,7 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
-    """List all ticks that there may be, ascending."""
+    """Return all ticks in the range of rows, ascending."""
     seen = ordered.before[ordered.before > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
     if not ticks or low > end:
@@ -162,7 +162,7 @@ def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
 
 
 def _between(ordered: Sorted, instants: Ints, until: int | None) -> tuple[Ints, Ints]:
-    """Find the ticks of each key: those from one row of it, up to but not at the next one."""
+    """Return the ticks of each key between its rows: from the time of one row up to that of the next, exclusive."""
     key, times = ordered.key, ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]

@@ -1,10 +1,10 @@
-"""The state of a window: brought forward by a batch, and carried to the next one.
+"""The state of a window: advanced by each batch, and carried to the next one.
 
     carried              rows of the batch            carried to the next batch
     ├─────┤├──┤··········├──┤├───┤├─┤────▶ outputs    ├────────┤├────┤
 
-Of each key some aggregate states are carried: one for the rows from each position at which a later range may begin to
-the next such position. They come before the batch's rows, so that no row is reduced twice, and no row is carried.
+A few aggregate states are carried per key: one for the rows between two neighbouring positions at which a later range
+may begin. They precede the batch's rows, so that no row is reduced twice, and no row is carried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WindowState(NamedTuple):
     states: States
 
     def spread(self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]) -> WindowState:
-        """Renumber the keys: key ``i`` becomes ``places[i]``, ascending, of ``keys``; the others begin."""
+        """Renumber the keys: key ``i`` becomes ``places[i]``, ascending, of ``keys``; other keys are new."""
         if len(places) == keys:
             return self
         start = window.start(keys)
@@ -49,7 +49,7 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # not in what earlier releases saved
+            if name in self.carry.numbers:  # not in states of earlier releases
                 column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
@@ -57,7 +57,7 @@ class WindowState(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """What a batch brings about: outputs, the aggregate state of each, and the window's state for the next batch."""
+    """The result of a batch: outputs, the aggregate state of each, and the window's state for the next batch."""
 
     ranges: Ranges
     states: States
@@ -73,10 +73,10 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> Advanced:
-    """Bring a window forward by a batch of rows, of as many keys as its state.
+    """Advance a window by a batch of rows that has the same number of keys as its state.
 
-    ``reduce`` gives one state per group of the rows that are used, ``choose`` which outputs are wanted, None for all;
-    if the batch is the ``last``, nothing is carried.
+    ``reduce`` returns one state per group of the selected rows. ``choose`` returns which outputs are requested, None
+    for all. After the ``last`` batch, no state is carried.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
@@ -100,7 +100,7 @@ def advance(
 
 
 class _Axis:
-    """Carried states and rows in one line: of each key its carried states, then its rows."""
+    """Carried states and rows in one sequence: for each key its carried states, then its rows."""
 
     def __init__(self, rows: Rows, carry: Carry) -> None:
         self.rows, self.carry = rows, carry
@@ -110,7 +110,7 @@ class _Axis:
         self.carried_base = np.cumsum(carry.counts) - carry.counts
 
     def place(self, key: Ints, position: Ints) -> Ints:
-        """Find positions of keys in the line: rows of the batch, or carried states that begin there."""
+        """Return the places of positions of keys: rows of the batch, or carried states that begin there."""
         carry, base = self.carry, self.base[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
@@ -122,7 +122,7 @@ class _Axis:
         return places
 
     def marks(self, after: Carry) -> tuple[Ints, Ints]:
-        """Find the stretches to be carried: from each mark to the next one of its key, or to the key's end."""
+        """Return the ranges of places to carry: from each mark to the next one of its key, or to the key's end."""
         key = np.repeat(np.arange(len(after.counts)), after.counts)
         begins = self.place(key, after.open_starts)
         stops = np.append(begins[1:], 0)
@@ -131,7 +131,7 @@ class _Axis:
         return begins, stops
 
     def edges(self) -> Ints:
-        """List where carried states begin, and where the rows behind them do."""
+        """Return the places at which carried states begin, and those of the rows after them."""
         return np.append(np.flatnonzero(self.is_carried), self.base + self.carry.counts)
 
     @property
@@ -149,7 +149,7 @@ class _Axis:
 
 
 class _Runs:
-    """The stretches between cuts: each a carried state, or rows that no range cuts."""
+    """The ranges between cuts: each is a carried state, or rows that no output separates."""
 
     def __init__(self, axis: _Axis, is_cut: Flags) -> None:
         self.number = np.cumsum(is_cut) - 1
@@ -170,7 +170,7 @@ class _Runs:
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:
-    """Merge stretches of runs that do not overlap."""
+    """Return the merged states of ranges of runs that do not overlap."""
     if not len(begins):
         return function.merge(states.slice(0, 0), Groups.of([], 0))
     run = np.arange(len(states))

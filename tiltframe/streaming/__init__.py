@@ -1,4 +1,4 @@
-"""tiltframe.streaming: windows that are open while events come, when they are emitted, and what late events do."""
+"""tiltframe.streaming: open windows as events arrive, when they are emitted, and how late events are handled."""
 
 from tiltframe.streaming.open_windows import OpenWindows
 from tiltframe.streaming.ordered_stream import OrderedStream

@@ -1,4 +1,4 @@
-"""How far event times may be ahead of the clock: one row of a wrong clock would make all later rows late."""
+"""Limits of event times ahead of the clock: one row with a wrong time would make all later rows late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NONE = "none"
 
 
 def read_ahead(text: str | None) -> int | None:
-    """Read how far rows may be ahead: a duration such as ``1h``, in microseconds, or ``none`` for any time.
+    """Return how far rows may be ahead: a duration such as ``1h`` as microseconds, or None for ``none``, any time.
 
     >>> read_ahead("90s"), read_ahead("none"), read_ahead(None)
     (90000000, None, None)
@@ -27,14 +27,14 @@ def read_ahead(text: str | None) -> int | None:
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:
-    """Return the first time that is further ahead of the clock than allowed; None if none is. In microseconds."""
+    """Return the first time that is further ahead of the clock than allowed, or None; all in microseconds."""
     if ahead is None or not len(times) or int(times.max()) <= now + ahead:
         return None
     return int(times[np.argmax(times > now + ahead)])
 
 
 def check_ahead(times: Instants, column: str, ahead: str | None) -> None:
-    """Raise ``ValueError`` for a time that is further ahead of the machine's clock than allowed."""
+    """Raise ``ValueError`` if a time is further ahead of the machine's clock than allowed."""
     at = first_ahead(times, clock.time_ns() // 1000, read_ahead(ahead))
     if at is not None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The limit of distinct keys in open windows: rows of further keys are refused, or dropped and counted."""
+"""The limit of distinct keys in open windows: rows of further keys raise an error, or are dropped and counted."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ BEYOND = ("error", "drop")
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """The most keys that may be in open windows, and what becomes of rows of more keys."""
+    """The maximum number of keys in open windows, and how rows of further keys are handled."""
 
     keys: tuple[str, ...]  # names of the key columns
     max_keys: int | None
     beyond: str
 
     def __post_init__(self) -> None:
-        """Check the number and the choice; raises ``ValueError``."""
+        """Raise ``ValueError`` if an argument is not valid."""
         if self.max_keys is not None:
             checked_whole(self.max_keys, "max_keys", 1)
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
     def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
-        """Return which panes have keys beyond the limit, after the keys of open windows; refuses them on request."""
+        """Return which panes have keys beyond the limit, after the keys of open windows; or raise an error for them."""
         none = np.zeros(panes.num_rows, np.bool_)
         if self.max_keys is None:
             return none
@@ -50,7 +50,7 @@ class KeyLimit:
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 
     def numbered(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
-        """Count the keys of several tables, and number those of each table alike."""
+        """Return the number of keys of several tables, and the numbers of each table's keys, equal for equal keys."""
         if not indices:
             return 0, []
         groups = self._keys_of(indices)

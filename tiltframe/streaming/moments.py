@@ -1,4 +1,4 @@
-"""Moments that a stream receives: datetimes, or whole microseconds; implausible ones are refused."""
+"""Moments that a stream receives: datetimes, or whole microseconds; implausible moments raise an error."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from windows import MAX_INSTANT, MIN_INSTANT
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _YEAR_10000 = 253_402_300_800_000_000  # microseconds; nanoseconds of 1978
-_END_OF_TIME = 2**61  # from here on a watermark says that nothing is awaited
+_END_OF_TIME = 2**61  # a watermark from here on means that no events are expected
 _1971 = 31_536_000_000_000
 
 
 def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
-    """Read a moment as microseconds UTC.
+    """Return a moment as microseconds UTC.
 
     Parameters
     ----------
     moment : datetime with a zone, datetime64 in UTC, or int
         A whole number is microseconds since 1970-01-01 UTC.
     name : str
-        Of the argument, for errors.
+        The name of the argument, for errors.
     lowest : int
         The lowest whole number that is allowed.
 
@@ -36,7 +36,7 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If it is not a moment, a datetime without a zone, or a whole number of a year beyond 9999.
+        If the value is not a moment, is a datetime without a zone, or is a whole number for a year beyond 9999.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
 
 
 def check_unit(watermark: int, first_event: int | None) -> None:
-    """Refuse a watermark of 1970 if events are later than 1970: seconds or milliseconds that were meant otherwise.
+    """Raise an error for a watermark in 1970 if all events are later: it is probably in seconds or milliseconds.
 
     Parameters
     ----------
     watermark : int
         Microseconds UTC.
     first_event : int, optional
-        The start of the earliest window that is held.
+        The start of the earliest window in memory.
 
     Raises
     ------

@@ -46,8 +46,8 @@ class OpenLevel:
 
     window: TimeWindow
     held: WindowTable
-    emitted: WindowTable  # in a changelog, the windows as they were last emitted; otherwise none
-    watermark: int = LOWEST  # by which windows were closed so far, microseconds UTC
+    emitted: WindowTable  # in a changelog, the last emission of each window; otherwise empty
+    watermark: int = LOWEST  # the watermark so far, microseconds UTC
     cascaded_until: int = HIGHEST  # the next level contains the windows that end by it, and their later rows
     forgotten: WindowTable | None = (
         None  # sessions that are no longer kept, without states, as long as rows may touch them
@@ -62,13 +62,13 @@ class OpenLevel:
         return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
 
     def cascading(self, until: int) -> tuple[OpenLevel, WindowTable]:
-        """Choose the windows that end by a moment, and that the next level does not have; it has them from now on."""
+        """Return a level that counts windows that end by a moment as cascaded, and those that were not before."""
         end_times = self.held.ends
         closing = self.held.filter((end_times > self.cascaded_until) & (end_times <= until))
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
     def lost(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Say which of the windows that have come are no longer kept, once they are merged with those that are held."""
+        """Return which new windows are not kept after they are merged with the windows in memory."""
         if not self.window.is_merging:
             return rules.expired(new.ends, self.watermark)
         if not rules.expired(new.ends, self.watermark).any():
@@ -78,9 +78,9 @@ class OpenLevel:
         return rules.expired(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 
     def touching_forgotten(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Say which sessions that have come as a whole touch one that is no longer kept, and are late as well.
+        """Return which new complete sessions touch a session that is no longer kept, and are late as well.
 
-        Those that are still open by the watermark are not: their rows have come in time.
+        Sessions that the watermark has not closed are not late: their rows arrived in time.
         """
         if not rules.remembers_sessions or self.watermark == LOWEST or not len(new):
             return np.zeros(len(new), np.bool_)
@@ -89,10 +89,10 @@ class OpenLevel:
         return touching & rules.closed(new.ends, self.watermark)
 
     def joins_forgotten(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
-        """Say which rows would join a session that is no longer kept, or are too old for that to be known.
+        """Return which rows would join a session that is no longer kept, or are too old to determine this.
 
-        All sessions that are kept begin after the last forgotten one of their key ends. So a row joins a forgotten one
-        if it does not come after the end of the last; and rows within a session that is kept do not.
+        All kept sessions of a key begin after the end of its last forgotten session. So a row joins a forgotten session
+        if it is not after that end, unless it lies in a kept session.
         """
         count = len(times)
         old = times <= rules.remembered_since(self.watermark)
@@ -189,7 +189,7 @@ class OpenLevel:
         return replace(level, held=windows), table
 
     def _latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Say behind which of the windows that are to be emitted no later one of its key is, or was, emitted."""
+        """Return for which windows to emit no later window of the same key is, or was, emitted."""
         groups, _ = group_by([key_column(self.held.index.column(n)) for n in rules.frame.keys], len(self.held))
         starts, last = self.held.starts, np.full(groups.n, LOWEST)
         emitted = self.held.marks["revision"] > 0
@@ -198,7 +198,7 @@ class OpenLevel:
         return np.asarray(starts[at] == last[groups.ids[at]])
 
     def check_having(self, rules: StreamRules) -> None:
-        """Raise ``ValueError`` unless the condition can be evaluated on emitted rows; their types are known now."""
+        """Raise ``ValueError`` if the condition cannot be evaluated on emitted rows, once their types are known."""
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
             table, _ = self._emission(self.held.none(), rules, none.astype(np.str_), none)
@@ -255,7 +255,7 @@ def _changed(table: pa.Table, change: int) -> pa.Table:
 
 
 def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iterator[OpenLevel]:
-    """Merge windows that end by a moment into those of the next level, unless they are in them already."""
+    """Merge windows that end by a moment into those of the next level, unless they were merged before."""
     parts: WindowTable | None = None
     for level, coarser in _with_next(levels):
         updated = level
@@ -271,7 +271,7 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
-    """Say what panes bring to each level: to a coarser one, what the level below has cascaded already."""
+    """Return the parts of panes for each level: for a coarser level, those in windows that have already cascaded."""
     parts = [panes]
     for level, coarser in pairwise(levels):
         parts.append(as_parts_of(parts[-1].filter(parts[-1].ends <= level.cascaded_until), coarser.window))
@@ -295,9 +295,9 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
 
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
-    """Count for each level the open windows that are still to come: so far only parts of them are held, below.
+    """Return, for each level, the number of open windows that have rows only on finer levels so far.
 
-    ``keys`` are for each level the numbers of its windows' keys, equal ones alike on all levels.
+    ``keys`` has, for each level, the numbers of its windows' keys; equal keys have equal numbers on all levels.
     """
     counts: list[int] = []
     parts: tuple[Instants, NDArray[np.intp]] | None = None
@@ -316,5 +316,5 @@ def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]
 
 
 def _with_next(levels: Sequence[OpenLevel]) -> Iterator[tuple[OpenLevel, TimeWindow | None]]:
-    """Give each level with the window of the next; None beyond the last."""
+    """Yield each level with the window of the next one; None after the last."""
     return zip(levels, [*(level.window for level in levels[1:]), None], strict=False)

@@ -1,4 +1,4 @@
-"""Ordered windows while events come: rows wait until the watermark has passed them, and are taken in order then."""
+"""Ordered windows as events arrive: rows wait until the watermark has passed them, and are then processed in order."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _WAITING = "waiting"
 class OrderedStream:
     """The ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
 
-    A result comes with the row that brings it about, or with the tick, once the watermark has passed it. Of each key a
-    few states are kept, and the rows that the watermark has not passed; `to_ipc` saves all of it.
+    A result is emitted when the watermark has passed the row or the tick that triggers it. Memory has a few states per
+    key, and the rows that the watermark has not passed; `to_ipc` saves all of it.
 
     Parameters
     ----------
     windows : RunningAggregation or OrderedRollup
-        What rows are given to in their order; it has taken none yet.
+        The aggregation that processes rows in order; it must not have rows yet.
 
     Raises
     ------
     TypeError
-        If it is neither.
+        If ``windows`` is neither.
 
     Guarantee
     ---------
-    Up to the end the same results, to the bit, as `tiltframe.running` and `tiltframe.ordered_rollup` give of all rows
-    but the late ones, sorted, however they are cut into batches.
+    After the end, results equal, bit for bit, those of `tiltframe.running` and `tiltframe.ordered_rollup` for all rows
+    except late ones, sorted, however they are split into batches.
 
     Examples
     --------
@@ -57,29 +57,29 @@ class OrderedStream:
     """
 
     def __init__(self, windows: OrderedAggregator) -> None:
-        """Begin without rows."""
+        """Create the stream without rows."""
         self._windows = checked_type(windows, OrderedAggregator, "windows")
         self._waiting: pa.Table | None = None
         self._watermark: int | None = None
         self._rows = self._late = self._emitted = 0
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Take a batch of rows in the order of their arrival.
+        """Add a batch of rows in the order of their arrival.
 
         Parameters
         ----------
         rows : table
-            Of the same columns in every batch.
+            Rows with the same columns in every batch.
 
         Returns
         -------
         table
-            The rows that came behind the watermark: they are late, and not taken.
+            The rows before the watermark: they are late, and are ignored.
 
         Raises
         ------
         ValueError, TypeError
-            If rows do not fit. Nothing has changed then.
+            If rows do not fit. The stream is unchanged then.
         """
         checked_type(rows, pa.Table, "rows")
         if self._waiting is None:
@@ -98,14 +98,14 @@ class OrderedStream:
         Parameters
         ----------
         watermark : datetime or int, optional
-            No events before it are awaited: a datetime with a zone, or microseconds UTC. One that is lower than before
-            changes nothing.
+            The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
+            lower than the previous one changes nothing.
 
         Returns
         -------
         table
-            As `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add` gives it, in the order of keys and
-            time; without columns before the first rows have come. `results` reads the results of states.
+            A table as from `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, in the order of keys
+            and time; without columns before the first rows. `results` converts states to results.
 
         Raises
         ------
@@ -126,12 +126,12 @@ class OrderedStream:
         return emitted
 
     def close(self) -> pa.Table:
-        """Take the rows that wait, for no more are to come.
+        """Process the waiting rows, because no more rows will come.
 
         Returns
         -------
         table
-            As `advance` gives it; with ``emit="final"`` the results of the end.
+            As `advance` returns it; with ``emit="final"`` the final results.
 
         Raises
         ------
@@ -146,12 +146,12 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read the results of emitted rows: states of a chain are finished, other rows are results already.
+        """Return the results of emitted rows: states of a chain are finished, other rows are already results.
 
         Parameters
         ----------
         emitted : table
-            From `advance` or `close`.
+            A table from `advance` or `close`.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If the states are not those of the chain.
+            If the states are not of the chain.
         """
         return self._windows.results(emitted) if emitted.num_columns else emitted
 
@@ -171,7 +171,7 @@ class OrderedStream:
         return query
 
     def anew(self) -> OrderedAggregator:
-        """Begin another aggregation of the same, without rows."""
+        """Return a new aggregation with the same query, without rows."""
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
@@ -181,11 +181,11 @@ class OrderedStream:
         return twin
 
     def to_ipc(self) -> bytes:
-        """Write all that is held as Arrow IPC; `from_ipc` goes on from there."""
+        """Return the complete state as Arrow IPC, from which `from_ipc` continues."""
         return self.save().to_bytes()
 
     def save(self) -> Saved:
-        """Give what `to_ipc` writes block by block."""
+        """Return the state of `to_ipc` in blocks."""
         counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
         blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
         description = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
@@ -193,13 +193,13 @@ class OrderedStream:
 
     @classmethod
     def from_ipc(cls, data: bytes | Saved, windows: OrderedAggregator) -> OrderedStream:
-        """Go on from what `to_ipc` wrote, or `save` gave.
+        """Continue from a state that `to_ipc` or `save` returned.
 
         Parameters
         ----------
         data : bytes or Saved
         windows : RunningAggregation or OrderedRollup
-            What the saved stream was made with, without rows. It may read its states in another way.
+            An aggregation with the same query, without rows. It may read its states in another way.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or of other windows; the message states the difference.
+            If ``data`` is not a saved state, or has other windows; the message states the difference.
         """
         state = data if isinstance(data, Saved) else of_bytes(data)
         check_version(state)

@@ -40,12 +40,12 @@ class Clock:
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # where the policy's clock stood when open windows were last looked at
-    newest: int | None = None  # the start of the newest window that events have come for, if a buffer follows it
-    committed: int | None = None  # before which rows are in a store already, and are not taken
+    last_checked: int | None = None  # the policy's clock at the last check of open windows
+    newest: int | None = None  # the start of the newest window with events, if a buffer follows it
+    committed: int | None = None  # the time before which rows are in a store already, and are ignored
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
-        """Take a new watermark and clock; neither goes back."""
+        """Return the clock with a new watermark and time; neither decreases."""
         if watermark is not None:
             checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
         if now is not None:
@@ -53,11 +53,11 @@ class Clock:
         return replace(self, watermark=_later(self.watermark, watermark), now=_later(self.now, now))
 
     def seen(self, start: int) -> Clock:
-        """Take the start of a window that events have come for."""
+        """Return the clock after an event in a window with a start."""
         return replace(self, newest=_later(self.newest, start))
 
     def after_look(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
-        """Note when open windows were looked at, as the policy counts."""
+        """Return the clock after a check of open windows."""
         return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
@@ -80,18 +80,18 @@ class Saved:
         return json.dumps({**self.said, "blocks": blocks}).encode()
 
     def to_bytes(self) -> bytes:
-        """Write all of it, one behind the other."""
+        """Return the description and all blocks as bytes."""
         head = self.head
         length, checksum = len(head).to_bytes(_LENGTH, "big"), zlib.crc32(head).to_bytes(_CHECKSUM, "big")
         return b"".join([length, head, checksum, *(block.data for block in self.blocks.values())])
 
     @property
     def frame(self) -> TiltFrame:
-        """The frame that it was saved with."""
+        """The frame of the saved stream."""
         return made("frame", TiltFrame.from_dict, self.said["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
+        """Return the columns of states that saved windows lack from their beginning; the last ones are new."""
         before, saved_columns = [str(name) for name in self.said["added"]], self.said["columns"]
         new = [name for name in rules.functions if name not in saved_columns]
         if len(before) + len(new) > _MOST_ADDED:
@@ -99,10 +99,10 @@ class Saved:
         return (*before, *new)
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
-        """Give the levels of a frame; of added measures, the rows that windows have had are unknown."""
+        """Return the levels of a frame; the states of added measures are unknown for earlier rows."""
         times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
         unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
-        unneeded = [name for name in self.said["columns"] if name not in rules.functions]  # that another policy needed
+        unneeded = [name for name in self.said["columns"] if name not in rules.functions]  # columns of another policy
         return tuple(
             self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
             for at, (watermark, cascaded) in enumerate(times)
@@ -114,7 +114,7 @@ class Saved:
         windows = self._windows(at, _OPEN, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
         emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.none()
-        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # not in what earlier releases saved
+        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # not in states of earlier releases
         forgotten = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
         return OpenLevel(frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
 
@@ -141,7 +141,7 @@ def written(
     clock: Clock,
     counts: Mapping[str, int],
 ) -> Saved:
-    """Write levels and what they follow, as far as it has changed since it was read."""
+    """Return the saved state of levels and settings; blocks that are unchanged since they were read are reused."""
     description = {
         "version": VERSION,
         "frame": rules.frame.describe(),
@@ -167,12 +167,12 @@ def written(
 
 
 def of_bytes(data: bytes) -> Saved:
-    """Read what `Saved.to_bytes` wrote, and check all of it; raises ``ValueError`` for anything else."""
+    """Return the state in bytes of `Saved.to_bytes` after a complete check; raise ``ValueError`` for other bytes."""
     return _records(data)[0]
 
 
 def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
-    """Read a `Saved.head`, and find the blocks by their names, sizes and checksums."""
+    """Return the state of a `Saved.head`, with a function that returns blocks by name, size and checksum."""
     try:
         description = json.loads(head)
         sizes = description.pop("blocks")
@@ -182,7 +182,7 @@ def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved
 
 
 def check_version(state: Saved) -> None:
-    """Raise ``ValueError`` for what another version of this package has written."""
+    """Raise ``ValueError`` if another version of this package has written the state."""
     if state.said.get("version") != VERSION:
         raise ValueError(
             f"this state is of version {state.said.get('version')}, and this package reads {VERSION}; upgrade it"
@@ -190,13 +190,13 @@ def check_version(state: Saved) -> None:
 
 
 def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
-    """Put plain data, and a table, behind what `Saved.to_bytes` wrote, which `of_bytes` reads as before."""
+    """Return bytes of `Saved.to_bytes` with plain data and a table appended, which `of_bytes` ignores."""
     more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
     return data + more.to_bytes()
 
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Read what `extended` put behind; nothing if there is none."""
+    """Return the data that `extended` has appended; empty if there is none."""
     record = [*_records(data), Saved({}, {})][1]
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
@@ -230,12 +230,12 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
 
     record = of_head(head, block)
     for stored in record.blocks.values():
-        _ = stored.data  # which is checked
+        _ = stored.data  # checks the bytes
     return record, place
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
-    """Raise ``ValueError`` if windows cannot go on with another frame or policy; measures may be added."""
+    """Raise ``ValueError`` if windows cannot continue with another frame or policy; measures may be added."""
     saved_measures = state.said["frame"]["measures"]
     measures = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
     missing = [name for name in saved_measures if name not in measures]

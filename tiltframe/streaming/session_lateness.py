@@ -1,8 +1,8 @@
-"""Rows that unite into sessions, one after the other as they arrive: which of them join one that is kept.
+"""Rows that join sessions in the order of their arrival: which of them join a session that is kept.
 
 A session is judged after the row has joined it. A row whose own interval is over counts if the session that it joins is
-not, whether that was held before or was made by rows before it; rows that come later do not save it. So it does not
-depend on how rows are cut into batches.
+not over, whether that session was in memory or consists of earlier rows of the batch; later rows do not change this. So
+the result does not depend on how rows are split into batches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Say which rows count, in the order of their arrival.
+    """Return which rows count, in the order of their arrival.
 
-    ``own`` are those that do by themselves, whatever came before: their interval is not over, or meets a held session.
-    Intervals are of one length, microseconds.
+    ``own`` marks rows that count by themselves: their interval is not over, or touches a session in memory. All
+    intervals have the same length in microseconds.
     """
-    cells = starts // length  # two rows of a cell overlap, and others meet in cells side by side alone
+    cells = starts // length  # rows of a cell overlap; others only touch in neighbouring cells
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]
     new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
@@ -37,7 +37,7 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
 
 @compiled
 def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
-    """Take rows one by one; of each cell the first and the last of the rows that count are known."""
+    """Process rows one by one, with the first and the last counting row of each cell."""
     low = np.full(len(before), _HIGHEST)
     high = np.full(len(before), _LOWEST)
     counts = np.empty(len(own), np.bool_)
@@ -58,13 +58,13 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
 def touches_held(
     present: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
-    """Say which intervals overlap or touch a held session, of (keys, starts, ends); those of one key are apart."""
+    """Return which intervals overlap or touch a session in memory (keys, starts, ends); sessions of a key are apart."""
     held_keys, held_starts, held_ends = present
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])
     order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
-    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the held one at or before
-    places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it is of the key
+    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the session at or before
+    places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it has the key
     touched = np.empty(n + len(keys), np.int64)
     touched[order] = np.where(last < 0, -1, places)
     at = touched[n:]

@@ -1,6 +1,6 @@
-"""Stored tables: tables as bytes with a checksum, which are fetched and read when they are first asked for.
+"""Stored tables: tables as bytes with a checksum, which are fetched and read when first needed.
 
-Arrow trusts the lengths that a stream states, so that nothing damaged may reach it.
+Arrow trusts the lengths in a stream, so damaged bytes must never reach it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=F
 
 @dataclass(eq=False)
 class StoredTable:
-    """A table as one Arrow IPC stream, whose size and CRC-32 are known; it is fetched when it is first needed."""
+    """A table as an Arrow IPC stream with a known size and CRC-32; it is fetched when first needed."""
 
     size: int
     checksum: int
@@ -25,7 +25,7 @@ class StoredTable:
 
     @classmethod
     def of(cls, table: pa.Table) -> StoredTable:
-        """Write a table."""
+        """Return a table as a stored table."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())
@@ -34,12 +34,12 @@ class StoredTable:
 
     @classmethod
     def at(cls, data: memoryview, checksum: int) -> StoredTable:
-        """Show bytes that are at hand."""
+        """Return a stored table of bytes in memory."""
         return cls(len(data), checksum, lambda: data)
 
     @cached_property
     def data(self) -> bytes | memoryview:
-        """The bytes; raises ``ValueError`` where they are others than were written."""
+        """The bytes; raises ``ValueError`` if they have changed since they were written."""
         data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
             raise refused("its checksum is not that of its bytes")
@@ -47,7 +47,7 @@ class StoredTable:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table; raises as ``data`` does."""
+        """The table; raises ``ValueError`` as ``data`` does."""
         try:
             return pa.ipc.open_stream(pa.py_buffer(self.data)).read_all()
         except (pa.ArrowException, OSError) as error:
@@ -55,5 +55,5 @@ class StoredTable:
 
 
 def refused(why: str) -> ValueError:
-    """Make the error for data that is not a saved state of open windows."""
+    """Return the error for data that is not a saved state of open windows."""
     return ValueError(f"this is not a saved state of open windows ({why}); give what OpenWindows.to_ipc wrote")
