@@ -244,12 +244,12 @@ def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
 
 
 def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
-    """Pair each table with `Content.STATES`."""
+    """Yield pairs of `Content.STATES` and a table, the form in which a first phase returns states."""
     return ((Content.STATES, table) for table in tables)
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Pair each table of `aggr.tables.partial_aggregation.adaptive_states` with its content."""
+    """Yield pairs of the content, states or rows, and a table, from those of `adaptive_states`."""
     return ((Content(reduced), table) for reduced, table in tables)
 
 

@@ -1,7 +1,7 @@
-"""Stream rules: what all levels of a stream follow, its frame and its policies, and what they make of panes.
+"""Stream rules: the frame and the policies that apply to all levels of a stream, and their effect on panes.
 
-Panes are states of the finest windows, or of their parts, as they arrive. How many rows a state was made of is a
-measure more (`StreamRules.partial_frame`), which is read and left out again before windows are held.
+Panes are states of the finest windows, or of parts of them, as they arrive. An additional measure counts the rows of
+each state (`StreamRules.partial_frame`); it is read and removed before windows are stored.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the reason of rows without a window
-ROWS = "__rows"  # how many rows a state was made of
+DROPPED = "dropped"  # the reason for rows without a window
+ROWS = "__rows"  # the number of rows of a state
 Mask = NDArray[np.bool_]
 _ASSIGNED_AT_ONCE = 1_000_000  # intervals: 24 MB
 
 
 @dataclass(frozen=True)
 class StreamRules:
-    """What all levels follow: the frame and its policies, and which columns of states were added to saved windows."""
+    """The frame and the policies of all levels, and the columns of states that were added to saved windows."""
 
     frame: TiltFrame
     emit: EmitPolicy
@@ -53,7 +53,7 @@ class StreamRules:
     added: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
+        """Raise ``ValueError`` if a policy does not fit the frame's levels."""
         self.late.check(self.frame)
         self.emit.check(self.frame)
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
@@ -66,7 +66,7 @@ class StreamRules:
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
     def warn(self) -> None:
-        """Warn of sessions whose results a consumer may count twice."""
+        """Warn about sessions whose results a consumer may count twice."""
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         if gap is None:
             return
@@ -95,7 +95,7 @@ class StreamRules:
     def held_frame(self) -> TiltFrame:
         """The frame of the states in memory: the measures of the frame, and those that the policy needs.
 
-        The latter are named by their function and the policy, as a saved state of another policy has other measures.
+        The policy's measures are named by their function and the policy, because another policy may have saved others.
         """
         return _with_more(
             self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}
@@ -116,60 +116,60 @@ class StreamRules:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of keys and of states that are held."""
+        """The columns of keys and of states in memory."""
         return [*self.frame.keys, *self.functions]
 
     @cached_property
     def cascades(self) -> bool:
-        """Whether windows are merged into those of the next level when they close, and not as rows come.
+        """Whether windows are merged into those of the next level when they close, and not when rows arrive.
 
-        This is so if nothing is asked of an open window: a batch is then merged into the finest level alone.
+        This is so if the policy does not use open windows: a batch is then merged only into the finest level.
         """
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
 
     @cached_property
     def remembers_sessions(self) -> bool:
-        """Whether sessions that are no longer kept are remembered, so that no row opens another one over them.
+        """Whether sessions that are no longer kept are remembered, so that rows do not open overlapping sessions.
 
-        A late row is only distinguishable from one in time if the allowed lateness is at least the gap.
+        A late row can be distinguished from a row in time only if the allowed lateness is at least the gap.
         """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
 
     def gone_until(self, watermark: int) -> int:
-        """Return the moment by which windows must have ended to be no longer kept."""
+        """Return the time at or before which windows must end to be no longer kept."""
         lateness = self.late.lateness_micros
         if lateness is None or watermark == LOWEST:
             return LOWEST
         return watermark - self.emit.delay_micros - lateness
 
     def remembered_since(self, watermark: int) -> int:
-        """Return the moment after which sessions that are no longer kept are remembered: two gaps before."""
+        """Return the time after which sessions that are no longer kept are remembered: two gaps earlier."""
         until = self.gone_until(watermark)
         return until - 2 * (gap_of(self.frame) or 0) if until > LOWEST else LOWEST
 
     def closed_by(self, watermark: int) -> int:
-        """Return the moment by which windows must have ended for the watermark to close them."""
+        """Return the time at or before which windows must end to be closed by the watermark."""
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
     def closed(self, end_times: Instants, watermark: int) -> Mask:
-        """Say which windows the watermark closes."""
+        """Return which windows the watermark closes."""
         return end_times <= self.closed_by(watermark)
 
     def expired(self, end_times: Instants, watermark: int) -> Mask:
-        """Say which windows are no longer kept."""
+        """Return which windows are no longer kept."""
         until = self.gone_until(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
     def shown(self, table: WindowTable) -> HeldWindows:
-        """Show windows to the policy."""
+        """Return windows in the form that policies receive."""
         needed = self.emit.measures(self.frame)
 
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.held_frame.state_of(self._name_of(measure))
-            if column not in table.schema.names:  # no row has come since the policy needs it
+            if column not in table.schema.names:  # no rows have arrived since the policy was set
                 return pa.nulls(len(table))
             states = one_array(table.known_states(self.added).column(column))
             results = measure.function.finish(states)
@@ -184,7 +184,7 @@ class StreamRules:
         )
 
     def results(self, states: pa.Table) -> pa.Table:
-        """Read the results of states that have a level, and keep the columns that are neither."""
+        """Return the results of states that have a level, with all columns that are not states."""
         keys = [LEVEL, START, END, *self.frame.keys]
         measures = {name: (self.frame.state_of(name), measure) for name, measure in self.frame.measures.items()}
         results = finish_by(states, keys, measures)
@@ -195,7 +195,7 @@ class StreamRules:
 
 
 def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
-    """Add measures to a frame whose columns of states stay; what these can serve needs no column of its own."""
+    """Add measures to a frame whose columns of states stay; a new column is added only if none serves the measure."""
     if not more:
         return frame
     serving = {name: holder(frame.states, measure) for name, measure in more.items()}
@@ -211,7 +211,7 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Check the columns of states that come from outside; raises ``ValueError``."""
+    """Return states of other modules after a check of their columns; raise ``ValueError``."""
     names = checked_type(states, pa.Table, "states").column_names
     required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
     missing = [name for name in required if name not in names]
@@ -224,14 +224,14 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Make windows of states, and mark each with the number of its rows."""
+    """Return windows of states, each with the number of its rows as a mark."""
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
     return new_windows(states.select([START, END, *rules.columns]), new_rows=np.asarray(rows))
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Mark windows that close by events with the start of the earliest pane in them."""
+    """Mark windows that close by events with the start of their earliest pane."""
     if not rules.late.closes_by_events or not len(table):
         return table
     firsts = np.full(len(table), HIGHEST)
@@ -243,7 +243,7 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
 
 
 def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
-    """Find the start of the earliest of some panes in each window; the highest number for one without any."""
+    """Return the start of the earliest of some panes in each window; the highest number for a window without panes."""
     pane_starts = instants_of(panes)
     assigned = level.assign(pane_starts)
     at, rows = [pa.array(np.concatenate([table.starts, assigned.starts]))], pa.array(assigned.rows)
@@ -256,7 +256,7 @@ def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rule
 
 
 def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: StreamRules) -> NDArray[np.bool_]:
-    """Say which rows lie in lost panes alone."""
+    """Return which rows lie only in lost panes."""
     frame = rules.frame
     _, places_of, all_keys = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone)
     assigned = frame.panes.assign(times if places_of is None else times[places_of])
@@ -271,7 +271,7 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
 
 
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
+    """Return the latest end of the windows of each time; the earliest moment for a time without a window."""
     if not len(times):
         return times
     unique, back = np.unique(times, return_inverse=True)
@@ -284,7 +284,7 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Find the earliest end of the windows that each time lies in; of a time in no window, no moment."""
+    """Return the earliest end of the windows of each time; the latest moment for a time without a window."""
     numbered = window.numbered(times) if len(times) else None
     if numbered is not None:
         return numbered.bounds(numbered.first)[1]

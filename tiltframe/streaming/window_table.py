@@ -32,28 +32,28 @@ UNSTAMPED = HIGHEST  # a `last_arrival` after the last known clock
 
 # For each mark of a window, its merge function and its initial value; times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
-    "new_rows": (np.add, 0),  # since its last emission
-    "revision": (np.maximum, 0),  # how often it was emitted
+    "new_rows": (np.add, 0),  # the number since its last emission
+    "revision": (np.maximum, 0),  # the number of its emissions
     "last_arrival": (np.maximum, UNSTAMPED),  # the clock when its last rows arrived
     "closed_until": (np.maximum, LOWEST),  # the end at which it was closed by a timeout
-    "first_pane": (np.minimum, HIGHEST),  # where the earliest pane in it begins, if windows close by events
-    "unknown": (np.bitwise_or, 0),  # a bit for each added measure that has not seen all of its rows
+    "first_pane": (np.minimum, HIGHEST),  # the start of its earliest pane, if windows close by events
+    "unknown": (np.bitwise_or, 0),  # a bit for each added measure that lacks some of its rows
 }
 _SCHEMA, _BYTES = b"states", b"nbytes"  # metadata of a stored index
-_FEW = 256  # windows are grouped without a search
+_FEW = 256  # so few windows are grouped without a search
 _TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
-_MOST_CHUNKS = 16  # each costs by itself, whatever it holds
-_FEW_RUNS = 4  # of rows that lie together
+_MOST_CHUNKS = 16  # each has a fixed cost
+_FEW_RUNS = 4  # contiguous ranges of rows
 Marks = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class StoredStates:
-    """The columns of states as they were saved, which are read when they are first needed."""
+    """The columns of saved states, which are read when first needed."""
 
     table: StoredTable
     schema: pa.Schema
-    nbytes: int  # once they are read
+    nbytes: int  # the size after reading
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class WindowTable:
     """Windows of one level: a row for each window and key."""
 
     index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``state_columns``
-    marks: Marks  # as `MARKS` names them
+    marks: Marks  # by the names in `MARKS`
     state_columns: StoredStates | None = None  # the states of the same rows
-    stored: StoredTable | None = None  # index and marks as they were saved, where they are the same still
+    stored: StoredTable | None = None  # index and marks as saved, if they are unchanged
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Read what `to_stored` wrote, but for the states."""
+        """Return the windows that `to_stored` wrote; their states are read later."""
         index, metadata = stored.table, stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
@@ -75,9 +75,9 @@ class WindowTable:
         return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Write the named columns, of times and keys, with the marks, and by themselves the states.
+        """Return two stored tables: the named columns, of times and keys, with the marks; and the states.
 
-        A table that was read and has not changed is returned as it was read.
+        A table that was read and has not changed is returned as read.
         """
         states = self.index.drop_columns(list(columns))
         state_columns = self.state_columns or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
@@ -114,25 +114,25 @@ class WindowTable:
 
     @property
     def ends(self) -> Instants:
-        """Where windows end, microseconds UTC."""
+        """The ends of windows, microseconds UTC."""
         return instants_of(self.index, END)
 
     @property
     def starts(self) -> Instants:
-        """Where windows begin, microseconds UTC."""
+        """The starts of windows, microseconds UTC."""
         return instants_of(self.index, START)
 
     @property
     def rows(self) -> int:
-        """How many rows have come since the windows were last emitted."""
+        """The number of rows since the last emission of each window."""
         return int(self.marks["new_rows"].sum())
 
     def none(self) -> WindowTable:
-        """Show no windows, of the same types."""
+        """Return a table of the same types without windows."""
         return new_windows(self.schema.empty_table())
 
     def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
-        """Keep the windows that are true; the table itself where all are."""
+        """Return the windows for which a mask is true; the table itself if all are."""
         if rows.all():
             return self
         if not rows.any():
@@ -140,36 +140,36 @@ class WindowTable:
         return WindowTable(_filtered(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
     def between(self, begin: int, end: int) -> WindowTable:
-        """Show the windows of neighbouring places."""
+        """Return the windows in a range of indices."""
         states = self.states.slice(begin, end - begin)
         return WindowTable(states, {name: m[begin:end] for name, m in self.marks.items()})
 
     def take(self, rows: NDArray[np.integer]) -> WindowTable:
-        """Take windows by their places."""
+        """Return windows by their indices."""
         if not len(rows):
             return self.none()
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
-        """Replace some of the marks; the table itself where they are the same."""
+        """Return the table with some of the marks replaced; the table itself if they are equal."""
         if all(np.array_equal(self.marks[name], new) for name, new in marks.items()):
             return self
         return replace(self, marks={**self.marks, **marks}, stored=None)
 
     def without_states(self, keys: Sequence[str]) -> WindowTable:
-        """Keep the columns of times and keys alone."""
+        """Return the table with only the columns of times and keys."""
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
 
     def without(self, columns: Sequence[str]) -> WindowTable:
-        """Leave columns of states out; the table itself if there are none to leave out."""
+        """Return the table without some columns of states; the table itself if it does not have them."""
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
     def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
-        """Give the windows other starts and ends, microseconds UTC."""
+        """Return the windows with other starts and ends, microseconds UTC."""
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
-        """Add the columns of a schema that are missing, null: of measures that were added."""
+        """Return the table with the columns of a schema that it lacks, for added measures, as null."""
         missing = [field for field in like if field.name not in self.schema.names]
         if not missing:
             return self
@@ -179,7 +179,7 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
     def known_states(self, added: Sequence[str]) -> pa.Table:
-        """Give the states, null where an added measure has not seen all rows of a window."""
+        """Return the states, with null if an added measure lacks rows of a window."""
         states = self.states
         for bit, name in enumerate(added):
             unknown = self.marks["unknown"] >> bit & 1 != 0
@@ -189,7 +189,7 @@ class WindowTable:
         return states
 
     def with_zeros(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
-        """Replace the states of some windows by those of no rows."""
+        """Return the table with the states of some windows replaced by those of no rows."""
         states = self.states
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
@@ -201,7 +201,7 @@ class WindowTable:
 
 
 def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
-    """Keep the rows that are true; where they lie together, as windows of one time do, without copying their states."""
+    """Return the rows for which a mask is true; contiguous rows, such as windows of one time, are not copied."""
     edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
     if len(edges) > 2 * _FEW_RUNS:
         return states.filter(pa.array(rows))
@@ -217,13 +217,13 @@ def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.T
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
-    """Make a table of windows that have just come; marks that are not given are those of a new window."""
+    """Return a table of new windows; marks that are not passed have their initial values."""
     n = states.num_rows
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
 
 
 def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
-    """Find the mark ``unknown`` of windows whose states are null if they have not seen all rows."""
+    """Return the mark ``unknown`` of windows, from states that are null if they lack rows."""
     marks = np.zeros(states.num_rows, np.int64)
     for bit, name in enumerate(added):
         unknown = states.column(name).is_null().to_numpy() if name in states.column_names else np.True_
@@ -234,7 +234,7 @@ def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """Return windows as parts of the windows of a coarser level, which follow each other.
 
-    Raises ``ValueError`` for a window that crosses an edge of the level.
+    Raise ``ValueError`` if a window crosses an edge of the level.
     """
     assigned = level.assign(windows.starts)
     check_nested(level, assigned, windows.starts, windows.ends)
@@ -243,7 +243,7 @@ def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
 
 
 def concat(tables: Sequence[WindowTable]) -> WindowTable:
-    """Put tables of windows one below the other."""
+    """Return the concatenation of tables of windows."""
     filled = [table for table in tables if len(table)] or list(tables[:1])
     if len(filled) == 1:
         return filled[0]
@@ -290,7 +290,7 @@ class _Parted:
 
 
 def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
-    """Find out by times and keys alone which windows are one, so that states are copied once."""
+    """Determine from times and keys which rows are one window, so that states are copied only once."""
     none = np.zeros(0, np.int64)
     if not len(new):
         return _Parted(present, new, none, 0)
@@ -315,9 +315,9 @@ def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions
 def places(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
-    """Find the window of ``among`` that each sought one is, or is part of; -1 where there is none.
+    """Return the index of the window of ``among`` that equals or contains each sought one; -1 if there is none.
 
-    With ``among_all`` one of the same key, whatever its time.
+    With ``among_all``, any window of the same key counts, whatever its time.
     """
     columns = [START, END, *keys]
     both = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
@@ -330,17 +330,17 @@ def places(
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Find the order of windows by start and keys."""
+    """Return the order of windows by start and keys."""
     groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
 
 
 def _near(present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
-    """Choose the held windows that new ones may be, by each column alone: without sorting, so that few are sorted."""
+    """Return which present windows may equal new ones, from each column separately, so that few need to be sorted."""
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.is_merging else {END}  # sessions meet others that begin elsewhere
+    bounds = {START, END} if level.is_merging else {END}  # sessions may touch sessions with other starts
     for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
@@ -357,7 +357,7 @@ def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> Window
 
 
 def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
-    """Merge the windows of each group; every group has some."""
+    """Merge the windows of each group; every group has at least one."""
     groups = Groups.of(ids, int(ids.max()) + 1)
     rows, until = groups.rows_by_group, groups.offsets
     states = meeting.states
@@ -366,7 +366,7 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     merged = {
         name: function.merge(made_here(states.column(name)), groups).states
         for name, function in functions.items()
-        if name in states.column_names  # an added one is not before its first rows
+        if name in states.column_names  # an added column is missing before its first rows
     }
     columns = {name: merged[name] if name in merged else first_of_each.column(name) for name in states.column_names}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}

@@ -1,1 +1,1 @@
-"""Text: what people type, as values, and results as JSON; the command line and services share both."""
+"""Text: values from text that users type, and results as JSON, for the command line and services."""

@@ -1,4 +1,4 @@
-"""Measures and keys as people type them: ``dds(latency_ms, quantiles=[0.5, 0.99])``, ``route=lower(route)``."""
+"""Measures and keys from text: ``dds(latency_ms, quantiles=[0.5, 0.99])``, ``route=lower(route)``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from aggr.function import column_keywords
 
 
 def measure_from(text: str) -> Measure:
-    """Read a measure from a call: a function's name and arguments, the column first, as `aggr.call_text` reads them.
+    """Return the measure of a call: a function's name and arguments, column first, in the syntax of `aggr.call_text`.
 
-    Raises ``ValueError`` if it is not a call, the function is unknown, or an argument is wrong.
+    Raise ``ValueError`` if the text is not a call, the function is unknown, or an argument is not valid.
 
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
@@ -45,7 +45,7 @@ def measure_from(text: str) -> Measure:
 
 
 def keys_from(texts: Iterable[str]) -> dict[str, str]:
-    """Read keys given as a column, or as ``NAME=EXPRESSION``; raises ``ValueError`` also for a name given twice.
+    """Return keys from columns or ``NAME=EXPRESSION``; raise ``ValueError``, also for a repeated name.
 
     >>> keys_from(["host", "route=lower(route)"])
     {'host': 'host', 'route': 'lower(route)'}
@@ -64,7 +64,7 @@ def keys_from(texts: Iterable[str]) -> dict[str, str]:
 
 
 def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
-    """Read measures given as ``NAME=CALL``; raises ``ValueError`` also for a name given twice."""
+    """Return measures from ``NAME=CALL``; raise ``ValueError``, also for a repeated name."""
     measures: dict[str, Measure] = {}
     for text in texts:
         name, equals, call = text.partition("=")
@@ -77,7 +77,7 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
 
 
 def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
-    """Read what a query asks for: ``NAME``, ``NAME=CALL`` of a new measure, ``NAME=EXPRESSION`` of results.
+    """Return the measures of a query: ``NAME``, ``NAME=CALL`` for a new one, ``NAME=EXPRESSION`` of results; or None.
 
     >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
     {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}
@@ -97,7 +97,7 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
 
 
 def _is_expression(text: str) -> bool:
-    """Say whether text is an expression of results, in which no function aggregates."""
+    """Return whether a text is an expression of results, without aggregate functions."""
     try:
         return bool(sql.columns_of(text, "expression"))
     except ValueError:
@@ -105,7 +105,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _column(argument: str) -> Any:
-    """Read a column, or an expression; a wrong expression is refused before any file is read."""
+    """Return a column or an expression; an invalid expression raises an error before files are read."""
     value = read_value(argument)
     if value == argument and not argument.isidentifier():
         sql.columns_of(argument, "expression")

@@ -13,14 +13,14 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from tiltframe.names import END, START
 
-_EXACT = 2**53  # whole numbers up to it are doubles
+_EXACT = 2**53  # whole numbers up to it are exact as doubles
 
 
 def json_lines(table: pa.Table) -> str:
-    """Write every row of a table of results, nested ones too, as an object on a line of its own.
+    """Return every row of a table of results, also nested ones, as a JSON object on a separate line.
 
-    Times are ISO 8601, lengths of time too; whole numbers have all of their digits, which readers that take them for
-    doubles round beyond 2^53; decimals, NaN and infinities are text; bytes are hexadecimal digits.
+    Times and durations are ISO 8601. Whole numbers have all digits; readers that use doubles round them beyond 2^53.
+    Decimals, NaN and infinities are text. Bytes are hexadecimal digits.
 
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
     {"n": 9223372036854775807, "x": "NaN"}
@@ -29,12 +29,12 @@ def json_lines(table: pa.Table) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Write a value of a result as JSON."""
+    """Return a value of a result as JSON."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Write instants as ISO 8601 in their zone.
+    """Return instants as ISO 8601 in their zone.
 
     >>> iso_times(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
     ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
@@ -63,9 +63,9 @@ def csv_cells(flat: pa.Table) -> pa.Table:
 
 
 def json_rows(table: pa.Table) -> str:
-    """Write rows as objects of JSON with commas between them, for readers whose numbers are doubles.
+    """Return rows as JSON objects, separated by commas, for readers whose numbers are doubles.
 
-    They are as `json_lines` writes them, but for whole numbers beyond 2^53, which are text.
+    The form is that of `json_lines`, except that whole numbers beyond 2^53 are text.
 
     >>> print(json_rows(pa.table({"n": [2**53 + 1, 7, None], "x": [0.5, -math.inf, None]})))
     {"n": "9007199254740993", "x": 0.5}, {"n": 7, "x": "-Infinity"}, {"n": null, "x": null}
@@ -76,7 +76,7 @@ def json_rows(table: pa.Table) -> str:
 
 
 def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
-    """Give the values of a column as JSON has them; value by value only if some need it."""
+    """Return the values of a column as JSON represents them; converted one by one only if necessary."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return iso_times(column).to_pylist()  # type: ignore[no-any-return]
@@ -92,7 +92,7 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(value: Any, exact: int | None = None) -> Any:
-    """Write what JSON has no form for as text, and whole numbers that are greater than ``exact`` on either side."""
+    """Return a value that JSON lacks, or a whole number of magnitude above ``exact``, as text."""
     if isinstance(value, dict):
         return {name: plain(v, exact) for name, v in value.items()}
     if isinstance(value, list):
@@ -112,7 +112,7 @@ def plain(value: Any, exact: int | None = None) -> Any:
 
 
 def _iso_length(value: dt.timedelta) -> str:
-    """Write a length of time in seconds, as ISO 8601 has it.
+    """Return a duration in seconds as ISO 8601.
 
     >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
     ('PT60.5S', '-PT2S')

@@ -28,7 +28,7 @@ def check_policy(
     rounds: int = 10,
     seed: int = 0,
 ) -> None:
-    """Check that an emit or a late policy does what its contract says.
+    """Check that an emit or a late policy fulfils its contract.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def check_policy(
         Returns a table of events with the columns of the frame, in the order of their arrival; by default with times
         in ``ts``, ``host``, and numbers in ``x``.
     rounds, seed : int
-        The number of streams that are tried, and the seed from which they are drawn.
+        The number of streams to test, and the seed from which they are drawn.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def check_policy(
         depends on the order of calls, on other windows or on the division into batches; arguments do not change;
         copies and the text of a policy are equal to it. The message names the law.
     ValueError
-        If the policy refuses the frame; then pass another one. For an object that is not a policy.
+        If the policy does not accept the frame (pass another one), or the object is not a policy.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
 
 @contextmanager
 def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
-    """Name the law if numpy refuses to write into an array that the policy received."""
+    """Report the law in the error if the policy writes into a read-only array."""
     try:
         yield
     except ValueError as error:
@@ -121,7 +121,7 @@ def _frame_for(policy: EmitPolicy | LatePolicy) -> TiltFrame:
 
 
 def _rows(size: int, seed: int) -> pa.Table:
-    """Draw events of three hosts in about two minutes, some of them late."""
+    """Return random events of three hosts in about two minutes, some of them late."""
     rng = np.random.default_rng(seed)
     times = 1_714_557_600_000_000 + np.arange(size) * 2_000_000 - rng.choice([0, 0, 0, 7_000_000, 45_000_000], size)
     return pa.table(

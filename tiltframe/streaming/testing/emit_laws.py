@@ -28,7 +28,7 @@ _REASONS = ("close", "timeout", "late")
 
 @dataclass(frozen=True)
 class EmitCase:
-    """A policy, and windows of some rows as the policy sees them."""
+    """A policy, and windows of some rows in the form that the policy receives."""
 
     policy: EmitPolicy
     frame: TiltFrame
@@ -102,7 +102,7 @@ def columns(case: EmitCase) -> None:
 
 
 def order_of_calls(case: EmitCase) -> None:
-    """What a policy says does not depend on what it was asked before."""
+    """The answers of a policy do not depend on earlier calls."""
     windows = case.windows()
     reasons = _reasons(case, len(windows))
     questions: list[Callable[[], object]] = [
@@ -123,7 +123,7 @@ def order_of_calls(case: EmitCase) -> None:
 
 
 def isolation(case: EmitCase) -> None:
-    """What a policy says of a window does not depend on the other windows, or on their order."""
+    """The answer of a policy for a window does not depend on the other windows, or on their order."""
     windows = case.windows()
     order = case.rng.permutation(len(windows))[: max(len(windows) - 1, 0)]
     subset = _select(windows, order)
@@ -143,7 +143,7 @@ def isolation(case: EmitCase) -> None:
 
 
 def clock(case: EmitCase) -> None:
-    """The clock is read from its arguments alone, and never counts from a moment that has not come."""
+    """The clock depends only on its arguments, and is never ahead of them."""
     for watermark, now in case.clocks():
         time = case.policy.time(watermark, now)
         holds(time is None or isinstance(time, int), f"time must be a whole number or None; got {time!r}")
@@ -158,7 +158,7 @@ def clock(case: EmitCase) -> None:
 
 
 def stream_is_rollup(case: EmitCase) -> None:
-    """After the end of a stream the last emission of each window is its result, however rows came in batches."""
+    """After the end of a stream, the last emission of each window is its result, for any division into batches."""
     policy = case.policy
     if policy.mode != "accumulating" or policy.having or policy.latest or policy.forgets_timed_out:
         return

@@ -38,12 +38,12 @@ class LateCase:
         return times
 
     def arrive(self, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Ask the policy of the frame how events arrive."""
+        """Call the policy with the frame's finest level."""
         policy = self.policy.for_frame(self.frame)
         return policy.arrive(self.frame.levels[0], times, newest, together)
 
     def newest(self) -> list[int | None]:
-        """Return starts of a newest window that the policy can have said before."""
+        """Return possible starts of a newest window that the policy may have returned before."""
         newest = self.arrive(self.times[:3], None).newest
         return [None] if newest is None else [None, newest]
 
@@ -56,7 +56,7 @@ def is_a_value(case: LateCase) -> None:
 
 
 def arrivals(case: LateCase) -> None:
-    """There are one time and one flag for each event; the newest window never goes back."""
+    """There is one time and one flag for each event; the newest window never decreases."""
     for newest in case.newest():
         for together in (False, True):
             times, dropped, now = case.arrive(case.times, newest, together)
@@ -69,7 +69,7 @@ def arrivals(case: LateCase) -> None:
 
 
 def order_of_calls(case: LateCase) -> None:
-    """The same events arrive in the same way whatever the policy was asked before, also about another stream."""
+    """The same events give the same arrival, whatever the policy was called with before, also for another stream."""
     calls = [(newest, together) for newest in case.newest() for together in (False, True)]
     first = [_listed(case.arrive(case.times, *call)) for call in calls]
     for place in case.rng.permutation(len(calls)).tolist() * 2:
@@ -79,7 +79,7 @@ def order_of_calls(case: LateCase) -> None:
 
 
 def batches(case: LateCase) -> None:
-    """The division of events into batches does not show, if what the last arrival said is passed on."""
+    """The division of events into batches changes nothing, if the newest window of each arrival is passed on."""
     for newest in case.newest():
         undivided = case.arrive(case.times, newest)
         cut = int(case.rng.integers(0, len(case.times) + 1))
@@ -90,7 +90,7 @@ def batches(case: LateCase) -> None:
 
 
 def together(case: LateCase) -> None:
-    """The order of events that arrive together does not show."""
+    """The order of events that arrive together changes nothing."""
     order = case.rng.permutation(len(case.times))
     for newest in case.newest():
         times, dropped, now = case.arrive(case.times, newest, True)
@@ -102,7 +102,7 @@ def together(case: LateCase) -> None:
 
 
 def closing(case: LateCase) -> None:
-    """The moment up to which events close windows grows with the newest window, and leads back to it."""
+    """The time up to which events close windows increases with the newest window, which can be computed from it."""
     policy = case.policy.for_frame(case.frame)
     if not policy.closes_by_events:
         return
@@ -117,7 +117,7 @@ def closing(case: LateCase) -> None:
 
 
 def no_row_is_lost(case: LateCase) -> None:
-    """Rows are counted in windows or as late ones, each once."""
+    """Each row is counted once, in windows or as late."""
     counted = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
     windows = OpenWindows(counted, "after_close", case.policy)
     newest: dict[object, int] = {}
@@ -138,7 +138,7 @@ LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
 
 
 def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
-    """Note the count of each window that was emitted; a later revision replaces an earlier one."""
+    """Store the count of each emitted window; a later revision replaces an earlier one."""
     for row in emitted.to_pylist():
         newest[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
 

@@ -13,7 +13,7 @@ from tiltframe.streaming.policies import EmitPolicy, LatePolicy
 
 
 def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> None:
-    """Raise `LawBroken` unless copies of a policy are equal to it, and its text if the name is known.
+    """Raise `LawBroken` if a copy of a policy differs from it, or its text is read as a different policy.
 
     Parameters
     ----------
