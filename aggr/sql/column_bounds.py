@@ -211,5 +211,5 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # a lambda with one argument, unlike `Bound.of_values`
+    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values itself, no bound for null
 }

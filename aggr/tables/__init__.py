@@ -1,1 +1,1 @@
-"""Tables of states: by keys, over ranges of rows, as batches come."""
+"""Tables of states: by keys, over ranges of rows, and from streams of batches."""

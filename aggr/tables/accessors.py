@@ -1,8 +1,8 @@
-"""Accessors: one number or a few of each state, read from a column of states of any function that has it.
+"""Accessors: one or a few numbers per state, read from the states of any function that can provide them.
 
     quantile   rank   mean   stdev   count   min   max   bounds
 
-They only read: the states stay unchanged, and anything else can be read from them later.
+Accessors do not change states, so other results can be read from the same states later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Read the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    dds is exact for some value within α of the one given, hdr to its significant digits; NaN is never counted.
+    For dds the result is exact for some value within α of ``value``, for hdr for one with its significant digits. NaN
+    is never counted.
     """
     value, function = number(value), function_of(states)
     state = function.own_state
@@ -79,7 +80,7 @@ def mean(states: pa.Array) -> pa.Array:
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Read the standard deviation of each state, of a sample (ddof=1) or a population (ddof=0).
 
-    Null if the count is not above ddof. Of hdr, to its significant digits.
+    Null if the count is not above ddof. For hdr, it is accurate to the significant digits.
     """
     reader, function = Stdev(ddof), function_of(states)  # checks ddof
     if _is_read_by(Stdev, function):
@@ -90,7 +91,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 
 
 def count(states: pa.Array) -> pa.Array:
-    """Read how many values each state has seen, as int64; NaN is among them only where it poisons the result."""
+    """Read the number of values of each state, as int64; NaN counts only if it makes the results NaN."""
     function = function_of(states)
     if _is_read_by(Count, function):
         return Count().finish(states)
@@ -114,19 +115,20 @@ def max(states: pa.Array) -> pa.Array:
 
 
 def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
-    """Read the estimate of each state of approx_count_distinct, and what the true number lies between.
+    """Read the estimate of each state of approx_count_distinct, with bounds of the true number.
 
     Parameters
     ----------
     states : column of states, shape (n,)
     sigmas : float above 0
-        How many standard errors each way: with 2 the true number lies within for 95 % of all sets of values.
+        The number of standard errors to each side: with 2, the bounds contain the true number for 95 % of all sets of
+        values.
 
     Returns
     -------
     array of struct, shape (n,)
-        ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, 1 while the count is
-        exact; and ``retained``, how many of them there are. Null for a null state.
+        ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, which is 1 while the
+        count is exact; and ``retained``, the number of kept hashes. Null for a null state.
 
     Raises
     ------
@@ -161,7 +163,7 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
 
 
 def result_type(accessor: str) -> pa.DataType:
-    """Return the type of what an accessor reads.
+    """Return the type of an accessor's results.
 
     >>> result_type("count")
     DataType(int64)
@@ -170,7 +172,7 @@ def result_type(accessor: str) -> pa.DataType:
 
 
 def accessors_of(function: type[Function]) -> list[str]:
-    """Name the accessors that can read the states of a function."""
+    """Return the names of the accessors that can read the states of a function."""
     record = _record_of(function)
     instance = function()
     has_buckets = isinstance(instance.own_state, BucketState)
@@ -189,7 +191,7 @@ def accessors_of(function: type[Function]) -> list[str]:
 
 @cache
 def _record_of(function: type[Function]) -> frozenset[str]:
-    """Name the fields of the record that a function of numbers returns; none if it returns no record."""
+    """Return the names of the fields of a function's record, for numbers; empty if its result is not a record."""
     try:
         result = function().result_type(function().state_type(pa.float64()))
     except (TypeError, AttributeError):

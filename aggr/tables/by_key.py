@@ -1,10 +1,10 @@
-"""Tables by key: those of key columns and columns of states, reduced, merged and finished as a whole.
+"""Tables by key: tables with key columns and columns of states, which are reduced, merged and finished as a whole.
 
     host   latency (states)          host   p (results)
     a      {…}                 ──▶   a      {"count": …}
     b      {…}                       b      {"count": …}
 
-One row a group, in the order of the keys, null last. A tilt frame is this with the window's start as one more key.
+There is one row per group, in the order of the keys, null last. A tilt frame has the window's start as another key.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def reduce_by(
     """Reduce rows to one state per group and column of states: a table in the order of the keys.
 
     Keys come from `aggr.tables.keys`, columns of states from `aggr.tables.state_plan`. ``times`` are event times, for
-    first and last; of columns that are ``carried``, which the keys determine, one row's value is kept of each group.
+    first and last. ``carried`` are columns that the keys determine; the value of one row per group is kept.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
-    values: dict[object, Values] = {}  # measures of the same values share what they read of them
+    values: dict[object, Values] = {}  # measures of equal values share quantities computed from them
     reduced = {}
     for column in states:
         measure = column.measure
-        read = measure.reads, measure.columns(rows.column_names)  # which may be the numbers next to a text
+        read = measure.reads, measure.columns(rows.column_names)  # which may be the columns of numbers of texts
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
         try:
@@ -78,8 +78,8 @@ def merge_by(
     """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
 
     With a ``max_ratio`` below 1, the table is returned unchanged if merging would leave more than this share of its
-    rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state says that it is not known what it should
-    hold, and its group's is null; otherwise null is an identity.
+    rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state is unknown, and the merged state of its group
+    is null; otherwise null is an identity.
     """
     table = arrow_of(states)
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
@@ -113,7 +113,7 @@ def _with_key(
 
 
 def _first_refused(measure: Measure, values: Values) -> int | None:
-    """Find the first group whose rows a measure refuses; none if it refuses no group alone, such as for its type."""
+    """Return the first group whose rows a measure rejects; None if it accepts each group, or rejects the type."""
 
     def refuses(low: int, high: int) -> bool:
         try:
@@ -126,7 +126,7 @@ def _first_refused(measure: Measure, values: Values) -> int | None:
 
 
 def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
-    """Find the first group whose states cannot be merged, such as lists beyond their limit."""
+    """Return the first group whose states cannot be merged, such as lists beyond their limit."""
     column = one_array(arrow_of(states))
 
     def refuses(low: int, high: int) -> bool:
@@ -141,7 +141,7 @@ def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates,
 
 
 def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
-    """Find the first number in [0, n) for which a range is refused, by halves; none if the empty range is too."""
+    """Return the first number in [0, n) that ``refuses`` rejects, by bisection; None if it rejects the empty range."""
     if n == 0 or refuses(0, 0):
         return None
     low, high = 0, n
@@ -159,8 +159,8 @@ def subtract_by(
 ) -> pa.Table:
     """Subtract merged states from others, key by key; keys without remaining rows are left out.
 
-    Both are tables as `merge_by` gives them. A null state is unknown, and so is its remainder. Raises
-    `CannotSubtract`, which names column and key, for a key that is not there, and as `aggr.Function.subtract`.
+    Both are tables as returned by `merge_by`. A null state is unknown, and so is its remainder. Raises
+    `CannotSubtract`, which names column and key, for a key that does not exist, and as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -204,7 +204,7 @@ def check_subtractable(functions: Mapping[str, Function]) -> None:
 
 
 def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
-    """Put null in the place of a merged state where one of its group's is null."""
+    """Replace a merged state by null if a state of its group is null."""
     if not states.null_count:
         return merged
     missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
@@ -221,7 +221,7 @@ def finish_by(
 ) -> pa.Table:
     """Read results: ``measures`` names each result, the column of states it is read from and its measure.
 
-    Those that ``neighbours`` names are read with the points of other rows.
+    Results named in ``neighbours`` are read with the points of other rows.
 
     `CheckedStates` are not checked again. An error names the measure, and the first row whose state has no result.
     """
@@ -239,7 +239,7 @@ def finish_by(
 
 
 def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Exception) -> tuple[int | None, Exception]:
-    """Find the first row that has no result, and the error it gives; no row where each has one alone."""
+    """Return the first row without a result and its error; None and ``error`` if each row has a result alone."""
     low, high = 0, len(states)
     while high - low > 1:
         middle = (low + high) // 2
@@ -256,14 +256,14 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
 
 def _row_text(keys: pa.Table, row: int) -> str:
-    """Write the keys of a row: moments as ISO 8601, anything else as Python would."""
+    """Write the keys of a row: timestamps as ISO 8601, other values as in Python."""
     (key_values,) = keys.slice(row, 1).to_pylist()
     texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in key_values.items()}
     return ", ".join(f"{k}={text}" for k, text in texts.items())
 
 
 def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
-    """Return those of ``names`` that the keys and the measures read.
+    """Return the columns among ``names`` that the keys and the measures read.
 
     Raises ``ValueError`` for a column that does not exist, or a text with two meanings.
     """
@@ -281,7 +281,7 @@ def _check_there(read: Iterable[str], names: Collection[str]) -> None:
 def check_rows(
     schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType, more: Sequence[str] = ()
 ) -> None:
-    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
+    """Raise ``ValueError`` or ``TypeError`` unless a schema has valid keys, valid inputs and the columns ``more``."""
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
@@ -315,12 +315,12 @@ def _group_keys(keys: Arrays, row_of_group: pa.Array) -> dict[str, pa.Array]:
 
 
 def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
-    """Take the rows of some states out of others again.
+    """Subtract the states of some rows from others, key by key.
 
     Parameters
     ----------
     states : table of keys and columns of states
-        As a rollup gives it, for example; the columns without states are keys, and a key may come more than once.
+        For example, as returned by a rollup. The columns without states are keys, and a key may occur more than once.
     gone : table of the same columns
         States of rows that are among those of ``states``.
 
@@ -334,13 +334,13 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     TypeError
         For functions whose states do not allow it: min, max, first, last, sets and lists. The message names them.
     CannotSubtract
-        As `aggr.Function.subtract`, and for a key that is not there; it names column and key. A ``ValueError``.
+        As `aggr.Function.subtract`, and for a key that does not exist; a ``ValueError`` that names column and key.
     ValueError
         If there are no states, or the columns of the tables differ.
 
     Guarantee
     ---------
-    To the bit the states of the rows that are left.
+    The result is bit-identical to the states of the remaining rows.
 
     Examples
     --------

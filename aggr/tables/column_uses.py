@@ -40,7 +40,7 @@ class ColumnUses:
     def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
         """Return the uses of the columns with these names; columns that are not read are left out.
 
-        A text that reads a column which is not among them is left out as well: the frame refuses it later.
+        A text that reads another column is left out as well, because the frame rejects it later.
         """
         uses: dict[str, frozenset[Use]] = {}
         for text, use in self._texts():
@@ -55,7 +55,7 @@ class ColumnUses:
         return uses
 
     def is_missing(self, schema: pa.Schema) -> bool:
-        """Return whether a key or a measure reads a column that a schema does not have, or has without a type."""
+        """Return whether a key or a measure reads a column that a schema does not have, or that has the null type."""
         try:
             read = [name for text, _ in self._texts() for name in columns_in(text, schema.names)]
         except ValueError:
@@ -63,13 +63,14 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def keys_may_read(self) -> tuple[str, ...]:
-        """Name the columns that keys may read, before it is known which there are."""
+        """Return the columns that keys may read, if the existing columns are unknown."""
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return measures that share a state, if one input of it must be both texts and numbers of a column.
+        """Return measures that share a state but need the same input of a column as text and as numbers.
 
-        Empty if there are none. ``arg_max('x', by='x')`` has two inputs: its values are texts, its order is of numbers.
+        Empty if there is no conflict. ``arg_max('x', by='x')`` has two inputs: its values are texts, its order that of
+        numbers.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):
@@ -86,7 +87,7 @@ class ColumnUses:
 
 
 def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
-    """Return the columns that a text reads, each with its use; none if it cannot be read or names another column."""
+    """Return the columns that a text reads, with their uses; empty if it cannot be parsed or reads other columns."""
     with suppress(ValueError):
         if is_column(text, names):
             return [(text, Use.VALUE)]

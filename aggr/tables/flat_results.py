@@ -1,4 +1,4 @@
-"""Flat results: records as plain columns, under the same names wherever results are read.
+"""Flat results: records as plain columns, with the same names for all readers of results.
 
     latency {count, mean, quantiles {0.5, 0.99, 0.999}}
         ──▶  latency_count  latency_mean  latency_p50  latency_p99  latency_p99_9
@@ -59,7 +59,7 @@ def percentile_name(quantile: str) -> str:
 
 
 def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
-    """Find the plain fields of a column: the path to each, its flat name and its type."""
+    """Yield the plain fields of a column: the path to each, its flat name and its type."""
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype
         return

@@ -16,11 +16,12 @@ from aggr.state_checks import FUNCTION, VERSION, checked
 
 
 def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
-    """Find the function that merges and reads these states, with the parameters that shape them.
+    """Return the function that merges and reads these states, with the parameters that shape them.
 
-    Parameters that only read are at their defaults. Functions that share a state name the simpler one: sum for avg, var
-    for stdev. Of a column without states, the first by name whose states have its type. Raises ``TypeError`` if no
-    registered function has such states, ``ValueError`` if they are of several functions, or have unequal parameters.
+    Parameters that affect results only have their defaults. If functions share a state, the simpler one is returned:
+    sum for avg, var for stdev. For a column without states, it is the first function by name whose states have the
+    column's type. Raises ``TypeError`` if no registered function has such states, ``ValueError`` if they are of several
+    functions, or have unequal parameters.
 
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
@@ -45,7 +46,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
 
 def _named(states: pa.Array) -> type[Function] | None:
-    """Find the function that the states themselves name; None if there are no states to name one."""
+    """Return the function that is named in the states; None if there are no states."""
     if class_of(states.type) is None:
         return None
     owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
@@ -61,9 +62,9 @@ def _named(states: pa.Array) -> type[Function] | None:
 
 
 def class_of(dtype: pa.DataType) -> type[Function] | None:
-    """Find a registered function whose states have this type, the first by name; None if there is none.
+    """Return the first registered function by name whose states have this type; None if there is none.
 
-    Which function's they are, only the states themselves say.
+    Several functions can have states of one type; only the states contain the name of their function.
     """
     if not pa.types.is_struct(dtype):
         return None
@@ -73,7 +74,7 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
 
 
 def states_in(schema: pa.Schema) -> list[str]:
-    """Name the columns that hold states of a registered function."""
+    """Return the names of the columns with states of a registered function."""
     return [f.name for f in schema if class_of(f.type) is not None]
 
 

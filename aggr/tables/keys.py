@@ -1,15 +1,15 @@
-"""Keys: columns, values of expressions, and the elements of lists, by which rows are put into groups.
+"""Keys: columns, values of expressions, and elements of lists, by which rows are grouped.
 
     {"route": "lower(route)"}      one group per value of an expression
-    {"tag": "each(tags)"}          one group per element of a list: a row is in as many groups as its list has elements
+    {"tag": "each(tags)"}          one group per element: a row is in as many groups as its list has elements
 
     tags            tag       row
     ["a", "b"]      a         0
     []         ──▶  b         0
     ["a", "a"]      a         2        once for each element, also if they are equal
-    null            a         2        no elements, no group
+    null            a         2        without elements, a row is in no group
 
-Several `each` give every combination of their elements.
+Several `each` produce every combination of their elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aggr.arrow.normalize import normalize, normalize_floats, normalized_type, o
 from aggr.arrow.sort_keys import has_order
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
-Keys = Mapping[str, str]  # the name of a key -> a column of that name, or what its values are computed by
+Keys = Mapping[str, str]  # the name of a key -> a column of that name, or an expression
 
 _ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r"""(['"])([^'"`\\]+)\1""")
@@ -39,7 +39,7 @@ _LISTS = (
 
 
 class Keyed(NamedTuple):
-    """Rows, each as often as it has groups, where it was among those given, and the values of their keys."""
+    """Rows, each repeated once per group, their original row numbers, and the values of their keys."""
 
     rows: pa.Table
     places: np.ndarray[Any, np.dtype[np.intp]] | None
@@ -52,8 +52,8 @@ def each(column: str) -> str:
     Parameters
     ----------
     column : str
-        Of lists. A row whose list is null or empty is in no group; one that has an element twice counts twice in its
-        group; null is an element like others.
+        A column of lists. A row whose list is null or empty is not in any group. A row whose list has an element twice
+        counts twice in its group. A null element is an ordinary element.
 
     Returns
     -------
@@ -76,9 +76,9 @@ def each(column: str) -> str:
 
 
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
-    """Take names of columns, or name -> column or expression; raises ``ValueError`` for anything else.
+    """Return keys from names of columns, or from name -> column or expression; raises ``ValueError`` for others.
 
-    A key of a list, or whose text is its own name, is the column of that name, or the field of a struct.
+    A key from a list of names, or whose text equals its name, is the column of that name, or the field of a struct.
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -101,7 +101,7 @@ def described_keys(keys: Keys) -> list[Any]:
 
 
 def read_keys(described: object) -> Any:
-    """Read the output of `described_keys`; other objects are returned unchanged, for `checked_keys` to refuse."""
+    """Read the output of `described_keys`; other objects are returned unchanged, and `checked_keys` rejects them."""
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
     parts = list(described)
@@ -114,7 +114,7 @@ def read_keys(described: object) -> Any:
 
 
 def plain_keys(keys: Keys) -> tuple[str, ...]:
-    """Name the keys that are columns of the same name."""
+    """Return the names of the keys that are columns of the same name."""
     return tuple(name for name, text in keys.items() if name == text)
 
 
@@ -124,7 +124,7 @@ def shown_keys(keys: Keys) -> str:
 
 
 def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
-    """Return those of ``names`` that keys are read from; raises as `columns_in`."""
+    """Return the columns among ``names`` that keys read; raises as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
         lists = None if name == text else _each_of(text, names)
@@ -143,15 +143,15 @@ def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
 
 
 def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields that keys of rows of a schema are kept as.
+    """Return the fields of the key columns in tables of states, for rows of a schema.
 
-    Raises ``TypeError`` for a key that cannot be grouped by, ``ValueError`` as `columns_in`.
+    Raises ``TypeError`` for a key whose type cannot be grouped, ``ValueError`` as `columns_in`.
     """
     return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
 
 
 def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> Keyed:
-    """Compute the keys of rows, and put a row into one group per element where a key is the elements of a list.
+    """Compute the keys of rows, and repeat a row once per element if a key is the elements of a list.
 
     If rows occur more than once, only the ``needed_columns`` are repeated.
     """
@@ -175,24 +175,24 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
+    """Return a column in the form of a key; all NaN are one key, and so are both zeros, as in Spark."""
     if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
-        return one_array(column)  # the codes are there already
+        return one_array(column)  # already encoded
     return normalize_floats(normalize(column).cast(key_type(column.type)))
 
 
 def key_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that a key column is kept as; one of nothing but nulls as text."""
+    """Return the type of a stored key column; text for a column of the null type."""
     return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
 
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
-    """Return whether a key is the column of its name, rather than a field of another."""
+    """Return whether a key is the column of its name, rather than a field of another column."""
     return name == text and (text in names or sql.column_in(text, names) is None)
 
 
 def _each_of(text: str, names: Collection[str]) -> str | None:
-    """Name the column of lists, or its field, that a text has the elements of; None for any other text."""
+    """Return the column of lists, or its field, in a text of `each`; None for any other text."""
     match = None if text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
         return None
@@ -229,7 +229,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _check_reads(name: str, text: str, names: Collection[str]) -> None:
-    """Raise ``ValueError`` for a key whose expression reads no column: the same value for every row."""
+    """Raise ``ValueError`` for a key whose expression reads no column, because it would be constant."""
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
@@ -238,7 +238,7 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column of lists as lists of offsets, whatever kind they are."""
+    """Convert a column of any list type to plain lists with 32-bit offsets."""
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):
         return lists
@@ -254,7 +254,7 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _combined(lists: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array]]:
-    """Find every combination of a row's elements: the row of each, and the elements of each list."""
+    """Return all combinations of the rows' elements: the row of each combination, and its element of each list."""
     places, combinations = np.arange(rows), dict[str, pa.Array]()
     for name, column in lists.items():
         own = column.take(pa.array(places))

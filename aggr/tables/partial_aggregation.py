@@ -1,4 +1,4 @@
-"""Partial states: a stream of batches reduced as it comes, in memory that does not grow with the rows."""
+"""Partial states: incremental reduction of a stream of batches, in memory that does not grow with the rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
-REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
-_MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
-_MANY = 32  # rows a group has where they are many
-MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
-_UNSEEN = 7  # tables that are taken to be like the one before, which has nearly as many groups as rows
-_MERGE_BYTES = 1 << 27  # partial states held before they are merged
-_KEPT_BYTES = 31 << 20  # glibc then keeps blocks of up to 32 MiB, and twice as much free memory
-_FIRST_ROWS = 1 << 16  # rows reduced at first where memory is bounded, before it is known how much their states take
+REDUCE_ROWS = 1 << 19  # rows per call of reduce: enough to amortize the call, few enough for the cache
+_MOST_ROWS = 1 << 20  # the same for groups of few rows, for which merging would cost more than the cache saves
+_MANY = 32  # rows per group from which groups count as large
+MAX_RATIO = 0.7  # merge partial states if at most this share of them remains
+_UNSEEN = 7  # tables that are passed on without counting groups after a table with nearly as many groups as rows
+_MERGE_BYTES = 1 << 27  # bytes of partial states before they are merged
+_KEPT_BYTES = 31 << 20  # after freeing such a block, glibc keeps blocks of up to 32 MiB, and twice as much free memory
+_FIRST_ROWS = 1 << 16  # rows of the first table if memory is bounded, because the size of states is still unknown
 
 
 def partial_states(
@@ -33,14 +33,14 @@ def partial_states(
     ----------
     batches : record batches
     reduce : rows -> states
-    merge : states -> fewer states, or the same where that is not worth it
+    merge : states -> fewer states, or the same states if merging does not pay
     max_bytes : int, optional
         Yield the merged states whenever they reach this size, and start again, so that memory is bounded.
 
     Returns
     -------
     iterator of tables of states
-        A group may come more than once; one table even where there are no rows but a batch, for its types.
+        A group may occur more than once. Batches without rows give one empty table, for its types.
     """
     return map(itemgetter(1), adaptive_states(batches, reduce, merge, max_bytes))
 
@@ -54,14 +54,15 @@ def adaptive_states(
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches as `partial_states` does, or pass rows on unchanged if reducing leaves too many.
 
-    Known as adaptive partial aggregation. Where a table of rows has nearly as many groups as rows, states would take
-    more room than the rows, and be merged later all the same. One table in eight is looked at while that is so, as
-    counting groups takes as long as reducing them would; all are where states come of it, so that a stream may change.
+    This is known as adaptive partial aggregation. If a table of rows has nearly as many groups as rows, its states
+    would need more memory than the rows, and would still have to be merged later. While this is so, groups are counted
+    in only one table of eight, because counting takes as long as reducing. Otherwise they are counted in every table,
+    so that a stream may change.
 
     Parameters
     ----------
     batches, reduce, merge, max_bytes : as for `partial_states`
-    groups : rows -> how many groups they have; None reduces all rows
+    groups : rows -> the number of their groups; None reduces all rows
 
     Yields
     ------
@@ -101,13 +102,13 @@ def adaptive_states(
             size, room = 0, least_room
     if partials:
         partials = [_joined(partials, merge)]
-        yield True, partials.pop()  # popped, so that the consumer alone holds the table
+        yield True, partials.pop()  # popped, so that only the consumer has a reference to the table
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep freed memory for the next table, as it does once it has freed a block of `_KEPT_BYTES`.
+    """Make glibc keep freed memory for the next table, which it does after it has freed a block of `_KEPT_BYTES`.
 
-    New memory from the system costs as much as the computation that uses it. The block itself is never touched.
+    New memory from the system costs as much as the computation that uses it. The block itself is never accessed.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
@@ -119,8 +120,8 @@ def _joined(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Fetch the next table while the last one is processed, so that the source does not wait.
 
-    A consumer that stops early does not wait for the source either: the thread ends once its table has come, and does
-    not keep the process from ending.
+    A consumer that stops early does not wait for the source either: the thread ends after its current table, and does
+    not prevent the process from exiting.
     """
     requests: SimpleQueue[bool] = SimpleQueue()
     fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
@@ -139,17 +140,17 @@ def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 def _fetch(
     tables: Iterator[pa.Table], requests: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
-    """Send one table each time that one is asked for, None after the last one, and an error in its place."""
+    """Send one table per request, None after the last table, and an exception instead of a table that fails."""
     while requests.get():
         try:
             table = next(tables, None)
-        except BaseException as error:  # raised in the thread that asks
+        except BaseException as error:  # raised again in the requesting thread
             table = error
         fetched.put(table)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
-    """Join small batches into tables of ``want[0]`` rows; the first also comes without rows, for its types."""
+    """Join small batches into tables of ``want[0]`` rows; the first may have no rows, and is sent for its types."""
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False
     for batch in chain.from_iterable(map(_pieces, batches)):
@@ -177,7 +178,7 @@ def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
         return table
     try:
         return table.combine_chunks()
-    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that hold a null
+    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that contain null
         plain = [pa.field(f.name, getattr(f.type, "value_type", f.type)) for f in table.schema]
         coded = [pa.types.is_dictionary(f.type) for f in table.schema]
         schema = pa.schema([p if c else f for p, c, f in zip(plain, coded, table.schema, strict=True)])

@@ -1,15 +1,16 @@
-"""States of ranges of rows: any mergeable function over ranges that overlap, no row reduced twice.
+"""States of ranges of rows: any mergeable function over overlapping ranges, without reducing a row twice.
 
-Rows are reduced once, to one state for each *run* of rows that no range cuts. A range is a few runs in a row, and
-ranges that overlap share the merges of their runs:
+Rows are reduced once, to one state for each *run* of rows that no range divides. A range consists of consecutive runs,
+and overlapping ranges share the merges of their runs:
 
     ranges         ├───────────┤        Each range spans a boundary. Its left part ends a segment, and its right
                      ├───────────┤      part begins the next one. Segments are scanned once backwards and once
                          ├─────────┤    forwards; then a range is one merge of two states, however long it is.
     boundaries     ········┆···········┆
 
-Disjoint ranges need no scan, and ranges that grow from one start need one, forwards. Others cost some five merges a
-run, whatever their lengths: the two stacks of a queue that can be aggregated, laid out as whole-array operations.
+Disjoint ranges need no scan, and ranges that grow from one start need one, forwards. Other ranges cost about five
+merges per run, independent of their lengths. This is the aggregation of a queue by two stacks, as whole-array
+operations.
 
 Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time" (2017);
 Blelloch, "Prefix sums and their applications" (1990).
@@ -33,10 +34,10 @@ Places = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """The runs that ranges of rows are made of: those rows, their runs, and each range in runs.
+    """The runs of ranges of rows: the rows in use, the run of each row, and each range in terms of runs.
 
-    ``groups`` is the run of each of the rows ``[begin, end)`` belongs to; range ``i`` is the runs
-    ``[first[i], last[i])``.
+    ``groups`` is the run of each of the rows ``[begin, end)``; range ``i`` consists of the runs ``[first[i],
+    last[i])``.
     """
 
     begin: int
@@ -47,19 +48,19 @@ class Runs(NamedTuple):
 
 
 def runs_of(first: Places, last: Places, rows: int) -> Runs:
-    """Cut rows into the runs that ranges are made of.
+    """Divide rows into the runs of ranges.
 
     Parameters
     ----------
     first, last : arrays of int64, shape (ranges,)
         Range ``i`` is the rows ``[first[i], last[i])``, which may be empty. Both arrays ascend.
     rows : int
-        How many rows there are.
+        The number of rows.
 
     Raises
     ------
     ValueError
-        If a range goes back, ends before it begins, or lies outside of the rows.
+        If ``first`` or ``last`` does not ascend, a range ends before it begins, or it lies outside of the rows.
 
     Examples
     --------
@@ -94,11 +95,11 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     Parameters
     ----------
     function : Function
-        Any, of sketches and of one's own too.
+        Any function, also a sketch or a user-defined one.
     states : column of states, shape (runs,)
         One for each run, in their order.
     first, last : arrays of int64, shape (ranges,)
-        As `runs_of` gives them.
+        As returned by `runs_of`.
 
     Returns
     -------
@@ -142,25 +143,25 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Return whether ranges that overlap begin together, so that each goes on from the one before."""
+    """Return whether overlapping ranges begin at the same run, so that each extends the previous one."""
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
 def _starts(first: Places, last: Places, n: int) -> Places:
-    """Number the segments that ranges begin: a run belongs to the last range that begins at it or before."""
+    """Return the segment of each run: the last range that begins at or before the run."""
     starts = np.zeros(n, np.int64)
     starts[first[last > first]] = 1
     return np.cumsum(starts)
 
 
 def _is_one_range_per_run(last: Places, n: int) -> bool:
-    """Return whether there is one range for each run, and in their order."""
+    """Return whether there is one range for each run, in the order of runs."""
     return len(last) == n and bool((last == np.arange(1, n + 1)).all())
 
 
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
-    """Choose places such that every range reaches to the first of them after its beginning, but not beyond the next."""
+    """Choose boundaries such that every range extends to the first one after its start, but not beyond the next."""
     boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
@@ -190,7 +191,7 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     function : Function
     states : column of states, shape (n,)
     segments : array of int64, shape (n,)
-        The segment each state belongs to; never going back.
+        The segment of each state, in ascending order.
 
     Returns
     -------
@@ -207,12 +208,12 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     state = function.own_state
     if not state.merges_by_field:
         return _climbed(states, levels, lambda pairs, groups: function.merge(made_here(pairs), groups).states)
-    fields = state.fields  # one at a time: constant fields need not be moved
+    fields = state.fields  # field by field, because constant fields need not be moved
     return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 
 
 class _Level(NamedTuple):
-    """One halving of a scan: which states are a pair, and where each scanned state comes from."""
+    """One level of a scan: the pairs of states, and the source of each scanned state."""
 
     pairs: Groups
     even: Places  # the first of each pair except the first of a segment: merged with its predecessor
@@ -223,7 +224,7 @@ class _Level(NamedTuple):
 
 
 def _levels(segments: Places) -> list[_Level]:
-    """Plan a scan: pairs of neighbours, pairs of pairs, until each segment is one."""
+    """Plan a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is one state."""
     levels: list[_Level] = []
     while True:
         n = len(segments)
@@ -236,7 +237,7 @@ def _levels(segments: Places) -> list[_Level]:
         pair = np.repeat(earlier, lengths) + place // 2
         count = int(pair[-1]) + 1
         even, alone = np.flatnonzero((place % 2 == 0) & (place > 0)), np.flatnonzero(place == 0)
-        source = pair.copy()  # the second of a pair ends what its pair does
+        source = pair.copy()  # the second state of a pair ends where the pair ends
         source[even] = count + np.arange(len(even))
         source[alone] = count + len(even) + np.arange(len(alone))
         both = Groups(np.tile(np.arange(len(even)), 2), len(even))
@@ -254,7 +255,7 @@ def _levels(segments: Places) -> list[_Level]:
 
 
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
-    """Scan a column by a plan: the pairs first, and what lies between from them."""
+    """Scan a column by a plan: first the pairs, then the states between them."""
     if not levels:
         return column
     level = levels[0]

@@ -1,10 +1,10 @@
-"""Names of results: how conditions and orders name a column of results, or a field of a record, wherever they stand.
+"""Names of results: the names of result columns, and of fields of records, in conditions and orders.
 
     latency {mean, quantiles {0.99}}
         ──▶  latency_mean  latency_p99                                              as flat results name them
              latency.mean  latency['mean']  latency.quantiles['0.99']               by their path
 
-A column comes before a field that would have its name.
+A column has precedence over a field with the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.
 
 
 def named_results(schema: pa.Schema) -> dict[str, list[str]]:
-    """Find what can be named of results: each name, and the path to what it names.
+    """Return the names of all results and fields of results, each with its path.
 
     >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
     >>> named_results(schema)
@@ -42,7 +42,7 @@ def named_results(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def flat_names(schema: pa.Schema) -> list[str]:
-    """Name results as flat results do, in their order."""
+    """Return the names of flat results, in their order."""
     return list(dict.fromkeys(flat for field in schema for _, flat, _ in leaves(field.name, field.type)))
 
 
@@ -65,14 +65,14 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
 
 
 def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
-    """Find the results for which a condition is true; times are read on the clock of a zone."""
+    """Return a mask of the results for which a condition is true; times are read in a time zone."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
 def result_values(
     text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the result that a text names, or compute an expression of results; ``to`` is what for, in errors.
+    """Return the result that a text names, or compute an expression of results; ``to`` is the purpose, for errors.
 
     Raises ``ValueError`` for a text that is not a result or an expression of results.
     """
@@ -88,9 +88,9 @@ def result_values(
 
 
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
-    """Raise ``ValueError`` for a condition that names no result, before it is known of what types the rows are.
+    """Raise ``ValueError`` for a condition with an unknown name, before the types of the rows are known.
 
-    ``columns`` are what results have next to measures.
+    ``columns`` are the columns of results that are not measures.
     """
     if having is None:
         return
@@ -103,7 +103,7 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
 
 
 def _likely_field(name: str, measure: Measure) -> pa.Field | None:
-    """Find the fields of a measure's results, by a type that its inputs may have: it does not change their names."""
+    """Return the field of a measure's results for a likely input type; the type does not change the names in it."""
     for dtype in _LIKELY:
         try:
             schema = pa.schema([(column, dtype) for column in measure.columns()])

@@ -1,4 +1,4 @@
-"""Retention: which share of the keys of one map, such as the visitors of a week, are in another as well."""
+"""Retention: the share of the keys of one map, such as the visitors of a week, that are also in another."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from aggr.tables.identify import function_of
 
 
 def retention(states: pa.Array, later: pa.Array) -> pa.Array:
-    """Read which share of the keys of states come again in later ones, row by row.
+    """Return the share of the keys of states that occur again in later states, row by row.
 
     Parameters
     ----------
-    states, later : columns of states of `per`, or of `value_counts` and its kin, shape (n,)
-        Of unequal windows and, in a row, of the same keys of a table.
+    states, later : columns of states of `per`, or of functions with the state of `value_counts`, shape (n,) Of
+        different windows; in each row, both have the same keys of the table.
 
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null if either is null, or there are no keys that could come again. Exact up to ``max`` keys; of
-        samples, that of the keys below both thetas, an estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
+        In [0, 1]; null if either is null, or ``states`` has no keys to look for. Exact up to ``max`` keys. For samples,
+        it is the share among the keys below both thetas, an estimate with a standard error of ``sqrt(p (1 - p) /
+        keys)``.
 
     Raises
     ------

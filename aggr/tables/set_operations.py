@@ -1,9 +1,9 @@
 """Set operations on the distinct values of two columns of states of approx_count_distinct, row by row::
 
-    left     visitors of Monday       union          those of either day
-    right    visitors of Tuesday      intersection   those of both
+    left     visitors of Monday       union          visitors of either day
+    right    visitors of Tuesday      intersection   visitors of both days
                                       difference     visitors of Monday without a visit on Tuesday
-                                      jaccard        the size of the intersection divided by that of the union
+                                      jaccard        the size of the intersection divided by the size of the union
 
 Operations return states, to be finished, or passed to further operations; they are exact while theta is 2^63 - 1.
 """
@@ -32,7 +32,7 @@ def union(left: pa.Array, right: pa.Array) -> pa.Array:
     Parameters
     ----------
     left, right : columns of states of approx_count_distinct, shape (n,)
-        Of one k.
+        Of equal k.
 
     Returns
     -------
@@ -60,8 +60,8 @@ def union(left: pa.Array, right: pa.Array) -> pa.Array:
 def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
     """Keep the values that both columns of states have, row by row.
 
-    Parameters and errors are those of `union`. The estimate's error grows as the intersection is smaller than the
-    union; `aggr.tables.accessors.bounds` returns it.
+    Parameters and errors are those of `union`. The smaller the intersection is in relation to the union, the greater is
+    the error of its estimate; `aggr.tables.accessors.bounds` returns it.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def difference(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Keep the values of one column of states that another has not, row by row.
+    """Keep the values of one column of states that another column does not have, row by row.
 
     Parameters, errors and the returned column are those of `intersection`.
 
@@ -94,7 +94,7 @@ def difference(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Read how much two columns of states have in common, row by row: the share of their union.
+    """Return the Jaccard index of two columns of states, row by row: the share of their union that both have.
 
     Parameters and errors are those of `union`.
 
@@ -126,14 +126,14 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     left_sketches, right_sketches = _sketches(pair)
     nothing = left_sketches.are_empty | (
         right_sketches.are_empty & common
-    )  # which is known exactly, whatever the other theta
+    )  # an empty set is known exactly, whatever the other theta
     thetas = np.where(nothing, ALL, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
     return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Check two columns; return their function, the rows in which neither is null, and which these are."""
+    """Check two columns; return their function, the rows in which neither is null, and a mask of the returned rows."""
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
         raise TypeError(f"states of {function.name} are not sets; set operations take those of approx_count_distinct")
@@ -149,7 +149,7 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 
 
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
-    """Keep the hashes of sketches below theta that the other sketch has, or that it lacks."""
+    """Keep the hashes below theta that the other sketch has (``common``), or does not have."""
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
     )
@@ -159,7 +159,7 @@ def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> 
 def _select_hashes(
     hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
 ) -> tuple[Whole, Whole]:
-    """Keep the hashes below theta that the other sketch of the row has, or those that it has not."""
+    """Keep the hashes below theta that the other sketch of the row has (``common``), or does not have."""
     chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):
