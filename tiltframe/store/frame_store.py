@@ -331,12 +331,12 @@ class FrameStore:
 
         Parameters
         ----------
+        per : str or TimeWindow
             A level of the frame.
-            A level.
+        within : (start, end) or str, optional
             The range of starts of windows, as for `query`.
-            Windows that start in this range, as for `query`.
+        where : str, optional
             An SQL condition on the keys.
-            A condition in SQL on the keys.
 
         Returns
         -------

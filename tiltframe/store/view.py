@@ -386,8 +386,8 @@ class StoreView:
 
         Raises
         ------
+        ValueError
             If the frame does not have this level.
-            If the frame has no such level.
         """
         level = self.frame.level(name)
         parts = self.snapshot.of(level.name)

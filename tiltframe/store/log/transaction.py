@@ -153,12 +153,13 @@ class Transaction:
 
         Parameters
         ----------
+        now : Snapshot
             The store directly before the commit, with the records in ``record_names``. No other commit may come between
             this snapshot and the change.
-            come between this snapshot and the change.
 
         Returns
         -------
+        str or None
             The dependency that has changed, in words; None if the transaction may be committed.
         """
         if now.manifest != self.snapshot.manifest:
