@@ -1,7 +1,7 @@
 """aggr: mergeable aggregate functions, their states as Arrow columns.
 
-A state is one row of an Arrow struct column. Merging states gives the very state that the merged rows would
-have given: the same bits, whatever the batches, the partitions, the order or the tree of merges.
+A state is one row of an Arrow struct column. Merging states gives the state of the merged rows, with the same bits for
+all batches, partitions, orders and trees of merges.
 
 >>> import pyarrow as pa
 >>> from aggr import Groups, Sum
@@ -27,7 +27,7 @@ from aggr.testing.edge_cases import edge_cases
 
 
 def __getattr__(name: str) -> Callable[..., Measure]:
-    """Find the call of a function that was registered from outside: ``aggr.geomean("x")``."""
+    """Return the call of a function that another package has registered: ``aggr.geomean("x")``."""
     if not name.startswith("_"):
         try:
             return caller(name)

@@ -1,4 +1,4 @@
-"""Arguments: checks shared by all public functions, and the text by which a message shows a value."""
+"""Arguments: checks shared by all public functions, and the text of values in error messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_LISTED = 120  # characters of the names that a message lists
 
 
 def shown(value: object) -> str:
-    """Show a value in one short line: its repr, or its type if the repr is empty, long or only an address.
+    """Return a value as one short line: its repr, or its type if the repr is empty, long or only an address.
 
     >>> shown("1x"), shown(print), shown("x" * 1000) == repr("x" * 78)[:-1] + "…"
     ("'1x'", 'a builtin_function_or_method', True)

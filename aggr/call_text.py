@@ -191,7 +191,7 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Write a value as `read_value` reads it: text in quotes only where it needs them."""
+    """Write a value such that `read_value` reads it: text is quoted only if it must be."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write_value, value))}]"
     bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value

@@ -1,4 +1,4 @@
-"""The calls that people write, made from the functions that are here: each makes a measure of one function."""
+"""The calls of the built-in functions: each makes a measure of one function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue: each function with what it declares, and with the figures of the last benchmark of all functions."""
+"""The catalogue: each function with its declarations, and with its figures in the last benchmark of all functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Figures:
     bytes : mapping of str to int or None
         The bytes of one state in memory, by the number of its rows. None if the function refuses this number.
     worst_relative_error : float or None
-        Against the exact result, on lognormal values. None if no exact result is known.
+        The worst error relative to the exact result, on lognormal values. None if no exact result is known.
     """
 
     call: str
@@ -59,7 +59,7 @@ class Entry:
     parameters : mapping of str to str
         The parameters with their defaults, in the syntax of a call.
     state_parameters : sequence of str
-        The parameters that shape the state; the others only read.
+        The parameters that shape the state; the others affect results only.
     state : mapping of str to str
         The fields of the state, each with its merge. Functions with the same ``state_name`` share a state.
     state_name, keeps, returns, guarantee : str
@@ -103,7 +103,7 @@ def catalogue(*functions: str) -> list[Entry]:
     Parameters
     ----------
     functions : str
-        Names or aliases; by default all functions, those of installed packages as well.
+        Names or aliases; by default all functions, including those of installed packages.
 
     Returns
     -------

@@ -62,7 +62,7 @@ class Function(ABC):
 
     Guarantee
     ---------
-    ``merge`` gives the state that ``reduce`` gives for the merged rows, to the bit, whatever the order or tree.
+    ``merge`` returns the state that ``reduce`` returns for the merged rows, bit for bit, for any order or tree.
     `aggr.testing.laws.check` checks this for a function of yours.
     """
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 
 _LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-DATE = (  # of the calendar, for columns
+DATE = (  # calendar dates in columns
     "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|"
     rf"{_LEAP}-02-29)"
 )
@@ -23,7 +23,7 @@ _EXTENDED = (
     rf"^{DATE}[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?)?"
     rf"{_OFFSET}$"
 )
-_PLAIN = (  # as Arrow writes fractions and offsets
+_PLAIN = (  # replacements that give fractions and offsets Arrow's form
     (r"(:[0-9]{2})[.,]([0-9]{1,6})[0-9]*", r"\1.\2"),
     (r" +(Z|[+-][0-9:]+)$", r"\1"),
 )

@@ -63,8 +63,8 @@ class State(ABC):
 
     Guarantee
     ---------
-    ``merge`` returns the state that ``reduce`` returns for the merged rows, to the bit, whatever the order or tree, if
-    each field does.
+    ``merge`` returns the state that ``reduce`` returns for the merged rows, bit for bit, for any order or tree, if the
+    same is true of each field.
     """
 
     name: str
@@ -113,8 +113,8 @@ class State(ABC):
             ``values.array`` is of a plain type; for a function of several inputs a struct, whose fields are
             ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed once,
             however many states are reduced from the same column. If the function ``takes_weights``,
-            ``values.weights`` may contain the number of rows that each row stands for, as int64 from 1, and the
-            state must be to the bit that of the rows repeated.
+            ``values.weights`` may contain the number of rows that each row stands for, as int64 from 1, and the state
+            must be bit-identical to that of the rows repeated.
 
         Returns
         -------

@@ -29,7 +29,7 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
-SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # of 8 bytes each, ascending
+SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # hashes of 8 bytes each, ascending
 ALL = np.iinfo(np.int64).max  # theta if every hash is kept
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
@@ -106,7 +106,7 @@ def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Float
 
 @dataclass(frozen=True)
 class LeastHashes(Field):
-    """The field of a state with the k smallest hashes."""
+    """The field of a state that keeps the k smallest hashes."""
 
     k: int
 

@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state with 2^lg_k registers, or with coupons."""
+    """The field of a state that holds 2^lg_k registers, or coupons."""
 
     lg_k: int
 

@@ -53,7 +53,7 @@ _SPAN_TYPE = pa.struct(
 
 
 class Spans(Field):
-    """The field of a state that lists the sums of the newest spans, in the order of spans."""
+    """The field of a state that lists sums by span, in their order, of the newest spans."""
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)

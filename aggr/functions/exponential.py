@@ -66,7 +66,7 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    versions = (1, 2)  # of version 1, sums of decimals are those of the nearest doubles
+    versions = (1, 2)  # version 1 summed decimals as their nearest doubles
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 

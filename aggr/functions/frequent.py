@@ -46,7 +46,7 @@ _NEAR = 4  # rows per candidate that are examined first
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state with the values of the least hashes, up to ``max_values``, in the order of hashes."""
+    """The field of a state that keeps the values of the least hashes, up to ``max_values``, in the order of hashes."""
 
     max_values: int
 

@@ -241,7 +241,7 @@ class HdrState(BucketState):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
-        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # of whole units
+        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # in whole units
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 

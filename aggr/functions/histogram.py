@@ -167,7 +167,7 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that is a list of ``size`` counts; the identity is a list of zeros."""
+    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros."""
 
     size: int
 

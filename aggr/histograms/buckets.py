@@ -57,7 +57,7 @@ _APART = 4  # cells per byte above which the keys of two histograms are merged a
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """The field of a state with a histogram, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
+    """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
 
     Histograms are checked during a merge and, by `packed`, during a read. A check alone takes a quarter of a merge.
 

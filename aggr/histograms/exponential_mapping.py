@@ -22,7 +22,7 @@ FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; COA
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale
 
 _STEPS = 1 << FINEST  # buckets from one power of two to the next
-_NEAR = 1e-7  # as a share of a step: a logarithm within 8 units in the last place is off by 1e-9 of a step
+_NEAR = 1e-7  # share of a step: a logarithm within 8 units in the last place is off by 1e-9 of a step
 
 
 def finest_keys(sizes: Floats) -> Whole:

@@ -73,7 +73,7 @@ class Term:
 
     @property
     def null(self) -> bool:
-        """Whether it is NULL, of no type."""
+        """Whether it is a NULL without a type."""
         return bool(pa.types.is_null(self.type))
 
     @property
