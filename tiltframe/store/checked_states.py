@@ -28,8 +28,8 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     """Check states from `tiltframe.rollup`, and return all levels, merged, in stored types.
 
     A window and key may occur several times. A null state means that a measure lacks rows of the window.
-    Raises ``ValueError`` if they are not states of the frame, saying in what they differ, if the finest level is
-    missing, or if a coarser one is not what the finest gives.
+    Raise ``ValueError`` if the states are not of the frame (the message states the difference), if the finest level is
+    missing, or if a coarser level differs from the states merged from the finest.
     """
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)

@@ -37,7 +37,7 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     Parameters
     ----------
     make_backend : callable
-        Returns a backend of an empty place, a new one at each call; some ten are made.
+        Returns the backend of a new, empty place at each call; it is called about ten times.
 
     Raises
     ------

@@ -104,8 +104,8 @@ class Commit:
     def commit(self, receipts: Iterable[str]) -> bool:
         """Commit the written states by the receipts of all calls of `write`, each once; return whether it is new.
 
-        Raises `CommitConflict` if the number is there with other states, or someone else has recorded the same
-        meanwhile, `OtherFrame` if the frame of the store is another by now. Written states are removed then.
+        Raise `CommitConflict` if the store has the number with other states, or another writer has recorded under the
+        same names meanwhile, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
         """
         parts, totals = read_receipts(receipts)
         try:

@@ -26,7 +26,7 @@ def compact_parts(
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of windows that end before a moment, one bucket of time after the other.
 
-    Returns by level how many parts were merged, and how many they became.
+    Return, by level, the number of merged parts, and the number of parts that replace them.
     """
     return {
         level.name: _compact_level(backend, manifest, level, before=before, progress=progress)

@@ -49,7 +49,7 @@ class _Copied:
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
     """Copy a store, or bring a copy up to date; return the number of states that were written now.
 
-    Raises `MissingStore` if there is no source, `StoreError` if the target is another store, or written to since.
+    Raise `MissingStore` if the source does not exist, and `StoreError` if the target has another store or other writes.
     """
     written = 0
 

@@ -34,7 +34,7 @@ from windows import TimeWindow
 def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
     """Change a store's frame and derive its new levels; return the new manifest.
 
-    Raises as `plan_evolution` does, and `OtherFrame` if the store is of yet another frame than it was opened by.
+    Raise errors as `plan_evolution` does, and `OtherFrame` if the frame has changed since the store was opened.
     """
     derived: dict[frozenset[Part], list[Part]] = {}  # parts of new levels by parts of the coarsest level, for retries
 
@@ -111,7 +111,7 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
     """Return the manifest of a store with another frame; new states get types from the schema of future rows.
 
-    Raises ``ValueError`` and ``TypeError`` for a frame that it cannot become, naming the difference.
+    Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the difference.
     """
     old = manifest.frame
     _check_same_windows(old, frame)
@@ -156,7 +156,7 @@ _ANEW = "roll up rows again, into a new store"
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
     """Return the columns of states: existing ones that serve any measure, and new ones for other measures.
 
-    Raises ``ValueError`` for a measure that is another under its name, or has the name of one that was dropped.
+    Raise ``ValueError`` if a measure differs from the one of the same name, or has the name of a dropped measure.
     """
     old = manifest.frame
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}

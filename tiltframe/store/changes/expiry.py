@@ -19,7 +19,7 @@ from tiltframe.time_range import moment_or_now
 def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
     """Remove the windows of each level that are older than its retention, of all levels at once.
 
-    Returns by level the time before which it holds no windows, and how many rows were removed.
+    Return, by level, the time before which it has no windows, and the number of removed rows.
     """
 
     def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:

@@ -103,7 +103,7 @@ class Replacement:
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
     """Check states that replace a range, and return those of the finest level in stored types.
 
-    Raises ``ValueError`` if they are not states of the frame, lie outside the range, or have results that cannot be
+    Raise ``ValueError`` if the states are not of the frame, lie outside the range, or have results that cannot be
     read. Nothing is written.
     """
     states = checked(states, frame)

@@ -99,8 +99,8 @@ class Retracted(NamedTuple):
 def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Subtract checked states of all levels from a store by a commit; return whether the commit is new.
 
-    Raises `CannotSubtract` if they are not in the store, or the remaining states cannot be computed, and as
-    `Commit.commit` does; written states are removed.
+    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed; raise
+    other errors as `Commit.commit` does. Written states are then removed.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     retracted = Retracted(

@@ -304,10 +304,10 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read parts of a level, in a range each, in types of the frame; the database leaves out rows by bounds.
+    """Return parts of a level, in a range each, in types of the frame; the database filters rows by bounds.
 
-    Raises `Conflict` if the rows of a part have been removed, `DamagedStore` if a part that is read whole has lost
-    some.
+    Raise `Conflict` if the rows of a part have been removed, and `DamagedStore` if a part that is read completely lacks
+    rows.
     """
     part_ranges = [(part, both) for part, span in parts if (both := part.within(span))]
     if not part_ranges:

@@ -155,9 +155,9 @@ class StoredLayout(NamedTuple):
 
 
 def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
-    """Find a store, or without a name the only one; None if there is none. Others wait for one that is locked.
+    """Return a store by name, or without a name the only one; None if there is none. With ``lock``, others wait for it.
 
-    Raises `StoreError` naming the stores where there are several and no name.
+    Raise `StoreError` with the names of the stores if there are several and no name is passed.
     """
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         return None

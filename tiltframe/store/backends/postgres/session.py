@@ -55,9 +55,9 @@ class Session:
 
 @contextmanager
 def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
-    """Open a transaction, committed at the end and undone by an error; a snapshot reads as of one moment.
+    """Open a transaction, committed at the end and rolled back by an error; a snapshot reads one moment.
 
-    Raises `StoreError` for all that the database reports, and `Conflict` where it says to try again.
+    Raise `StoreError` for errors of the database, and `Conflict` if the database asks for a retry.
     """
     try:
         import adbc_driver_postgresql.dbapi as postgresql
