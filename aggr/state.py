@@ -131,7 +131,7 @@ class State(ABC):
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
+        """Raise `DamagedState` if fields of a state contradict each other; each field has been checked before.
 
         Parameters
         ----------

@@ -70,7 +70,7 @@ class Layout(Protocol):
         """Repeat the parameters that are stored in the states."""
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states whose fields contradict each other."""
+        """Raise `DamagedState` if fields of a state contradict each other."""
 
 
 class Reading(Protocol):

@@ -73,7 +73,7 @@ class MeasureCase:
         ]
 
     def reduced(self) -> pa.StructArray:
-        """Reduce the rows to one state per group; the groups are made again, so that they remember nothing."""
+        """Reduce the rows to one state per group; the groups are created again, so that they have no cached values."""
         return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
 
     def partial_states(self) -> pa.StructArray:

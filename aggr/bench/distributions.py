@@ -71,7 +71,7 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     Returns
     -------
     pa.Table
-        Its columns are float64 where a function accepts them, otherwise int64, boolean or text.
+        Its columns are float64 if a function accepts them, otherwise int64, boolean or text.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Any
 from aggr.arguments import shown
 
 OURS = "tiltframe"
-FORMAT = 1  # of the JSON
+FORMAT = 1  # the version of the JSON
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from aggr.measure import Measure
 
 ERROR_GROUPS = 5  # groups of values whose errors are compared, for each distribution
 ERROR_ROWS = 20_000  # of each such group
-FEWEST_ERROR_ROWS = 100  # of each such group, for small data of the user
+FEWEST_ERROR_ROWS = 100  # rows of each such group, for small data of the user
 AUTO = "auto"
 
 
@@ -69,7 +69,7 @@ class _Plan:
         return steps
 
     def _measure_times(self, measure: Measure, peers: Sequence[Peer], count: int, figures: _Figures) -> None:
-        """Time our operations and the peers in turn, in one process."""
+        """Time the operations of the measure and the peers in turn, in one process."""
         rows = _with_groups(self.rows, count, self.seed)
         case = MeasureCase(measure, rows, count)
         figures.keeps_bits[repr(measure)] = figures.keeps_bits.get(repr(measure), True) and case.merges_keep_bits()
@@ -179,11 +179,11 @@ def bench(
     groups : sequence of int
         Numbers of groups; rows are assigned to them at random.
     distributions : sequence of str
-        Of `DISTRIBUTIONS`; errors are measured on each. Ignored if ``data`` is passed.
+        Names in `DISTRIBUTIONS`; errors are measured on each. Ignored if ``data`` is passed.
     rounds : int
         The number of timed runs of each operation, from 1; medians are reported.
     seed : int
-        Of random values and groups.
+        The seed of random values and groups.
     memory : bool
         Whether to measure peak memory, in a process of its own.
     progress : callable, optional

@@ -15,7 +15,7 @@ ROW_COUNTS = (1, 100, 10_000, 1_000_000)
 
 
 def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
-    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state that holds these rows.
+    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state of these rows.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     Yields
     ------
     (int, int or None)
-        None if the function refuses this number of rows, as bounded lists do.
+        None if the function rejects this number of rows, as bounded lists do.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

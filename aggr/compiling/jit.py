@@ -153,8 +153,8 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
     loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
-    # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls, or
-    # of constants, which are part of the code as well, nor whether indices are checked.
+    # Numba stores the code under this name. It checks whether the loop's file has changed, but not files of other loops
+    # and of constants, which are part of the code as well, nor whether indices are checked.
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
