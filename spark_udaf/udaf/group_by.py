@@ -286,7 +286,7 @@ class Pivoted:
 
 
 def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
-    """Group rows by keys, to be aggregated where they are: for many rows or many groups the fast way to answers.
+    """Group rows by keys for aggregation in their partitions: fast for many rows or many groups.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
     Returns
     -------
     Grouped
-        Whose ``agg`` takes functions.
+        Its method ``agg`` accepts functions.
 
     Raises
     ------

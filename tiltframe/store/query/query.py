@@ -25,61 +25,63 @@ Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 @dataclass(frozen=True)
 class Query:
-    """A question to a store; it is checked when it is made, as far as this is possible without a store.
+    """The arguments of a query of a store, as a value; they are checked when it is created, as far as possible.
 
     Parameters
     ----------
     per : str or window, or a list, optional
-        A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or ``all`` for
-        one result over the whole range. A list gives the results of each, one after the other, as the column
-        ``level`` says.
+        The windows of results: a level; a coarser window that consists of windows of a level, ``1d`` of ``1h``;
+        ``hopping("1h", "10m")``; or None or ``all`` for one result over the whole range. A list returns the results of
+        each one after the other, distinguished by the column ``level``.
     within : (start, end), str or date, optional
-        Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; one end may be
-        None, or left out in text, ``2026-03-28,``; a day, month or year, ``2026-03-28``, ``2026-03``; until now,
-        ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Without an offset in ``timezone``.
+        The range of starts of windows, end exclusive: datetimes, ISO 8601 text or Unix milliseconds; one end may
+        be None, or omitted in text, ``2026-03-28,``; a day, month or year, ``2026-03-28``, ``2026-03``; a time until
+        now, ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Times without an offset are in ``timezone``.
     where : str, optional
-        A condition in SQL on the keys.
+        An SQL condition on the keys.
     measures : names, or name -> measure or expression, optional
-        Which; new ones are read from states that are there, such as other quantiles of an old sketch; expressions in
-        SQL are computed from results, ``{"rate": "errors / requests"}``.
+        The measures of results. New measures are read from existing states, such as other quantiles of an old sketch.
+        SQL expressions are computed from results, ``{"rate": "errors / requests"}``.
     keys : names, or name -> name or lookup, optional
-        The keys that results are kept apart by; the others are merged over. ``{"site": lookup("device", table)}`` has
-        a table say what a key stands for, see `tiltframe.lookup`.
+        The keys of results; states are merged over the other keys. ``{"site": lookup("device", table)}`` maps a key by
+        a table, see `tiltframe.lookup`.
     fill : str or bool
-        Give windows without events too, for each key that has any event, marked in a column ``filled``: ``null``, as
-        True is written, with nulls and counts of 0; ``zero`` with 0 for each number; ``previous`` with the key's last
-        results before; ``linear`` with numbers on the line between those before and after, whole ones rounded. These
-        three also replace a null result of a window that has events. ``zero_gaps``, ``previous_gaps`` and
-        ``linear_gaps`` keep it: null is then the value of that window, also for the windows that are filled from it.
+        How to add windows without events, for each key that has any event; a column ``filled`` marks them. ``null``, or
+        True, adds nulls and counts of 0; ``zero`` adds 0 for each number; ``previous`` repeats the key's previous
+        results; ``linear`` interpolates numbers between the results before and after, and rounds whole numbers. The
+        last three also replace null results of windows with events. ``zero_gaps``, ``previous_gaps`` and
+        ``linear_gaps`` keep such nulls, and also use them as the values to fill from.
     order_by : str or list of str, optional
-        Results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors / requests
-        desc``; by default window, then keys.
+        Names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors /
+        requests desc``; by default window, then keys.
     limit : int, optional
         The maximum number of rows.
     now : moment, optional
-        For `partial` and for times ago; the clock's.
+        The time for `partial` and for relative times; by default the clock's.
     flat : bool
-        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        Whether to return plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     having : str, optional
-        A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
+        An SQL condition on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
     points : int, optional
-        In place of ``per``, for plots: the finest level with at most this number of windows in the range, and
-        which holds it from its start on; if the coarsest has more, hours, days, weeks, months, quarters or years.
+        For plots, in place of ``per``: the finest level that has at most this number of windows in the range, and has
+        the range from its start on. If the coarsest level has more windows: hours, days, weeks, months, quarters or
+        years.
     timezone : str, optional
-        The zone that ``within``, ``now`` and times in conditions are read in, whose windows ``per`` and ``points``
-        name (``1d`` are its days, merged from the coarsest level whose windows make them up), and that starts and ends
-        are given in. By default the frame's.
+        The zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points`` (``1d`` is a
+        day of this zone, merged from the coarsest level whose windows fit), and of starts and ends in results. By
+        default the frame's zone.
     latest : bool
-        Of each key only the window that begins last in the range, whatever ``having`` says of it then.
+        Whether to return, for each key, only the window that begins last in the range; ``having`` is applied
+        afterwards.
     edges : str, optional
-        A length of time: of measures that read points (`time_weighted_avg`, `integral`, `duration_in`, `rate`,
-        `increase`, `delta`, `resets`) two points of a key in different windows count up to the edges between them,
-        whether in ``within`` or not, if they are at most so far apart.
+        The largest distance of two points, a length of time, for measures of points (`time_weighted_avg`, `integral`,
+        `duration_in`, `rate`, `increase`, `delta`, `resets`). Two points of a key in different windows, in ``within``
+        or not, then count up to the edges between the windows if they are at most this far apart.
 
     Raises
     ------
     ValueError
-        For what no store can be asked.
+        If an argument is not valid for any store.
 
     Examples
     --------
