@@ -16,8 +16,8 @@ Instants = Whole
 class Neighbours:
     """The windows and keys of states; windows of a key do not overlap, and event times lie in their state's window.
 
-    Starts, ends and ``longest`` are in microseconds. Two points of a key that are at most ``longest`` apart are
-    interpolated at the window edges between them.
+    Starts, ends and ``longest`` are in microseconds. If two points of a key are at most ``longest`` apart, the time
+    between them counts in each window up to its edges.
     """
 
     keys: Groups

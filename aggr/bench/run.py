@@ -22,7 +22,7 @@ from aggr.bench.timing import Call, alternate, circumstances
 from aggr.measure import Measure
 
 ERROR_GROUPS = 5  # groups of values whose errors are compared, for each distribution
-ERROR_ROWS = 20_000  # of each such group
+ERROR_ROWS = 20_000  # rows of each such group
 FEWEST_ERROR_ROWS = 100  # rows of each such group, for small data of the user
 AUTO = "auto"
 
@@ -276,7 +276,7 @@ def _checked_plan(
         raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")
     peers: list[list[Peer]] = []
     for measure in measures:
-        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()  # refuses what does not fit
+        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()  # raises if rows do not fit
         if against == AUTO:
             peers.append(counterparts(measure))
         else:

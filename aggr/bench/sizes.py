@@ -15,7 +15,7 @@ ROW_COUNTS = (1, 100, 10_000, 1_000_000)
 
 
 def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
-    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state of these rows.
+    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state with that number of rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Peers: other packages that compute comparable results, found by name, and the counterparts of our functions."""
+"""Peers: other packages that compute comparable results, found by name, and counterparts of built-in functions."""
 
 from __future__ import annotations
 

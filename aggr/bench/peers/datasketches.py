@@ -39,7 +39,7 @@ class DataSketches(SketchPeer):
         if name in _QUANTILES:
             sketch.update(values.astype(np.float64, copy=False))
             if name == "tdigest":
-                sketch.compress()  # it has buffered the values only, and would sort them while it is read
+                sketch.compress()  # otherwise buffered values would be sorted when the sketch is read
             return sketch
         for value in values.tolist():
             sketch.update(value)
