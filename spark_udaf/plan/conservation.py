@@ -29,7 +29,7 @@ class NotConserved(RuntimeError):
 
 
 class Message(NamedTuple):
-    """A message as it comes out of the shuffle."""
+    """A message that the shuffle returns."""
 
     shard: Any
     data: pa.Buffer | bytes

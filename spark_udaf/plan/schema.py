@@ -55,7 +55,7 @@ def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema
 
 
 def check_described(field: pa.Field) -> None:
-    """Raise ``ValueError`` for a column whose metadata does not say which states it is of."""
+    """Raise ``ValueError`` if the metadata of a column does not describe its states."""
     if description_in(field) is None:
         raise ValueError(
             f"the column {field.name!r} does not say which measures its states are of: its metadata was lost on the "

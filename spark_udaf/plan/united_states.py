@@ -1,4 +1,4 @@
-"""Unions of states: Spark gives a union the metadata of its first side, and says nothing of the others'."""
+"""Unions of states: Spark gives a union the metadata of its first side, and drops that of the others."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _STATES = ApproxCountDistinct().state_type(pa.int64())
 
 
 def quantile(states: Column | str, q: float) -> Column:
-    """Read one quantile of each state, without a shuffle.
+    """Return one quantile of each state, without a shuffle.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def quantile(states: Column | str, q: float) -> Column:
 
 
 def rank(states: Column | str, value: float) -> Column:
-    """Read the share of values up to a given value: the cumulative distribution.
+    """Return the share of values up to a given value: the cumulative distribution.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def rank(states: Column | str, value: float) -> Column:
 
 
 def mean(states: Column | str) -> Column:
-    """Read the mean of each state.
+    """Return the mean of each state.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def mean(states: Column | str) -> Column:
 
 
 def stdev(states: Column | str, ddof: int = 1) -> Column:
-    """Read the standard deviation of each state.
+    """Return the standard deviation of each state.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
 
 
 def count(states: Column | str) -> Column:
-    """Read the number of values of each state.
+    """Return the number of values of each state.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def count(states: Column | str) -> Column:
 
 
 def min(states: Column | str) -> Column:
-    """Read the least value of each state.
+    """Return the least value of each state.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def min(states: Column | str) -> Column:
 
 
 def max(states: Column | str) -> Column:
-    """Read the greatest value of each state.
+    """Return the greatest value of each state.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def max(states: Column | str) -> Column:
 
 
 def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
-    """Read the estimate of each state, and the bounds of the true number.
+    """Return the estimate of each state, and the bounds of the true number.
 
     Parameters
     ----------
@@ -191,12 +191,12 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)
 
-    read.__name__ = accessor.__name__  # what Spark names the column after
+    read.__name__ = accessor.__name__  # Spark names the column after it
     return scalar_function(read, dtype)(column(states))
 
 
 def union(left: Column | str, right: Column | str) -> Column:
-    """Unite the values of two columns of states, row by row, as `aggr.tables.set_operations.union` does.
+    """Return the union of two columns of states, row by row, as `aggr.tables.set_operations.union` does.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def union(left: Column | str, right: Column | str) -> Column:
 
 
 def intersection(left: Column | str, right: Column | str) -> Column:
-    """Keep the values that both columns of states have, as `aggr.tables.set_operations.intersection` does.
+    """Return the intersection of two columns of states, as `aggr.tables.set_operations.intersection` does.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def intersection(left: Column | str, right: Column | str) -> Column:
 
 
 def difference(left: Column | str, right: Column | str) -> Column:
-    """Keep the values of one column of states that another has not, as `aggr.tables.set_operations.difference` does.
+    """Return the difference of two columns of states, as `aggr.tables.set_operations.difference` does.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def difference(left: Column | str, right: Column | str) -> Column:
 
 
 def jaccard(left: Column | str, right: Column | str) -> Column:
-    """Read how much two columns of states have in common, as `aggr.tables.set_operations.jaccard` does.
+    """Return the similarity of two columns of states, as `aggr.tables.set_operations.jaccard` does.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
         with error_label(name):
             return OPERATIONS[name](left, right)
 
-    operation.__name__ = name  # what Spark names the column after
+    operation.__name__ = name  # Spark names the column after it
     return operation
 
 

@@ -40,12 +40,12 @@ def bounded_list(values: Column, label: str) -> Column:
 
 
 def interval_step(limit: int) -> str:
-    """Write an interval whose sum overflows after this number of rows, whether or not ``ANSI`` is set."""
+    """Return an interval whose sum overflows after this number of rows, whether or not ``ANSI`` is set."""
     return f"INTERVAL '{(2**63 - 1) // 1_000_000 // limit}' SECOND"
 
 
 def most_values(spark: SparkSession | None) -> int:
-    """Return how many values of a group fit into the heap of a task; a part of the default heap without a session."""
+    """Return the number of values of a group that fit into the heap of a task, without a session the default heap."""
     conf: Any = None if spark is None else spark.conf
     if conf is None:
         return _LEAST_VALUES
@@ -56,7 +56,7 @@ def most_values(spark: SparkSession | None) -> int:
 
 
 def memory_bytes(text: str) -> int:
-    """Read an amount of memory as Spark's settings write it.
+    """Return an amount of memory in the notation of Spark's settings, in bytes.
 
     >>> memory_bytes("4g"), memory_bytes("512m")
     (4294967296, 536870912)

@@ -1,4 +1,4 @@
-"""exact_cast: results as doubles, if the type of a column is not known before its rows are, and never rounded."""
+"""exact_cast: results as doubles without rounding, for columns whose type is known only with their rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXACT_WHOLE = 2**53  # doubles hold every whole number up to it
 
 
 def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values, and those inside of lists and structs, to a type that differs in its kinds of numbers only.
+    """Cast values, also inside lists and structs, to a type that differs only in its kinds of numbers.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     Raises
     ------
     ValueError
-        For a value that a double does not hold exactly: a whole number beyond 2^53, or digits of a decimal.
+        If a double does not represent a value exactly: a whole number beyond 2^53, or digits of a decimal.
 
     Examples
     --------

@@ -45,7 +45,7 @@ class Grouped:
 
         Parameters
         ----------
-        keys : as `group_by` takes them
+        keys : keys, as in `group_by`
 
         Returns
         -------
@@ -55,7 +55,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            If ``group_by`` has been given keys as well.
+            If ``group_by`` was called with keys as well.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Grouped:
 
         Parameters
         ----------
-        keys : as `group_by` takes them
+        keys : keys, as in `group_by`
 
         Returns
         -------
@@ -80,7 +80,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            If ``group_by`` has been given keys as well.
+            If ``group_by`` was called with keys as well.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            After ``rollup`` or ``cube``, as Spark does.
+            After ``rollup`` or ``cube``, as in Spark.
 
         Examples
         --------
@@ -262,7 +262,7 @@ class Pivoted:
 
         Parameters
         ----------
-        calls, measures, having : as `Grouped.agg` takes them
+        calls, measures, having : as in `Grouped.agg`
 
         Returns
         -------
@@ -273,7 +273,7 @@ class Pivoted:
         Raises
         ------
         ValueError, TypeError, AnalysisException
-            As `Grouped.agg`.
+            On the same conditions as `Grouped.agg`.
         """
         answers = self.groups.agg(*calls, having=None, **measures)
         *keys, pivot = answers.columns[: len(self.groups.keys)]
@@ -292,7 +292,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
     ----------
     df : DataFrame
     keys : Columns, names of columns, or expressions in Spark's SQL
-        ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; none gives one row.
+        ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; without keys, one row.
 
     Returns
     -------
@@ -447,7 +447,7 @@ def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> D
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Pair calls with their names, and Spark's own aggregates with their given names or None."""
+    """Return pairs of a name and a call; Spark's own aggregates without a name have None."""
     named: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)

@@ -19,7 +19,7 @@ from spark_udaf.versions.column_functions import scalar_function
 
 
 def to_hdr_v2(states: Column | str) -> Column:
-    """Write states of hdr as HdrHistogram V2 in base64, as `aggr.interchange.hdr_v2.to_hdr_v2` does.
+    """Return states of hdr as HdrHistogram V2 in base64, as `aggr.interchange.hdr_v2.to_hdr_v2` does.
 
     Parameters
     ----------
@@ -35,16 +35,16 @@ def to_hdr_v2(states: Column | str) -> Column:
 
 
 def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
-    """Read HdrHistogram V2 texts as states of hdr, as `aggr.interchange.hdr_v2.from_hdr_v2` does.
+    """Return states of hdr from HdrHistogram V2 texts, as `aggr.interchange.hdr_v2.from_hdr_v2` does.
 
     Parameters
     ----------
     texts : Column or str
-        Of string or binary.
+        A column of string or binary.
     digits : int, 1 to 5
         Significant decimal digits of the histograms.
     unit : float, optional
-        Their ratio; None if that is 1.
+        The value of one unit in the histograms, their conversion ratio; None means 1.
 
     Returns
     -------
@@ -65,10 +65,10 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
 
 
 def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
-    """Write states of dds as DDSketch messages, as `aggr.interchange.ddsketch_proto.to_dds_proto` does.
+    """Return states of dds as DDSketch messages, as `aggr.interchange.ddsketch_proto.to_dds_proto` does.
 
-    Sum, min and max have no place in the message; ``states.min``, ``states.max`` and the sum by `finish` go into
-    columns of their own.
+    The message has no fields for sum, min and max. Use separate columns for them: ``states.min``, ``states.max`` and
+    the sum from `finish`.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     Raises
     ------
     ValueError
-        If ``keys`` is another word.
+        If ``keys`` has another value.
     """
     _check_keys(keys)
     return _written(states, Dds, partial(ddsketch_proto.to_dds_proto, keys=keys))
@@ -101,20 +101,20 @@ def from_dds_proto(
     maxs: Column | str | None = None,
     keys: Keys = "upper",
 ) -> Column:
-    """Read DDSketch messages as states of dds, as `aggr.interchange.ddsketch_proto.from_dds_proto` does.
+    """Return states of dds from DDSketch messages, as `aggr.interchange.ddsketch_proto.from_dds_proto` does.
 
     Parameters
     ----------
     messages : Column or str
-        Of binary.
+        A column of binary.
     relative_accuracy : float in (0, 1)
-        That of the messages.
+        The relative accuracy of the messages.
     max_bins : int, optional
-        As `aggr.dds` has it.
+        As in `aggr.dds`.
     sums, mins, maxs : Column or str, optional
-        Numbers that the messages have no place for; without them they are made from the buckets.
+        Values for which the messages have no fields; by default they are computed from the buckets.
     keys : "upper" or "lower"
-        As `to_dds_proto` has them.
+        As in `to_dds_proto`.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def from_dds_proto(
     Raises
     ------
     ValueError
-        If ``keys`` is another word, or the accuracy or ``max_bins`` is out of its range.
+        If ``keys`` has another value, or the accuracy or ``max_bins`` is out of its range.
     """
     _check_keys(keys)
     function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
@@ -137,7 +137,7 @@ def from_dds_proto(
 
 
 def to_theta_sketch(states: Column | str) -> Column:
-    """Write states of approx_count_distinct as Theta sketches, which Spark's own ``theta_…`` functions read.
+    """Return states of approx_count_distinct as Theta sketches, which Spark's own ``theta_…`` functions read.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def to_theta_sketch(states: Column | str) -> Column:
 
 
 def to_hll_sketch(states: Column | str) -> Column:
-    """Write states of hll as HLL sketches, which Spark's own ``hll_…`` functions read.
+    """Return states of hll as HLL sketches, which Spark's own ``hll_…`` functions read.
 
     Parameters
     ----------
@@ -171,12 +171,12 @@ def to_hll_sketch(states: Column | str) -> Column:
 
 
 def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
-    """Read Theta sketches, such as Spark's ``theta_sketch_agg`` writes, as states of approx_count_distinct.
+    """Return states of approx_count_distinct from Theta sketches, such as those of Spark's ``theta_sketch_agg``.
 
     Parameters
     ----------
     sketches : Column or str
-        Of binary.
+        A column of binary.
     k : int
         The number of hashes in the states.
 
@@ -205,7 +205,7 @@ def _check_keys(keys: Keys) -> None:
 
 
 def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
-    """Write states; those of another function fail the job, by name."""
+    """Return states in another format; states of another function fail the job with an error that names it."""
 
     def write(state_column: pa.Array) -> pa.Array:
         function = function_of(state_column)

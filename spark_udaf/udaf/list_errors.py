@@ -1,4 +1,4 @@
-"""list_errors: a sentence for the error by which Spark ends a query whose lists grow beyond their bound.
+"""list_errors: a message for the error with which Spark fails a query whose lists exceed their limit.
 
 Spark's error says that intervals overflow. PySpark converts errors of the JVM in one function, wrapped here: it
 shows the sentence first, then Spark's words. A release of PySpark without that function shows Spark's error alone.
@@ -19,7 +19,7 @@ _labels: dict[str, int] = {}  # the calls that bound a list in this process -> t
 
 
 def explain_overflow(label: str, limit: int) -> None:
-    """Have the error of a list that has more than ``limit`` values name the call and the way out."""
+    """Add a message to the error of a list with more than ``limit`` values: the call, and how to avoid the error."""
     _labels.pop(label, None)
     _labels[label] = limit
     for name in _CONVERTERS:
@@ -33,7 +33,7 @@ def explain_overflow(label: str, limit: int) -> None:
 
 
 def sentence() -> str:
-    """Return what to do about a list that is too long, and which calls it may be of."""
+    """Return a message that names the calls whose list may be too long, and how to avoid it."""
     latest = list(_labels.items())[-_MOST_LABELS:]
     labels = " or ".join(label for label, _ in reversed(latest))
     return (

@@ -158,7 +158,7 @@ def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
 
 
 def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
-    """Write the call over a list; counts of rows and values are Spark's own."""
+    """Return the call over a list; rows and values are counted by Spark's own functions."""
     distinct = "DISTINCT " if call.is_distinct else ""
     if call.name == f"aggr_{aggr.Count.name}" and len(arguments) == 1:
         return " ".join(filter(None, [f"count({distinct}{arguments[0]})", call.condition])), "count"
@@ -185,6 +185,6 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
 
 
 def _bound(name: str, row: str, most_values: int) -> str:
-    """Write an aggregate that fails beyond this number of values."""
+    """Return an aggregate that fails beyond this number of values."""
     explain_overflow(name, most_values)
     return f"sum(IF(({row}) IS NOT NULL, {interval_step(most_values)}, INTERVAL '0' SECOND))"

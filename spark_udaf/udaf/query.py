@@ -34,27 +34,27 @@ def sql(
         aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store has the
         table's rows; driver and tasks must reach it.
     spark : SparkSession, optional
-        For a query and a store, the active session unless given.
+        For a query and a store; by default the active session.
 
     Returns
     -------
     DataFrame
-        From a store, with the names and types that ``spark.sql(query)`` has.
+        With a store, its names and types are those of ``spark.sql(query)``.
 
     Raises
     ------
     ValueError
-        If the store cannot give the very same answer: a sentence says which part of the query is why. For ``DISTINCT``
-        in a call of a function of several columns. For calls over a stream.
+        If the store cannot give the same answer; the message names the part of the query. If a call of a function of
+        several columns has ``DISTINCT``. If a call is over a stream.
     TypeError
-        For anything else than these two forms.
+        For other arguments than these two forms.
     AnalysisException
-        For a query that Spark refuses.
+        If Spark rejects the query.
 
     Guarantee
     ---------
-    From a store, equal to ``spark.sql(query)`` over the rows that the store has. With a session, a group whose list
-    does not fit into the memory of a task ends the query with a sentence that names the call.
+    With a store, the result equals ``spark.sql(query)`` over the rows of the store. With a session, a group whose list
+    does not fit into the memory of a task fails the query with an error that names the call.
 
     Examples
     --------

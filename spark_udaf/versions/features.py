@@ -1,7 +1,7 @@
-"""Features of the PySpark that is installed.
+"""Features of the installed PySpark.
 
-A feature is detected by what PySpark offers, not by its version number, because distributions backport features.
-The version number only stands in messages and decides whether PySpark is supported at all.
+A feature is detected by testing for it, not by the version number, because distributions backport features. The version
+number is only used in messages, and to decide whether PySpark is supported at all.
 """
 
 from __future__ import annotations
