@@ -158,8 +158,8 @@ class Frequent(Function):
     - a count is never below the true one. It is above by more than ``overcount``, N · share / 10, with a probability of
       at most e^-5, 0.7 %, so a listed value may have a share that is a tenth smaller than ``share``;
     - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. If it has the share
-    ``share`` of the rows, all at different times, that is at most e^-10, 0.005 %; with twice the share, e^-20. Rows
-    with equal value and time count once here, so a value whose rows are at a few times only can be missed;
+      ``share`` of the rows, all at different times, that is at most e^-10, 0.005 %; with twice the share, e^-20. Rows
+      with equal value and time count once here, so a value whose rows are at a few times only can be missed;
     - until there are 10 / share distinct values, nothing is missed, and ``looked_at`` is 1.
 
     These bounds hold unless the values were chosen by their hashes.
