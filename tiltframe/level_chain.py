@@ -43,7 +43,9 @@ def climb(
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Merge states of the finest panes up to the windows that lie in a span; the span's rows must all be in ``finest``.
+    """Merge states of the finest panes up to the windows from ``start`` to ``end``, the span.
+
+    All rows of the span must be in ``finest``.
 
     Return two lists, ``whole`` and ``left``. If the levels of the frame are disjoint, ``whole`` has each level, finest
     first, with the states of its windows in the span, without those in ``left``. ``left`` has, for each level, the
@@ -77,7 +79,10 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into those whose window of a level lies in a span and the others; no window counts as inside."""
+    """Split states into those whose window of a level lies between ``start`` and ``end``, and the others.
+
+    A state without a window of the level counts as inside.
+    """
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)

@@ -1,6 +1,7 @@
 """Merging states of windows: of the same pane and key, and of finer windows into the windows of a level.
 
-If the windows of a level overlap, its states are stored per pane, and a window's state is the merge of its panes.
+If the windows of a level overlap, its states are stored per pane, the longest window that divides their size and hop.
+The state of a window is the merge of its panes. Other windows are their own panes.
 """
 
 from __future__ import annotations

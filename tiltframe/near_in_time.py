@@ -1,7 +1,8 @@
 """Unordered rows: if all batches have rows of all times, rows are grouped by time before they are reduced.
 
 Such a batch has a few rows of every group, and merging its states with earlier ones costs more than reducing it. So
-rows are buffered, and yielded one part of the time after the other: one-pass radix partitioning, in database terms.
+rows are buffered, and yielded one part after the other, each a range of time: one-pass radix partitioning, in database
+terms.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # parts of the time, so that a part's rows and groups fit into the cache
+PARTS = 64  # equal ranges of time, so that a part's rows and groups fit into the cache
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
-Span = tuple[int, int]
+Span = tuple[int, int]  # the first and the last time, in microseconds
 
 
 def near_in_time(
@@ -71,7 +72,11 @@ def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
-    """Return the first and last time of a batch; None if splitting is expensive, as each part has all dictionaries."""
+    """Return the first and last time of a batch, or None if the batch must not be split by time.
+
+    That is the case if the batch is empty, if its times are null or not timestamps, or if its dictionaries, which every
+    part repeats, are large for its rows.
+    """
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
         return None

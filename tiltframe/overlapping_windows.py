@@ -1,4 +1,4 @@
-"""Overlapping windows, as ranges of the panes that they consist of."""
+"""Overlapping windows, as ranges of panes: the shorter windows that rows are reduced to first."""
 
 from __future__ import annotations
 

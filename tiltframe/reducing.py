@@ -1,4 +1,7 @@
-"""Reducing rows to states of the finest panes: window_start, window_end, keys, states."""
+"""Reducing rows to states of the finest panes: window_start, window_end, keys, states.
+
+The panes are the windows of the finest level, or shorter windows that these consist of if they overlap.
+"""
 
 from __future__ import annotations
 

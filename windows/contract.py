@@ -168,7 +168,7 @@ class TimeWindow(ABC):
 
     @property
     def pane(self) -> TimeWindow:
-        """The panes, to which rows are reduced first: all times of a pane lie in the windows of the pane's start."""
+        """The windows that rows are reduced to first: all times of a pane lie in the windows of the pane's start."""
         return self
 
     @property
@@ -187,7 +187,9 @@ class TimeWindow(ABC):
         return "s"
 
     def is_made_of(self, finer: TimeWindow) -> bool:
-        """Return whether every window consists of complete windows, or panes, of a finer kind.
+        """Return whether every window consists of complete windows of ``finer``.
+
+        If windows overlap, their panes are compared instead: the shorter windows that rows are reduced to first.
 
         Parameters
         ----------
@@ -205,7 +207,9 @@ class TimeWindow(ABC):
         return self.nesting_problem(finer) is None
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """Return the reason why windows do not consist of complete windows, or panes, of a finer kind.
+        """Return the reason why windows do not consist of complete windows of ``finer``, or None if they do.
+
+        If windows overlap, their panes are compared instead, as in `is_made_of`.
 
         Parameters
         ----------
@@ -214,7 +218,7 @@ class TimeWindow(ABC):
         Returns
         -------
         str or None
-            The reason, for an error message; None if they do.
+            The reason, for an error message.
 
         Raises
         ------
@@ -428,7 +432,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
-    """Number windows of sorted intervals.
+    """Unite sorted intervals to windows: number the windows, and return the number of each interval.
 
     Parameters
     ----------
@@ -442,7 +446,8 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
     Returns
     -------
     Merged
-        The end of a window is the greatest end of its intervals.
+        The number of each interval, and the start and end of each window. The end of a window is the greatest end of
+        its intervals.
     """
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(first) - 1

@@ -21,16 +21,17 @@ _FIRST_YEAR, _LAST_YEAR = (
     2,
     9998,
 )  # Python's datetime has years 1 to 9999; a window may start before, or end after, its times
-_RULE_YEAR = 2100  # from here on every zone of tzdata follows one rule; its listed transitions end in the year 2087
+# from this year, each zone repeats a rule of its own every year; tzdata lists single transitions up to 2087 only
+_RULE_YEAR = 2100
 _CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on the same weekdays again
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A zone's offsets over a span of years.
+    """A zone's offsets over a range of years.
 
     ``offsets[i]`` (local minus UTC, microseconds) applies from the instant ``since[i]`` until ``since[i + 1]``.
-    ``since[0]`` is the beginning of the span.
+    ``since[0]`` is the beginning of the range.
     """
 
     since: Instants

@@ -1,7 +1,8 @@
-"""MurmurHash3: hashes, and coupons, of numbers and of bytes, with the seed of Apache DataSketches.
+"""MurmurHash3 of numbers and of bytes, with the seed of Apache DataSketches: as hashes, or as coupons.
 
-A hash is the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon of HyperLogLog is 26 bits
-of the first half, followed by `ZEROS` bits with the number of leading zeros of the second half, at most 62, plus 1.
+A hash has 63 bits: the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon is the 32-bit
+form that HyperLogLog uses: 26 bits of the first half, followed by `ZEROS` bits with the number of leading zeros of the
+second half, at most 62, plus 1.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """

@@ -2,8 +2,8 @@
 
     weight of a row = 2^(t / half_life), from 1970 on        as of a later time T, divided by 2^(T / half_life)
 
-Such weights never change, so their sums can be merged. A state has separate sums for spans of 32 half-lives; weights of
-neighbouring spans differ by 2^32:
+Such weights never change, so their sums can be merged. A state has separate sums for spans, intervals of 32 half-lives.
+Weights of neighbouring spans differ by 2^32:
 
     span    52 310       52 311       52 312       52 313        of the newest row
             Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each over 2^(32·span)
@@ -53,7 +53,7 @@ _SPAN_TYPE = pa.struct(
 
 
 class Spans(Field):
-    """The field of a state that lists sums by span, in their order, of the newest spans."""
+    """The field of a state that lists the sums of each of the newest spans, in the order of time."""
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)
@@ -81,7 +81,7 @@ class Spans(Field):
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """One cell for each group and each of its newest spans.
+    """The cells that sums are merged into: one for each group and each of its four newest spans of 32 half-lives.
 
     ``newest`` is the newest span of each group. ``is_recent`` is a mask of the rows in the newest spans, and
     ``groups`` is the cell of each such row.

@@ -58,7 +58,7 @@ class SketchState(BucketState):
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
-        """Return the value that represents each key; ``keys`` has a column for each state."""
+        """Return the value that represents each bucket; ``keys`` are bucket numbers, with the state as last axis."""
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:

@@ -168,7 +168,10 @@ def plan_rollup(
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Compute the levels of a partition within its exclusive times; yield results, and the remaining states."""
+    """Compute the levels of a partition within ``alone``, the span of times that no other partition has.
+
+    Yield the results, and the states that must still be merged with those of other partitions.
+    """
     head = list(islice(contents, 2))
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # windows may be in several tables
         every = chain(head, contents)

@@ -69,7 +69,11 @@ class ParquetScan:
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Return the exclusive times of each task, or None without statistics, or if all tasks overlap."""
+        """Return for each task the span of times that no other task reads.
+
+        A task has None if others may read all of its times. Return None instead of the list if a file lacks statistics,
+        or if every task has None.
+        """
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
         known_spans = [span for span in spans if span is not None]

@@ -1,4 +1,7 @@
-"""Sessions: settings of the transfer between the JVM and Python, properties of engines, and a quiet local session."""
+"""Sessions: settings for a fast transfer between the JVM and Python, and local sessions without log messages.
+
+Other functions return whether the engine of a session is Spark or Sail, and how many tasks run at once.
+"""
 
 from __future__ import annotations
 

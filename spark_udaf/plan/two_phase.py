@@ -67,7 +67,10 @@ class Source(Protocol):
         """The number of partitions, or None if it is unknown."""
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Return the exclusive event times of each partition, or None if they are unknown."""
+        """Return for each partition the span of event times that no other partition has.
+
+        A partition without such a span has None. Return None instead of the list if the times are unknown.
+        """
 
     def map(
         self,

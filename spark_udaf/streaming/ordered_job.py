@@ -1,6 +1,7 @@
-"""The processing of rows, messages and results in the tasks of a stream of ordered windows, without a JVM.
+"""Work of the tasks of a stream of ordered windows on rows, results and messages: Arrow batches as bytes, to shards.
 
-Rows are shuffled unchanged. Rows of equal times are in the order of their messages: by task, then by arrival.
+This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Rows of equal times are in
+the order of their messages: by task, then by arrival.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The processing of rows, states and messages in the tasks of a stream, without a JVM.
+"""Work of the tasks of a stream on rows, states and messages: Arrow batches as bytes, to and from shards.
+
+This code needs no Spark session, so it also runs without a JVM.
 
 rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_emitted ─▶ messages of emitted states ─ read ─▶ rows
 """

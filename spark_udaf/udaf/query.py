@@ -87,7 +87,10 @@ def sql(
 
 @cache
 def _functions() -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return the function of each SQL name that aggregates rows, and the family of every SQL name."""
+    """Return two mappings: from SQL names that aggregate rows to their aggr function, and from all names to a `Family`.
+
+    A family consists of the SQL functions that are made from one aggr function.
+    """
     functions: dict[str, Function] = {}
     makers: dict[str, Family] = {}
     for family in families():

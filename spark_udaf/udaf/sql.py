@@ -1,4 +1,4 @@
-"""SQL: every registered function as ``aggr_…``, its states, their merges and accessors.
+"""SQL: every registered function has a family of SQL functions ``aggr_…``: results, states, merges and accessors.
 
 aggr_dds(x, array(0.5D, 0.99D))      the result in one step
 aggr_dds_list(collect_list(x))       the same from a list: thousands of groups per call, also with Spark's aggregates
@@ -100,7 +100,10 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
 
 @dataclass(frozen=True)
 class Family:
-    """The SQL functions of a function that reads its column in a given type."""
+    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``.
+
+    They aggregate rows, merge states and read results from states.
+    """
 
     name: str
     function: Function

@@ -116,7 +116,10 @@ def _starts(results: pa.Table) -> list[str]:
 
 
 def _start(start: dt.datetime, form: str) -> str:
-    """Return a start as text with the precision of its level, or finer if needed: days of another zone start later."""
+    """Return a start as text in the form of its level, or with hours and minutes if that form would lose them.
+
+    A day of another zone does not begin at midnight here.
+    """
     text = start.strftime(form)
     is_whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
     return text if is_whole else f"{start:%Y-%m-%d %H:%M}"

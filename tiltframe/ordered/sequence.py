@@ -1,4 +1,4 @@
-"""Rows in the order of key and time, with the ticks among them."""
+"""Rows in the order of key and time, with the ticks among them: the instants at which a unit of the clock begins."""
 
 from __future__ import annotations
 

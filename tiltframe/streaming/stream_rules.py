@@ -1,7 +1,8 @@
 """Stream rules: the frame and the policies that apply to all levels of a stream, and their effect on panes.
 
-Panes are states of the finest windows, or of parts of them, as they arrive. An additional measure counts the rows of
-each state (`StreamRules.partial_frame`); it is read and removed before windows are stored.
+Panes are states of the finest windows, as they arrive, or of the shorter windows that overlapping windows consist of.
+An additional measure counts the rows of each state (`StreamRules.partial_frame`). It is read and removed before windows
+are stored.
 """
 
 from __future__ import annotations

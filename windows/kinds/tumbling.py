@@ -24,7 +24,7 @@ from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-_LONGEST = 9000 * 360.0 * DAY  # within the years 2 to 9998, with months of 30 days
+_LONGEST = 9000 * 360.0 * DAY  # microseconds: 9,000 years of 12 x 30 days fit into the years 2 to 9998
 _LARGEST = 100_000  # units in the text of a size; larger numbers are mistakes
 
 
@@ -167,7 +167,7 @@ class Tumbling(TimeWindow):
 
 @dataclass(frozen=True)
 class WindowNumbering:
-    """Consecutive numbers of the windows of one size over a span of years.
+    """Consecutive numbers of the windows of one size over a range of years.
 
     Numbers of different instances cannot be compared.
     """

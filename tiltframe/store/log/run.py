@@ -41,7 +41,10 @@ class Log(Protocol):
 
 
 class Attempt(Transaction):
-    """A transaction that writes parts itself; they are discarded if it is not committed."""
+    """A transaction that writes parts itself, and discards them after a failed attempt or a conflict.
+
+    A part is a set of states of one level that is stored, but that readers do not see before the commit.
+    """
 
     def __init__(self, backend: Log, snapshot: Snapshot) -> None:
         """Create the transaction without changes."""

@@ -29,8 +29,8 @@ SPAN = "span"
 class AfterKeyExpire(ByClock):
     """Emit one window per key, over all time, after a time without events of the key; then forget the key.
 
-    The frame must have one level, ``all``, and keys. Emitted rows have a column ``span``, from the key's earliest event
-    to its latest. A later event of the key starts a new window.
+    The frame must have one level, ``all``, and keys. Emitted rows have a column ``span``, the time from the key's
+    earliest event to its latest. A later event of the key starts a new window.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """running, since, sliding: an output for every row, over all previous rows or those since a reset.
 
-A reset is a row that meets a condition, or a tick. The row is still in the window whose output it triggers, and the
-rows after it begin a new window.
+A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. The row is
+still in the window whose output it triggers, and the rows after it begin a new window.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def running(*, min_rows: int = 0) -> Sliding:
 def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     """Return the window of the rows since a condition was last true, or since the last tick.
 
+    A tick is an instant at which a unit of the clock begins, such as an hour.
+
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
@@ -148,7 +150,10 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window of the rows since the n-th last row that met a condition, or the n-th last tick.
+    """Return the window of the rows after the n-th last reset.
+
+    A reset is a row that met a condition, or a tick, such as the beginning of an hour. Without either, every row is a
+    reset.
 
     Parameters
     ----------
