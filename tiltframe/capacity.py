@@ -242,7 +242,7 @@ def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster:
 
 
 def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
-    """Roll up, and return each level's states, and the seconds of a run without compilation."""
+    """Roll up the rows; return the states of each level and the seconds that a run takes without compilation."""
     for _ in range(2):
         begun = time.process_time()
         levels = list(climb(merge_panes(reduce_rows(rows, frame), frame), frame))

@@ -105,6 +105,6 @@ def _overlap(span: Span, other: Span) -> bool:
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Return the part of a span in which each time lies; times before or after it are in the first or last part."""
+    """Return the part of ``span`` in which each time lies; times outside are in the first or last part."""
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

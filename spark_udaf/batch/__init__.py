@@ -1,1 +1,1 @@
-"""Batch jobs: what su.rollup, su.aggregate, su.finish and su.running plan."""
+"""Batch jobs: the plans of su.rollup, su.aggregate, su.finish and su.running."""

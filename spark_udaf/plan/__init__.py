@@ -1,1 +1,1 @@
-"""The plan of two phases around one shuffle, and its parts: sources, shards, messages, sessions, workers."""
+"""The plan of two phases around one shuffle, and its modules: sources, shards, messages, sessions, workers."""

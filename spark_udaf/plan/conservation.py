@@ -1,5 +1,7 @@
 """Conservation: a shuffle returns each message of the tasks exactly once, or the job fails.
 
+A message is an Arrow batch as bytes, which a task sends to one shard.
+
     task ── messages ──▶ shard
     task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 

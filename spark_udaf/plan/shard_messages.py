@@ -1,4 +1,4 @@
-"""Shard messages: rows of a shard as one binary value, which the JVM moves without parsing it."""
+"""Shard messages: Arrow batches with the rows of one shard, as bytes, which the JVM moves without parsing them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """store: write states from Spark jobs into a frame store. Tasks write invisible parts, and the driver commits once.
 
-A task returns only a receipt of its part. A failed task that is repeated writes another part. Only the parts of
-successful attempts are committed; `FrameStore.vacuum` removes the others.
+A part consists of the states of one level and bucket of time that one task writes. A task returns only a receipt of its
+part. A failed task that is repeated writes another part. Only the parts of successful attempts are committed;
+`FrameStore.vacuum` removes the others.
 """
 
 from __future__ import annotations

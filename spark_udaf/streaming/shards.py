@@ -1,8 +1,8 @@
 """Shards of open windows: the stateful processor that Spark calls in each batch for each shard of keys.
 
 A shard contains one `tiltframe.streaming.OpenWindows`, and advances its time in every batch. A batch with rows sends a
-message to each shard. In a batch without rows, a timer fires as soon as the time has changed. All shards therefore have
-the same watermark, and lateness does not depend on the number of shards.
+message, an Arrow batch as bytes, to each shard. In a batch without rows, a timer fires as soon as the time has changed.
+All shards therefore have the same watermark, and lateness does not depend on the number of shards.
 """
 
 from __future__ import annotations

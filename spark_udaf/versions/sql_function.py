@@ -1,4 +1,4 @@
-"""A function as SQL calls it: what every way to register it needs to know."""
+"""A function as SQL calls it, with the properties that every way to register it needs."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter:
 
 
 def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part: Part) -> Iterator[str]:
-    """Read a part, and every state in it, and yield problems."""
+    """Read all states of a part, and yield the problems of the part."""
     where = f"{level.name}: {part.name}"
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])

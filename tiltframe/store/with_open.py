@@ -1,4 +1,4 @@
-"""A store with the open windows of a stream: the windows of its saved state together with those in the store.
+"""A store with the open windows of a stream: windows of the stream's saved state together with those in the store.
 
 Reads see one moment of the stream. Its state is saved before each commit, so a store lacks at most the outgoing commit
 of the newest state. A state that is older than the store is read again.

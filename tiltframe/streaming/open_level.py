@@ -271,7 +271,10 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
-    """Return the parts of panes for each level: for a coarser level, those in windows that have already cascaded."""
+    """Return the panes for each level, as parts of its windows.
+
+    A coarser level gets the panes in windows of the next finer level that have already been merged into it.
+    """
     parts = [panes]
     for level, coarser in pairwise(levels):
         parts.append(as_parts_of(parts[-1].filter(parts[-1].ends <= level.cascaded_until), coarser.window))

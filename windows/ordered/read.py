@@ -47,7 +47,7 @@ def read_ordered(text: str) -> OrderedWindow:
 
 
 def read_tick(text: str) -> Tick:
-    """Return the tick of a text.
+    """Return the tick that a text names, such as ``hourly()``.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """The protocol of a store's backend: the operations that a store needs from Delta Lake, PostgreSQL or other storage.
 
-A store is one log. Rows of all levels are in *parts*. A commit makes some parts readable and others unreadable, and
-writes records, in one transaction. Parts that are never committed are never read.
+A store is one log. Rows of all levels are in *parts*. A part consists of the states of one level and bucket of time
+that were written together. A commit makes some parts readable and others unreadable, and writes records, in one
+transaction. Parts that are never committed are never read.
 
     snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
     write(level, states)     ──▶ parts that are not readable yet; called by many tasks

@@ -1,4 +1,8 @@
-"""Compaction: merge the parts of closed windows, one bucket of time after the other."""
+"""Compaction: merge the parts of closed windows, one bucket of time after the other.
+
+A part consists of states of one level that were written together. A bucket is the hour, day, month or year whose states
+of a level are stored together.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Copying: copy a store to another place, between any backends; copying again brings the copy up to date.
 
-source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records which it has
+source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
                             at the end ──▶ one commit: adds them, removes outdated ones, writes all records
 
 So the target is either empty or a complete store as of one moment, and a copy that was killed continues.

@@ -1,7 +1,7 @@
 """Export: results of levels as plain tables, for tools that cannot read states.
 
-A table has the list of parts from which it was computed. An update computes windows of new or removed parts again, and
-all windows from the first one that was not over at the last update.
+A table has the list of parts, the states written together, from which it was computed. An update computes windows of
+new or removed parts again, and all windows from the first one that was not over at the last update.
 """
 
 from __future__ import annotations

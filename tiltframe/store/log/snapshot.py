@@ -1,4 +1,7 @@
-"""A snapshot: the parts, the records and the manifest of a store at one moment."""
+"""A snapshot: the parts, the records and the manifest of a store at one moment.
+
+A part consists of the states of one level and bucket of time that were written together.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A transaction is committed if the data that it depends on has not changed since the snapshot: the manifest, the parts
 that it removes, the records that it reads or replaces, and the parts in the ranges that it reads. Otherwise a backend
 raises `tiltframe.store.log.errors.Conflict`, and the transaction is derived again from a new snapshot. The rules are
-those of the conflict checker of Delta Lake.
+those of the conflict checker of Delta Lake. A part consists of states of one level that were written together.
 
 Appends commute with rewriting, because reading merges. So a rewrite that stays correct if rows are added to its windows
 declares no ranges, and concurrent appends do not delay it.

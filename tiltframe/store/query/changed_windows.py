@@ -1,7 +1,7 @@
 """Changes: the windows of a store that have changed since an earlier view, for caches, alerts and copies elsewhere.
 
-A store is a set of immutable parts. So only added and removed parts are read, merged and compared. A compaction changes
-parts and no state, so it does not count as a change.
+A store is a set of immutable parts, states that were written together. So only added and removed parts are read, merged
+and compared. A compaction changes parts and no state, so it does not count as a change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Merging: combine many parts of a level, or of finer levels, into few; a few windows at a time, in bounded memory."""
+"""Merging: combine many parts of a level, or of finer levels, into few, in bounded memory.
+
+A part consists of states of one level that were written together. A few windows are merged at a time.
+"""
 
 from __future__ import annotations
 

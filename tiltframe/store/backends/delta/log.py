@@ -1,4 +1,4 @@
-"""The Delta log as a store uses it: parts for files, actions for parts, sentences for failures."""
+"""The Delta log as a store uses it: files are read as parts, parts are written as actions, and errors are sentences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """PostgreSQL: the tables of a store in a database, read and written as Arrow tables.
 
-Every row has the name of its part. A commit makes parts readable and others unreadable in one transaction, which locks
-the row of the store. Rows of a crashed writer stay unreadable until `vacuum`.
+Every row has the name of its part, the rows of one level that were written together. A commit makes parts readable and
+others unreadable in one transaction, which locks the row of the store. Rows of a crashed writer stay unreadable until
+`vacuum`.
 """
 
 from __future__ import annotations

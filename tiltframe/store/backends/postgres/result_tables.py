@@ -1,4 +1,4 @@
-"""Plain tables of results in PostgreSQL: one per level as of the last export, and the parts of each."""
+"""Plain tables of results in PostgreSQL: one per level as of the last export, with the parts that it contains."""
 
 from __future__ import annotations
 
