@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-ROWS = 5_000_000  # collect_list of so many doubles ends a JVM of this heap with an OutOfMemoryError
+ROWS = 5_000_000  # collect_list of this many doubles ends a JVM of this heap with an OutOfMemoryError
 HEAP = "512m"
 SECONDS = 60  # until a refusal, on a busy machine
 NAMES = ["count", "sum", "min", "max", "avg", "var", "stdev", "dds", "hdr", "first", "last"]
