@@ -76,6 +76,10 @@ class Answer(NamedTuple):
     def warnings(self):
         return json.loads(self.body).get("warnings", [])
 
+    @property
+    def infos(self):
+        return json.loads(self.body).get("infos", [])
+
     def by_labels(self):
         """Map the labels of each series to its value, or to its values by time."""
         series_by_labels = {}

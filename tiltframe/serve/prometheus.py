@@ -27,6 +27,8 @@ from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_bound, read_duration, read_expression, read_moment
 from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
+from tiltframe.serve.promql.status import CONSTANT_ANSWERS, database_statistics, flags_of, runtime_information
+from tiltframe.serve.promql.syntax_tree import syntax_tree
 from tiltframe.store import StoreError, StoreView
 from windows.timezone import Instants
 
@@ -39,8 +41,6 @@ _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")  # an empty text counts as missing
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
-_EMPTY: dict[str, Any] = {"rules": {"groups": []}, "alerts": {"alerts": []}, "query_exemplars": []}
-_EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 
 
 def routes(
@@ -58,8 +58,13 @@ def routes(
         "series": api.series,
         "labels": api.labels,
         "metadata": api.metadata,
+        "format_query": api.format_query,
+        "parse_query": api.parse_query,
         "status/buildinfo": api.buildinfo,
-        **{name: _constant(data) for name, data in _EMPTY.items()},
+        "status/runtimeinfo": api.runtimeinfo,
+        "status/flags": api.flags,
+        "status/tsdb": api.tsdb,
+        **{name: _constant(data) for name, data in CONSTANT_ANSWERS.items()},
     }
 
     seconds = budget.limits.seconds
@@ -105,9 +110,9 @@ class _Api:
         alone = range_alone(expression, evaluation)
         if alone is not None:
             vector, moments = alone
-            return response.success(response.matrix(vector, moments), evaluation.warnings)
+            return response.success(response.matrix(vector, moments), evaluation.warnings, evaluation.infos)
         value = shown_of(evaluate(expression, evaluation))
-        return response.success(response.instant(value, evaluation.moments), evaluation.warnings)
+        return response.success(response.instant(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def query_range(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
@@ -125,7 +130,7 @@ class _Api:
         value = shown_of(evaluate(expression, evaluation))
         if isinstance(value, str):
             raise BadData("a text has no range; ask for it by /api/v1/query")
-        return response.success(response.matrix(value, evaluation.moments), evaluation.warnings)
+        return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def read(self, body: bytes, metrics: Metrics, deadline: Deadline) -> bytes:
         none = np.zeros(0, np.int64)
@@ -167,9 +172,31 @@ class _Api:
         described = {n: [m.described for m in ms] for n, ms in metrics.items() if metric is None or n in metric}
         return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
 
+    def format_query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+        expression = read_expression(_only_value(form, "query"))
+        return response.success(json.dumps(expression.prettify(), ensure_ascii=False))
+
+    def parse_query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+        expression = read_expression(_only_value(form, "query"))
+        return response.success(json.dumps(syntax_tree(expression), ensure_ascii=False))
+
+    def runtimeinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+        return response.success(json.dumps(runtime_information(_stores_of(metrics))))
+
+    def flags(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+        return response.success(json.dumps(flags_of(self.budget.limits)))
+
+    def tsdb(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+        return response.success(json.dumps(database_statistics(metrics), ensure_ascii=False))
+
     def buildinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
         return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
+
+
+def _stores_of(metrics: Metrics) -> list[StoreView]:
+    """Return the view of each store, once."""
+    return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
 
 
 def _constant(data: Any) -> TextOf:

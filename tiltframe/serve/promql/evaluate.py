@@ -15,16 +15,17 @@ from aggr.arguments import shown
 from aggr.asked_quantiles import label
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Scalar, States, Vector
+from tiltframe.serve.promql.function_table import AGGREGATIONS, FUNCTIONS, MERGE, OPERATORS, WAY, check_answered
 from tiltframe.serve.promql.functions import (
-    AGGREGATIONS,
-    COUNTING,
+    HISTOGRAM_FRACTION,
     HISTOGRAM_FUNCTIONS,
     HISTOGRAM_QUANTILE,
     QUANTILE_OVER_TIME,
-    RANKED,
+    REDUCED,
     SUBQUERY_FUNCTIONS,
     aggregated,
     check_over_time,
+    fraction_of,
     merges,
     over_time,
     part_of,
@@ -165,18 +166,20 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
         scalar = _numbers(node.args[0], evaluation)
         assert not isinstance(scalar, Vector)  # the parser checks types
         return Vector([{}], scalar[None, :], np.ones((1, len(scalar)), np.bool_))
-    if name in COUNTING or name.endswith("_over_time"):
+    check_answered(FUNCTIONS, name)
+    if FUNCTIONS[name] == MERGE:
         return _over_time(node, evaluation, ALL)
-    if name not in HISTOGRAM_FUNCTIONS:
-        raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
     value, text = evaluate(node.args[-1], evaluation), _text(node.args[-1])
     if isinstance(value, Vector) and not value.series:
         return value
     if not isinstance(value, States) or value.kind != HISTOGRAM:
-        raise Unanswerable(f"{name} reads histograms, and {text} is none")
+        raise Unanswerable(f"{name} reads sketches, and {text} is not one; of buckets with the label le {WAY}")
     value = replace(value, series=[ALL.kept_labels(labels) for labels in value.series])
     if name == HISTOGRAM_QUANTILE:
         return quantile_of(value, _constant(node.args[0], evaluation))
+    if name == HISTOGRAM_FRACTION:
+        lower, upper = (_constant(bound, evaluation) for bound in node.args[:2])
+        return fraction_of(value, lower, upper)
     return part_of(value, name.removeprefix("histogram_"), text)
 
 
@@ -219,13 +222,13 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
-            raise Unanswerable(f"{name} of a subquery is not answered; {', '.join(SUBQUERY_FUNCTIONS)} are")
+            answered = ", ".join(SUBQUERY_FUNCTIONS)
+            raise Unanswerable(f"{name} of a subquery is not answered here, only {answered}; {WAY}")
         vector, steps, moments = _subquery(argument, evaluation)
         values = vector.unnamed()
         span = _micros(argument.range)
         return reduced(name, values, steps, moments=moments, span=span, deadline=evaluation.deadline)
-    if not isinstance(argument, MatrixSelector):  # a function with more arguments
-        raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
+    assert isinstance(argument, MatrixSelector)  # the parser checks types
     span = _micros(argument.range)
     selector = selector_of(argument.vector_selector, span, evaluation)
     if selector is None:
@@ -242,10 +245,10 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
     """Return the values of a subquery's expression at its steps, the steps, and the moments of the ranges."""
     if node.at is not None:
-        raise Unanswerable("a subquery has the modifier @, which is not answered; ask at that time, or use offset")
+        raise Unanswerable(f"a subquery has the modifier @, which is not answered here; {WAY}")
     if node.step is None:
         raise Unanswerable(
-            f"the subquery [{written(_micros(node.range))}:] has no step; add the windows' length, [1h:1m]"
+            f"the subquery [{written(_micros(node.range))}:] has no step; add one, such as [1h:1m], or {WAY}"
         )
     moments, step, span = evaluation.moments - _micros(node.offset), _micros(node.step), _micros(node.range)
     evaluation.check((int(moments[-1] - moments[0]) + span) // step)
@@ -257,9 +260,7 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
 
 def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     name, modifier = str(node.op), node.modifier
-    if name not in (*AGGREGATIONS, *RANKED, "quantile"):
-        allowed = ", ".join((*AGGREGATIONS, *RANKED, "quantile"))
-        raise Unanswerable(f"the aggregation {name} is not answered; {allowed} are")
+    check_answered(AGGREGATIONS, name)
     grouping = Grouping()
     if modifier is not None:
         grouping = Grouping(tuple(modifier.labels), modifier.type == promql_parser.AggModifierType.Without)
@@ -273,7 +274,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
             raise Unanswerable(f"{name} of histograms is no merge of them; sum is: {_text(node.expr)}")
         else:
             value = value.values()
-    if name in AGGREGATIONS:
+    if name in REDUCED:
         return aggregated(name, value, grouping)
     parameter = _constant(node.param, evaluation)
     return quantile(value, grouping, parameter) if name == "quantile" else ranked(name, value, grouping, parameter)
@@ -283,7 +284,7 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
     """Return the operand of an aggregation; a range is merged while reading if the aggregation merges its states."""
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
-        selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}))
+        selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}, infos={}))
         if selector is not None and merges(name, node.func.name, selector.metric.kind):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
@@ -293,12 +294,13 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
 
 def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     operator, modifier = str(node.op), node.modifier
+    check_answered(OPERATORS, operator)
     grouping = ALL
     if modifier is not None:
         fills = modifier.fill_values.lhs, modifier.fill_values.rhs
         one_to_one = modifier.card == promql_parser.VectorMatchCardinality.OneToOne
         if (operator not in SET_OPERATORS and not one_to_one) or fills != (None, None):
-            raise Unanswerable(f"{_text(modifier)} is not answered: series are matched one to one")
+            raise Unanswerable(f"{_text(modifier)} is not answered here, where series match one to one; {WAY}")
         if modifier.matching is not None:
             without = modifier.matching.type == promql_parser.LabelModifierType.Exclude
             grouping = Grouping(tuple(modifier.matching.labels), without)

@@ -17,12 +17,15 @@ from aggr.groups.groups import Groups
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
+from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, WAY
+from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, histogram_buckets
 from tiltframe.serve.promql.metrics import AVG, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
 from windows.timezone import Instants
 
 RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
-HISTOGRAM_FUNCTIONS = (HISTOGRAM_QUANTILE, "histogram_avg", "histogram_count", "histogram_sum")
+HISTOGRAM_FRACTION = "histogram_fraction"
+HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
 _PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}  # the parts of a histogram, and how each merges
 OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
     SUM: (*COUNTING, "sum_over_time"),
@@ -33,8 +36,7 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are NaN
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # cells that are reduced between two checks of the deadline
-AGGREGATIONS = ("sum", "avg", "min", "max", "count")
-RANKED = ("topk", "bottomk")
+REDUCED = ("sum", "avg", "min", "max", "count")  # aggregations of values without a parameter
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
@@ -42,8 +44,8 @@ def check_over_time(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` if a function of ranges is not a merge of the states of a metric of this kind."""
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
-            f"{name}({text}) is no merge of states; of this metric these are: "
-            f"{', '.join(OVER_TIME[kind]) or 'none'}; of the values of windows write a subquery, [1h:1m]"
+            f"{name}({text}) is not a merge of windows; {WAY}; here this metric has: "
+            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery, [1h:1m], reads values of windows"
         )
 
 
@@ -68,7 +70,7 @@ def part_of(states: States, part: str, text: str) -> States:
     """Return a part of histograms: count, sum, min, max or avg."""
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
-        raise Unanswerable(f"{text} keeps no {part}: its states are those of {states.reader.name}")
+        raise Unanswerable(f"{text} does not store its {part}: its states are those of {states.reader.name}")
     per = states.per if kind == SUM else 1.0
     return replace(states, path=(field,), kind=kind, per=per).with_values()
 
@@ -80,6 +82,23 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
         return states.read_by(reader, ("quantiles", label(quantile)), GAUGE)
     beyond = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
     return Vector(states.series, np.full(states.present().shape, beyond), states.present())
+
+
+def fraction_of(states: States, lower: float, upper: float) -> Vector:
+    """Return the fraction of rows between two bounds, from the buckets of the sketch.
+
+    A bound within a bucket counts as the upper edge of the bucket: rows equal to the bound are always below it.
+    """
+    present = states.present()
+    values = np.full(present.size, np.nan)
+    count, _, buckets = histogram_buckets(states)
+    if lower >= upper:
+        values[states.cells] = 0.0
+    elif not math.isnan(lower) and not math.isnan(upper):
+        below = counts_below(buckets, len(count), np.array([lower]))[:, 0]
+        up_to = counts_up_to(buckets, len(count), np.array([upper]))[:, 0]
+        values[states.cells] = (up_to - below) / states.per / count
+    return Vector(states.series, values.reshape(present.shape), present)
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:

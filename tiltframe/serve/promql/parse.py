@@ -10,7 +10,10 @@ import promql_parser
 
 from aggr.arguments import shown
 from aggr.iso8601 import read_time
-from tiltframe.serve.errors import BadData
+from tiltframe.serve.errors import BadData, Unanswerable
+from tiltframe.serve.promql.function_table import WAY, register_older_functions
+
+register_older_functions()
 
 Expression: TypeAlias = promql_parser.Expr
 
@@ -18,6 +21,9 @@ SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
 _MOST_CODE = 2_000  # characters outside strings, because parsing and evaluation are recursive
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
+_NEWER_SYNTAX = re.compile(  # modifiers of ranges, trimmed histograms, arithmetic of durations
+    r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
+)
 _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, in the range of windows
 
 
@@ -28,6 +34,8 @@ def read_expression(text: str) -> Expression:
     try:
         return promql_parser.parse(_STRINGS.sub(_without_backquotes, text))
     except ValueError as error:
+        if _NEWER_SYNTAX.search(_STRINGS.sub("", text)):
+            raise Unanswerable(f"{shown(text)} has syntax of newer releases of Prometheus; {WAY}") from None
         raise BadData(f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}") from None
 
 

@@ -11,20 +11,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
-from aggr.histograms.bucket_ranges import BucketRanges
-from aggr.histograms.bucket_state import BucketState
-from aggr.state_checks import made_here
-from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
+from tiltframe.serve.promql.histogram_counts import histogram_buckets
 from windows.timezone import Instants
 
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
-def success(data: str, warnings: Iterable[str] = ()) -> str:
-    """Return an answer that contains data in JSON."""
-    sentences = list(warnings)
-    more = f',"warnings":{_json(sentences)}' if sentences else ""
+def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
+    """Return an answer that contains data in JSON.
+
+    Grafana marks a panel with ``warnings``. ``infos`` are for facts that do not question the data.
+    """
+    more = "".join(
+        f',"{name}":{_json(list(sentences))}'
+        for name, sentences in (("warnings", warnings), ("infos", infos))
+        if sentences
+    )
     return f'{{"status":"success","data":{data}{more}}}'
 
 
@@ -113,22 +116,3 @@ def _text(*parts: Any) -> pa.Array:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
-    """Return the count and sum of each state, NaN without a sum, and all buckets, ascending by state and bound.
-
-    Raise `Unanswerable` if a sketch cannot list its buckets.
-    """
-    state = states.reader.own_state
-    if not isinstance(state, BucketState):
-        raise Unanswerable(f"the buckets of {states.reader.name} cannot be shown; read them by histogram_quantile")
-    results = states.reader.finish(made_here(states.states))
-    names = [field.name for field in results.type]
-    count, total = (
-        pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())
-        for name in ("count", "sum")
-    )
-    ranges = state.buckets(states.states)
-    count, total = pc.fill_null(count, 0.0).to_numpy() / states.per, pc.fill_null(total, np.nan).to_numpy() / states.per
-    return count, total, ranges

@@ -28,6 +28,7 @@ from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
+from tiltframe.serve.promql.function_table import WAY
 from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
@@ -49,7 +50,8 @@ class Evaluation:
     budget: Budget  # the limits of the cost of each read
     lookback: int = LOOKBACK  # maximum age of the newest window's end, at least its length; 0: it ends at the moment
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # sentences of the answer; evaluation adds to them
+    warnings: dict[str, None] = field(default_factory=dict)  # sentences about missing data; evaluation adds to them
+    infos: dict[str, None] = field(default_factory=dict)  # other sentences, such as the level that was read
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` if there are too many cells."""
@@ -78,16 +80,16 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
     """
     text = str(node).replace("{}", "") + (f"[{written(span)}]" if span else "")
     if node.at is not None:
-        raise Unanswerable(f"{shown(text)} has the modifier @, which is not answered; ask at that time, or use offset")
+        raise Unanswerable(f"{shown(text)} has the modifier @, which is not answered here; {WAY}")
     if node.matchers.or_matchers:
-        raise Unanswerable(f"{shown(text)} has or between matchers, which is not answered; use a regular expression")
+        raise Unanswerable(f"{shown(text)} has or between matchers, which is not answered here; {WAY}")
     matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
     named = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
     name = node.name or (named[0] if named else None)
     if name is None:
-        raise Unanswerable(f"{shown(text)} selects by no name, and one metric is read at a time; name it")
+        raise Unanswerable(f"{shown(text)} selects by no name; name one metric, or {WAY}")
     if name not in evaluation.metrics:
-        evaluation.warnings[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
+        evaluation.infos[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
     metrics = [m for m in evaluation.metrics.get(name, []) if m.is_chosen(matchers)]
     if len(metrics) > 1:
         names = [metric.store_name for metric in metrics]
@@ -164,7 +166,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
     if step is not None and step < int(frame.levels[0].length):
         finest = frame.levels[0].name
         sentences.append(f"steps of {written(step)} are finer than the finest windows, {finest}: values repeat")
-    evaluation.warnings.update(dict.fromkeys(sentences))
+    evaluation.infos.update(dict.fromkeys(sentences))
     return level
 
 
@@ -263,7 +265,7 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
         f"{text} is not made of equally long windows: {written(span)} is no multiple of a level ({names}), or the "
-        f"clock of {frame.timezone} changes within; ask for a multiple"
+        f"clock of {frame.timezone} changes within; ask for a multiple, or {WAY}"
     )
 
 

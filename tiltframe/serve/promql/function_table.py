@@ -1,0 +1,82 @@
+"""The functions, aggregations and operators of PromQL: which of them are answered here, and by what.
+
+Everything that is not answered here is computed by Prometheus itself, from the samples of remote read.
+
+Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import promql_parser
+
+from tiltframe.serve.errors import Unanswerable
+
+MERGE = "the merged states of a range"
+HISTOGRAM_READING = "the merged states of a histogram"
+VALUES = "the values at each moment"
+REFUSED = ""
+
+WAY = "Prometheus computes it through remote read (docs/prometheus.md)"
+
+_ANSWERED_FUNCTIONS = {
+    MERGE: (
+        "avg_over_time count_over_time increase last_over_time max_over_time min_over_time quantile_over_time rate "
+        "sum_over_time"
+    ),
+    HISTOGRAM_READING: "histogram_avg histogram_count histogram_fraction histogram_quantile histogram_sum",
+    VALUES: "absent absent_over_time vector",
+}
+_REFUSED_FUNCTIONS = (
+    "abs acos acosh asin asinh atan atanh ceil changes clamp clamp_max clamp_min cos cosh day_of_month day_of_week "
+    "day_of_year days_in_month deg delta deriv double_exponential_smoothing end exp first_over_time floor "
+    "histogram_quantiles histogram_stddev histogram_stdvar holt_winters hour idelta info integral irate label_join "
+    "label_replace ln log10 log2 mad_over_time minute month pi predict_linear present_over_time rad range resets "
+    "round scalar sgn sin sinh sort sort_by_label sort_by_label_desc sort_desc sqrt start stddev_over_time "
+    "stdvar_over_time step tan tanh time timestamp ts_of_first_over_time ts_of_last_over_time ts_of_max_over_time "
+    "ts_of_min_over_time year"
+)
+
+FUNCTIONS: Mapping[str, str] = {
+    **{name: how for how, names in _ANSWERED_FUNCTIONS.items() for name in names.split()},
+    **dict.fromkeys(_REFUSED_FUNCTIONS.split(), REFUSED),
+}
+AGGREGATIONS: Mapping[str, str] = {
+    **dict.fromkeys(("sum", "avg", "min", "max"), MERGE),
+    **dict.fromkeys(("count", "quantile", "topk", "bottomk"), VALUES),
+    **dict.fromkeys(("count_values", "group", "limit_ratio", "limitk", "stddev", "stdvar"), REFUSED),
+}
+OPERATORS: Mapping[str, str] = {
+    **dict.fromkeys(("+", "-", "*", "/", "%", "^", "atan2"), VALUES),
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), VALUES),
+    **dict.fromkeys(("and", "or", "unless"), VALUES),
+    **dict.fromkeys(("</", ">/"), REFUSED),  # trim the buckets of a histogram
+}
+
+
+def refusal(part: str) -> Unanswerable:
+    """Return the error for a part of an expression that only Prometheus computes."""
+    return Unanswerable(f"{part} is not a merge of windows; {WAY}")
+
+
+def check_answered(table: Mapping[str, str], name: str) -> None:
+    """Raise `Unanswerable` if a function, an aggregation or an operator is not answered here."""
+    if table.get(name, REFUSED) == REFUSED:
+        raise refusal(name)
+
+
+def register_older_functions() -> None:
+    """Let the parser read functions that Prometheus has renamed: dashboards still contain them."""
+    matrix, scalar = promql_parser.ValueType.Matrix, promql_parser.ValueType.Scalar
+    promql_parser.register_extra_functions(
+        [
+            promql_parser.Function(
+                "holt_winters",
+                [matrix, scalar, scalar],
+                variadic=0,
+                return_type=promql_parser.ValueType.Vector,
+                experimental=False,
+            )
+        ]
+    )

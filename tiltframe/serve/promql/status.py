@@ -1,0 +1,87 @@
+"""Answers about the server itself, in the form of Prometheus: for its page and for Grafana's data source.
+
+This server scrapes no targets and evaluates no rules, so those lists are empty.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tiltframe.serve.cost import Limits
+from tiltframe.serve.promql.metrics import Metric
+from tiltframe.store import StoreView
+
+_STARTED = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+_LONGEST_LIST = 10  # entries, as in Prometheus
+
+CONSTANT_ANSWERS: Mapping[str, Any] = {
+    "rules": {"groups": []},
+    "alerts": {"alerts": []},
+    "query_exemplars": [],
+    "targets": {"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}},
+    "targets/metadata": [],
+    "targets/relabel_steps": {"steps": []},
+    "scrape_pools": {"scrapePools": []},
+    "alertmanagers": {"activeAlertmanagers": [], "droppedAlertmanagers": []},
+    "notifications": [],
+    "features": {},
+    "status/config": {"yaml": ""},
+    "status/walreplay": {"min": 0, "max": 0, "current": 0, "state": "done"},
+}
+
+
+def runtime_information(views: Iterable[StoreView]) -> dict[str, Any]:
+    """Return facts about the running process; the number of series is not known without reading."""
+    return {
+        "startTime": _STARTED,
+        "CWD": "",
+        "reloadConfigSuccess": True,
+        "lastConfigTime": _STARTED,
+        "corruptionCount": 0,
+        "goroutineCount": 0,
+        "GOMAXPROCS": os.cpu_count() or 1,
+        "GOMEMLIMIT": sys.maxsize,
+        "GOGC": "",
+        "GODEBUG": "",
+        "storageRetention": "; ".join(_retention(view) for view in views),
+    }
+
+
+def _retention(view: StoreView) -> str:
+    retention = view.manifest.retention
+    return ", ".join(f"{level.name} {retention.get(level.name, 'for ever')}" for level in view.frame.levels)
+
+
+def flags_of(limits: Limits) -> dict[str, str]:
+    """Return the limits as the command line writes them."""
+    return {f"max-{name}": str(value) for name, value in vars(limits).items()}
+
+
+def database_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
+    """Return the statistics of Prometheus' database, as far as the store knows them without reading states."""
+    every = [metric for named in metrics.values() for metric in named]
+    views = list({metric.store_name: metric.view for metric in every}.values())
+    levels = [view.level(level.name) for view in views for level in view.frame.levels]
+    starts = [level.first_start for level in levels if level.first_start is not None]
+    last_ends = [level.end for level in levels if level.end is not None]
+    labels = Counter(label for metric in every for label in metric.labels)
+    return {
+        "headStats": {
+            "numSeries": 0,
+            "numLabelPairs": 0,
+            "chunkCount": sum(level.rows for level in levels),
+            "minTime": min(starts, default=0) // 1000,
+            "maxTime": max(last_ends, default=0) // 1000,
+        },
+        "seriesCountByMetricName": [],
+        "labelValueCountByLabelName": [],
+        "memoryInBytesByLabelName": [],
+        "seriesCountByLabelValuePair": [
+            {"name": f"{label}", "value": count} for label, count in labels.most_common(_LONGEST_LIST)
+        ],
+    }
