@@ -189,6 +189,11 @@ def column_of(text: str) -> str | None:
     return name_of(tree) if isinstance(tree, exp.Column) else None
 
 
+def written(node: exp.Expr) -> str:
+    """Return the text of a tree, which `parsed` reads as an equal tree."""
+    return node.sql(dialect=_DIALECT)
+
+
 def _tree(text: str) -> exp.Expr:
     tokens = _DIALECT.tokenize(text)
     for token in tokens:

@@ -25,6 +25,7 @@ from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.asking import Asking
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused
+from tiltframe.serve.joining import Joining
 from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.stores import Stores
@@ -77,6 +78,7 @@ def app_of(
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
+        *Joining(stores, answers, budget).routes(),
         *prometheus.routes(stores.all_now, pool, answers, budget),
         *(Writing(stores, pool, limits).routes() if writable else _refusals()),
     ]

@@ -9,7 +9,8 @@ from typing import Any
 
 from tiltframe.serve.asking import INTEGER_WORDS, MANY, TRUTHS, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
-from tiltframe.store import FILLS, Query
+from tiltframe.serve.joining import JOIN_MEMBERS
+from tiltframe.store import FILLS, JOIN_OPTIONS, Query
 
 _ERRORS = {
     "400": "The request cannot be read, or the store cannot answer it.",
@@ -43,6 +44,20 @@ def openapi(writable: bool) -> dict[str, Any]:
             "post": _operation("Ask by a query as JSON, as `Query.to_json` writes it.", [tag], results, *forms)
             | _takes({JSON: {"schema": query}}),
         }
+    }
+    join = {
+        "type": "object",
+        "required": ["store", "rows", "on"],
+        "properties": {
+            "store": members["store"],
+            **JOIN_MEMBERS,
+            **{word: member for word, member in members.items() if word in JOIN_OPTIONS},
+        },
+        "additionalProperties": False,
+    }
+    joined = "A row for each row and result; rows without results have nulls, or are left out."
+    paths["/v1/join"] = {
+        "post": _operation("Join rows with a store.", [tag], joined, *forms) | _takes({JSON: {"schema": join}})
     }
     listed = "At most 1,000, null last; are there more?"
     for path, read in {

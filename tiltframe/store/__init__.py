@@ -15,6 +15,7 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.changed_windows import Changes, Seen
 from tiltframe.store.query.execution import Answer, Cost
+from tiltframe.store.query.join import JOIN_OPTIONS, Join, Joined
 from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
@@ -25,6 +26,7 @@ from tiltframe.store.view import HeldLevel, StoreView
 
 __all__ = [
     "FILLS",
+    "JOIN_OPTIONS",
     "Answer",
     "Backfill",
     "Changes",
@@ -34,6 +36,8 @@ __all__ = [
     "Expired",
     "FrameStore",
     "HeldLevel",
+    "Join",
+    "Joined",
     "Manifest",
     "Measures",
     "MissingStore",

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, checked_type, shown
+from aggr.tables.column_uses import ColumnUses
 from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
@@ -34,6 +35,8 @@ from tiltframe.store.log.records import checked_records, expected_texts, values_
 from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.writers import check_writer, last_commits
 from tiltframe.store.query.execution import Answer
+from tiltframe.store.query.join import Join
+from tiltframe.store.query.join_keys import On
 from tiltframe.store.query.lookup import Unmapped
 from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
@@ -43,6 +46,7 @@ from tiltframe.store.types_from_store import settled
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.store.view import StoreView
 from tiltframe.store.with_open import WithOpen
+from tiltframe.tabular import consume, rows_of
 from tiltframe.time_range import moment_or_now, read_age
 from windows import TimeWindow
 
@@ -292,6 +296,78 @@ class FrameStore:
         3
         """
         return self._noting(self._warned(self.ask(query)))
+
+    def join(
+        self,
+        rows: Any,
+        on: On,
+        *,
+        within: Any = None,
+        per: Any = None,
+        how: str = "left",
+        prefix: str = "",
+        **options: Any,
+    ) -> pa.Table:
+        """Join each row with the results of the store for its keys, its range of time and its kind of windows.
+
+        Parameters
+        ----------
+        rows : table, DataFrame, stream or path
+        on : str, list of str, or key -> expression
+            Keys of the store that are equal to columns of the rows: the names of both, ``["symbol"]``; equalities of
+            a key and an expression of the rows, ``ticker = symbol AND upper(venue) = market``, with ``row.`` and
+            ``store.`` before names that both have; or ``{"symbol": "ticker"}``. Null equals nothing.
+        within : range, column, or pair of moments or columns, optional
+            As for `Query`. Text that is the name of a column of the rows is that column, of ranges or, in a pair, of
+            moments. Rows with a null in it have no results.
+        per : windows or column, optional
+            As for `Query`, or the name of a column of the rows that contains the text of windows.
+        how : "left" or "inner"
+            Whether rows without results are returned with nulls, or left out.
+        prefix : str
+            Text before the names of all columns of results, for rows that have columns of the same names.
+        options : values by name
+            where, measures, keys, having, fill, latest, flat, timezone, now and edges, as for `Query`.
+
+        Returns
+        -------
+        table
+            The columns of the rows, then those of `query`, without keys that the rows have under the same name. Rows
+            are in the order of the input; those of one row are in the order of its results.
+
+        Raises
+        ------
+        ValueError
+            If the rows, the arguments and the store do not fit.
+        StoreError
+            If the store does not exist or is damaged.
+
+        Guarantee
+        ---------
+        The results of a row are those of `query` with its range and windows and a condition on its keys, bit for bit.
+        The store is queried once for each distinct pair of range and windows, and all results are of one version.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> frame = TiltFrame(["1m", "1h"], "ts", {"total": aggr.sum("price")}, ["symbol"])
+        >>> store = FrameStore(tempfile.mkdtemp(), frame)
+        >>> trades = pa.table({"ts": [0, 60_000, 0], "symbol": ["A", "A", "B"], "price": [1, 2, 5]})
+        >>> store.append_rows(trades, writer="docs", commit=1)
+        True
+        >>> events = pa.table({"ticker": ["a", "c"], "size": ["1m", "1h"]})
+        >>> joined = store.join(events, on="upper(ticker) = symbol", within="1970-01-01", per="size")
+        >>> joined.select(["ticker", "size", "total"]).to_pylist()  # doctest: +NORMALIZE_WHITESPACE
+        [{'ticker': 'a', 'size': '1m', 'total': 1}, {'ticker': 'a', 'size': '1m', 'total': 2},
+         {'ticker': 'c', 'size': '1h', 'total': None}]
+        """
+        join = Join(on, within=within, per=per, how=how, prefix=prefix, options=options)
+        keys = {name: name for name in self.frame.keys}
+        read = rows_of(rows, "the rows of a join", columns=None, time=self.frame.time, uses=ColumnUses(keys))
+        joined = self.at().join(consume(read, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), join)
+        warn_of_missing(joined.expired, joined.unknown, stacklevel=3)
+        return pa.concat_tables(joined.slices)
 
     def query_schema(self, query: Query) -> pa.Schema:
         """Return the schema of the results of a query without reading results.

@@ -31,6 +31,7 @@ from tiltframe.store.query.execution import (
     reading_of,
     states_schema,
 )
+from tiltframe.store.query.join import Join, Joined, join_rows, join_schema
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
@@ -275,6 +276,58 @@ class StoreView:
             expired=expired,
             unknown=unknown,
         )
+
+    def join(self, rows: pa.Table, join: Join) -> Joined:
+        """Join rows with the results of the store; `tiltframe.FrameStore.join` describes it.
+
+        Parameters
+        ----------
+        rows : table
+        join : Join
+
+        Returns
+        -------
+        Joined
+            The schema, an iterator of tables, and the cost, which is known before anything is read.
+
+        Raises
+        ------
+        ValueError, StoreError
+            If the join is not valid, or the store is damaged.
+
+        Examples
+        --------
+        >>> import aggr, tempfile, pyarrow as pa
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> from tiltframe.store import Join
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"]))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000], "host": ["a", "a"]}), writer="docs", commit=1)
+        True
+        >>> joined = store.at().join(pa.table({"host": ["a", "b"]}), Join(["host"], per="1h"))
+        >>> pa.concat_tables(joined.slices)["n"].to_pylist()
+        [2, None]
+        """
+        checked_type(rows, pa.Table, "the rows of a join")
+        return join_rows(rows, checked_type(join, Join, "a join"), self.ask, self.frame.keys)
+
+    def join_schema(self, rows: pa.Schema, join: Join) -> pa.Schema:
+        """Return the schema of joined rows without reading states.
+
+        Parameters
+        ----------
+        rows : pa.Schema
+        join : Join
+
+        Returns
+        -------
+        pa.Schema
+
+        Raises
+        ------
+        ValueError, StoreError
+            On the same conditions as `join`.
+        """
+        return join_schema(rows, join, self.ask, self.frame.keys)
 
     def cost(self, query: Query) -> Cost:
         """Estimate what a query reads and returns; no states are read.

@@ -1,0 +1,160 @@
+"""Joins of rows with a store: Siddhi's statements, and the same answers as one query per row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import FrameStore, TiltFrame
+
+pytestmark = pytest.mark.store
+SIDDHI = json.loads((Path(__file__).parents[1] / "conformance" / "siddhi.json").read_text())["cases"]
+PER = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "month": "1mo", "year": "1y"}
+
+
+def store_of(case, place):
+    frame = TiltFrame(
+        ["1s", "1m", "1h", "1d", "1mo", "1y"],
+        "timestamp",
+        {"avgPrice": aggr.avg("price"), "totalPrice": aggr.sum("price")},
+        case["keys"],
+        case["timezone"],
+    )
+    columns = [*case["keys"], "price", "timestamp"]
+    store = FrameStore(place, frame)
+    rows = pa.Table.from_pylist([{name: row[name] for name in columns} for row in case["rows"]])
+    store.append_rows(rows, writer="test", commit=1)
+    return store
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1TestCase-incrementalStreamProcessorTest33",
+        "v4.2.0-AggregationTestCase-incrementalStreamProcessorTest17",
+        "SGTTimeZoneDay",
+    ],
+)
+def test_siddhi_joins_an_input_stream(tmp_path, name):
+    """``from inputStream as i join stockAggregation as s on i.symbol == s.symbol within … per i.perValue``."""
+    case = next(case for case in SIDDHI if case["name"].endswith(name))
+    ((level, expected),) = case["expected"].items()
+    symbols = sorted({row["symbol"] for row in expected})
+    start = min(row["window_start_ms"] for row in expected)
+    end = max(row["window_start_ms"] for row in expected) + 1
+    events = pa.table({"symbol": symbols, "start": [start] * len(symbols), "end": [end] * len(symbols)})
+    events = events.append_column("perValue", pa.array([PER[level]] * len(symbols)))
+    joined = store_of(case, tmp_path).join(
+        events, on="row.symbol == store.symbol", within=("start", "end"), per="perValue", how="inner"
+    )
+    got = [row | {"window_start_ms": int(row["window_start"].timestamp() * 1000)} for row in joined.to_pylist()]
+    names = list(expected[0])
+    assert sorted([row[name] for name in names] for row in got) == sorted(list(row.values()) for row in expected)
+
+
+FRAME = TiltFrame(
+    ["1m", "1h", "1d"], "ts", {"n": aggr.count(), "total": aggr.sum("x"), "ms": aggr.dds("x", [0.5])}, ["host", "code"]
+)
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    random.seed(3)
+    rows = [
+        {"ts": random.randrange(72 * HOUR), "host": random.choice(["a", "b", None]), "code": i % 3, "x": i * 0.1}
+        for i in range(3000)
+    ]
+    store = FrameStore(tmp_path_factory.mktemp("join") / "store", FRAME)
+    store.append_rows(pa.Table.from_pylist(rows), writer="test", commit=1)
+    return store
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize(
+    "options", [{}, {"latest": True}, {"having": "n > 5"}, {"fill": "zero"}, {"where": "code < 2"}]
+)
+def test_the_results_of_a_row_are_those_of_its_query(store, how, options):
+    random.seed(7)
+    starts = [random.randrange(60) * HOUR for _ in range(60)]
+    events = pa.table(
+        {
+            "host": [random.choice(["a", "b", "z", None]) for _ in starts],
+            "number": pa.array([random.choice([0, 1, 0, 1, 2, 9]) for _ in starts], pa.int32()),
+            "start": starts,
+            "end": [at + random.choice([1, 5, 12]) * HOUR for at in starts],
+            "size": [random.choice(["1h", "1d", "2h", "all", None]) for _ in starts],
+        }
+    )
+    now = dt.datetime(1970, 1, 3, tzinfo=dt.UTC)
+    joined = store.join(
+        events, on="number = code and row.host = store.host", within=("start", "end"), per="size", how=how, now=now,
+        **options,
+    )  # fmt: skip
+    wanted = []
+    for event in events.to_pylist():
+        results = []
+        if event["host"] is not None and event["size"] is not None:
+            where = f"host = '{event['host']}' AND code = {event['number']}"
+            where += f" AND {options['where']}" if "where" in options else ""
+            within = (event["start"], event["end"])
+            results = store.query(event["size"], within, **{**options, "where": where, "now": now}).to_pylist()
+        if not results and how == "left":
+            results = [{}]
+        wanted += [{name: (result | event).get(name) for name in joined.column_names} for result in results]
+    assert joined.to_pylist() == wanted
+    assert joined.num_rows > 5
+
+
+def test_ranges_are_text_of_a_column_or_one_constant(store):
+    events = pa.table({"host": ["a", "b"], "range": ["1970-01-01 **:**:**", "1970-01-02"]})
+    joined = store.join(events, ["host"], within="range", per="1d", keys=["host"])
+    assert [str(at.date()) for at in joined["window_start"].to_pylist()] == ["1970-01-01", "1970-01-02"]
+    whole = store.join(events, "host", keys=["host"], measures=["n"])
+    assert whole["n"].to_pylist() == [
+        store.query(where=f"host = '{host}'", keys=["host"])["n"][0].as_py() for host in ("a", "b")
+    ]
+
+
+def test_a_number_that_the_key_does_not_have_matches_nothing(store):
+    joined = store.join(pa.table({"code": [1.0, 1.5, 2.0**53, float("nan")]}), "code", keys=["code"], measures=["n"])
+    assert [n is not None for n in joined["n"].to_pylist()] == [True, False, False, False]
+
+
+def test_rows_without_results(store):
+    no_rows = store.join(pa.table({"host": pa.array([], pa.string())}), "host", within="1970", per="1h")
+    assert (no_rows.num_rows, no_rows.column_names[:3]) == (0, ["host", "level", "window_start"])
+    nulls = store.join(pa.table({"host": pa.nulls(2)}), "host", within="1970", per="1h", prefix="s_")
+    assert nulls["s_n"].to_pylist() == [None, None]
+
+
+MISTAKES = {
+    "no key": ({"on": "nope"}, "the store has no key 'nope' to join on"),
+    "no column": ({"on": {"host": "nope"}}, "no column 'nope'"),
+    "two ways": ({"on": "host = code"}, "write row.host = store.code"),
+    "no equality": ({"on": "host = 'a' OR code = 1"}, "write equalities connected by AND"),
+    "no key on either side": ({"on": "upper(host) = lower(host)"}, "one side must be one of host, code"),
+    "a key twice": ({"on": ["host", "host"]}, "twice"),
+    "nothing": ({"on": []}, "name at least one key"),
+    "no way": ({"on": "host", "how": "outer"}, "how must be left or inner; got 'outer'"),
+    "a limit": ({"on": "host", "limit": 5}, "a join has no 'limit'"),
+    "types": (
+        {"on": {"code": "host"}, "prefix": "s_"},
+        "cannot compare the key code, of type int64, with string of the rows",
+    ),
+    "one name for two": ({"on": {"code": "code"}, "per": "1h"}, "the rows have a column 'host', and so have"),
+    "a time": ({"on": ["host", "code"], "within": ("host", None), "per": "1h"}, "the row with host='a'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(store, mistake):
+    arguments, message = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        store.join(pa.table({"host": ["a"], "code": [1]}), **arguments)

@@ -1,0 +1,107 @@
+"""Joins over HTTP: rows in the body of a request, each with the results of a store for its keys and its range."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggr.arguments import shown
+from tiltframe.serve.answers import Answers, Question
+from tiltframe.serve.cost import BODY_BYTES, Budget
+from tiltframe.serve.deadline import Deadline
+from tiltframe.serve.forms import form_of, pieces_of, warning_header
+from tiltframe.serve.http import read_body
+from tiltframe.serve.stores import Stores
+from tiltframe.store import Answer, Join
+
+_TEXT = {"type": "string"}
+_EXAMPLE = '{"store": "web", "rows": [{"host": "a"}], "on": ["host"], "within": "2024-05-01", "per": "1h"}'
+JOIN_MEMBERS: dict[str, Any] = {  # in the description of the API
+    "rows": {"type": "array", "items": {"type": "object"}, "description": "Rows, each an object of its columns."},
+    "on": {
+        "type": ["string", "array", "object"],
+        "description": "Keys that rows and the store have, `ticker = symbol`, or an object of key: expression of rows.",
+    },
+    "within": {
+        "type": ["string", "array"],
+        "description": "A range as for `/v1/query`, a column of ranges, or two moments or columns of moments.",
+    },
+    "per": {"type": ["string", "array"], "description": "Windows as for `/v1/query`, or a column of their texts."},
+    "how": _TEXT | {"enum": ["left", "inner"], "description": "`inner` leaves out rows without results."},
+    "prefix": _TEXT | {"description": "Text before the names of the columns of results."},
+}
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The route for joins."""
+
+    served: Stores
+    answers: Answers
+    budget: Budget
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [Route("/v1/join", self.join, methods=["POST"])]
+
+    async def join(self, request: Request) -> Response:
+        """Return rows of the body joined with results of a store."""
+        form = form_of(request.headers.get("accept", ""))
+        body = await read_body(request, BODY_BYTES, self.budget.limits.seconds)
+
+        def ask() -> Question:
+            name, rows, join = _from_body(body)
+            view = self.served.now(name)
+
+            def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
+                joined = view.join(rows, join)
+                self.budget.spend(name, joined.cost)
+                answer = Answer(joined.schema, deadline.checked(joined.slices), joined.expired, joined.unknown)
+                warnings = [*joined.expired, *joined.unknown]
+                head = {"store": name, "version": view.version, "warnings": warnings}
+                return warning_header(warnings), pieces_of(answer, form, packing, head)
+
+            words = f"join {name} {view.version} {view.now} {hashlib.sha256(body).hexdigest()}"
+            return Question(words, form, compute)
+
+        return await self.answers.to(request, ask)
+
+
+def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
+    """Return the store's name, the rows and the join in a JSON body; raise ``ValueError`` if it cannot be read."""
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError(f"the body is not JSON; write an object: {_EXAMPLE}") from None
+    if not isinstance(members, Mapping):
+        raise ValueError(f"the body must be an object, {_EXAMPLE}; got {shown(members)}")
+    described = dict(members)
+    store = described.pop("store", None)
+    if not isinstance(store, str):
+        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
+    return store, _table(described.pop("rows", None)), Join.from_dict(described)
+
+
+def _table(rows: object) -> pa.Table:
+    """Return rows as a table with the columns of all rows; raise ``ValueError`` for values without a common type."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f'rows must be a list of objects, [{{"host": "a"}}]; got {shown(rows)}')
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowException, OverflowError) as error:
+            raise ValueError(
+                f"the column {shown(name)} of the rows has values without a common type: {error}"
+            ) from None
+    return pa.table(columns)

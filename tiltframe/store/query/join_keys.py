@@ -1,0 +1,82 @@
+"""The condition of a join: for each key of the store, the expression over the rows that it equals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from aggr import sql
+from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.sql.inputs import columns_in, quoted
+
+On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+ROW, STORE = "row", "store"  # qualifiers of names in a condition: row.symbol = store.symbol
+
+
+def check_on(on: Any) -> None:
+    """Raise ``ValueError`` if a condition is not valid for any rows and any store."""
+    if isinstance(on, str):
+        if sql.column_of(on) is None:
+            sql.equalities(on, (ROW, STORE))
+    elif isinstance(on, Mapping):
+        for key, text in on.items():
+            if not is_name(key) or not is_name(text):
+                raise ValueError(
+                    f"on maps a key of the store to a column or an expression, as in {{'symbol': 'upper(ticker)'}}; "
+                    f"got {shown(key)}: {shown(text)}"
+                )
+    else:
+        checked_names(on, "on", "keys of the store")
+    if not on:
+        raise ValueError("on is empty; name at least one key of the store, as in on=['symbol']")
+
+
+def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, str]:
+    """Return key of the store -> column or expression of the rows; raise ``ValueError`` if they do not exist.
+
+    >>> read_on("ticker = symbol AND row.venue = store.venue", ["ticker", "venue"], ["symbol", "venue"])
+    {'symbol': 'ticker', 'venue': 'venue'}
+    """
+    if isinstance(on, str):
+        name = sql.column_of(on)
+        pairs = [(name, quoted(name))] if name is not None else _pairs(on, names, keys)
+    else:
+        pairs = list(on.items()) if isinstance(on, Mapping) else [(key, quoted(key)) for key in on]
+    for key, text in pairs:
+        if key not in keys:
+            raise ValueError(f"the store has no key {shown(key)} to join on; {nearest(key, keys)}")
+        columns_in(text, names)
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"on names a key twice: {shown(on)}; name each key once")
+    return dict(pairs)
+
+
+def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
+    """Return the pairs of a key and an expression in the equalities of a condition."""
+    pairs = []
+    for left, right in sql.equalities(on, (ROW, STORE)):
+        ways = [(key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)]
+        if len(ways) > 1:
+            ways = [(key, text) for key, text in ways if set(sql.columns_of(text, "expression")) <= set(names)] or ways
+        if len(set(ways)) > 1:
+            raise ValueError(
+                f"{left.text} = {right.text} can be read in two ways, because both are keys of the store and columns "
+                f"of the rows; write {ROW}.{left.text} = {STORE}.{right.text}"
+            )
+        if not ways:
+            raise ValueError(
+                f"{left.text} = {right.text} does not compare a key of the store with the row; one side must be one of "
+                f"{', '.join(keys) or 'no keys'}, and the other an expression of the row's columns"
+            )
+        pairs.append(ways[0])
+    return pairs
+
+
+def _is_key(side: sql.Side, other: sql.Side, keys: Collection[str]) -> bool:
+    """Return whether a side can be the key of the store, and the other one an expression of the row."""
+    return side.is_column and side.text in keys and ROW not in side.qualifiers and STORE not in other.qualifiers
+
+
+def _row_text(side: sql.Side) -> str:
+    is_plain = side.is_column and "." not in side.text
+    return quoted(side.text) if is_plain else side.text
