@@ -98,6 +98,7 @@ LAYERS = [
     ["windows.testing"],
     ["windows.ordered"],
     [
+        "tiltframe.metrics_text",
         "tiltframe.names",
         "tiltframe.text",
         "tiltframe.provenance",

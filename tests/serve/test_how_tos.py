@@ -109,9 +109,10 @@ def test_what_r_and_excel_ask_for_is_answered(server_and_stores):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd is installed")
-def test_systemd_takes_the_unit(tmp_path):
+@pytest.mark.parametrize("page", ["serve", "stream"])
+def test_systemd_takes_the_unit(tmp_path, page):
     unit = tmp_path / "tiltframe.service"
-    text = block("how-to/serve-in-production.md", "[Unit]")
+    text = block(f"how-to/{page}-in-production.md", "[Unit]")
     assert "/opt/tiltframe/env/bin/tiltframe" in text
     unit.write_text(text.replace("/opt/tiltframe/env/bin/tiltframe", sys.executable))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)

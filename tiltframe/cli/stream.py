@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tiltframe.cli.metrics_server import metrics_address
 from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.state_lock import locked
+from tiltframe.cli.stream_inputs import STANDARD_INPUT, check_input, read_inputs
 from tiltframe.cli.stream_run import run_stream
 from tiltframe.cli.stream_sources import Ahead
 from tiltframe.cli.stream_start import Settings
@@ -24,12 +27,21 @@ from tiltframe.streaming.policies import micros
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+_NOT_ON_SPARK = {
+    "inputs": "unite the sources in Spark, whose watermark is their minimum",
+    "idle": "Spark has no idle sources; leave it out",
+    "drain": "Spark keeps open windows in its checkpoint; emit=on_update emits them early",
+    "metrics": "Spark has metrics of its own, and su.progress reads the numbers of the stream",
+}
+
 
 @click.command(
     epilog="\b\nExamples:\n  "
     "tail -f requests.jsonl | tiltframe stream --time ts --measure 'n=count()' --levels 10s,1m --emit on_update\n  "
     "tiltframe stream arriving/ --time ts --key host --measure 'p=dds(ms)' --levels 10s,1m,1h "
-    "--store web --state web.state"
+    "--store web --state web.state\n  "
+    "tiltframe stream --input eu=eu/ --input us=us.pipe --idle 1m --time ts --measure 'n=count()' --levels 1m "
+    "--metrics 127.0.0.1:9465"
 )
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @partial(with_frame, ordered=True)
@@ -53,6 +65,18 @@ if TYPE_CHECKING:
 )
 @with_bad_rows
 @click.option("--max-keys", type=int, metavar="N", help="How many distinct keys may be held at once.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A folder, file or named pipe, or - for standard input; may repeat. Each has a watermark of its own.",
+)
+@click.option("--idle", metavar="TIME", help="An input without rows for this time does not hold the watermark back.")
+@click.option("--drain", is_flag=True, help="At the end, also with --state or after a signal, emit open windows.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus, and /healthz, while the stream runs."
+)
 @click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
 @with_store(required=False)
 @click.option("--stream", "stream_name", metavar="NAME", help="Of this stream, among all that go into the store.")
@@ -75,6 +99,8 @@ def stream(
     Rows that come late are dropped, and counted on standard error: the first with a warning, then once a minute, and at
     the end. --disorder waits for late rows, --late keeps closed windows for them.
 
+    Several inputs, --input NAME=PATH each, have a watermark each, and the stream follows the earliest of them.
+
     Of --ordered windows each result comes once, when the watermark has passed the row that brings it about.
 
     With --store, windows go into a store once they are closed, each row once, together with --state. Without it, the
@@ -87,6 +113,11 @@ def stream(
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
     if spark:
+        unusable = [option for option in _NOT_ON_SPARK if settings.pop(option)]
+        if unusable:
+            raise ValueError(
+                f"--{unusable[0].removesuffix('s')} has no meaning with --spark; {_NOT_ON_SPARK[unusable[0]]}"
+            )
         _on_spark(folder, source, options, shards=shards, **settings)
         return
     if source is not None or options or shards is not None:
@@ -112,17 +143,20 @@ def _run(
     stream_name: str | None,
     once: bool,
     bad_rows: str,
+    inputs: tuple[str, ...],
+    idle: str | None,
+    drain: bool,
+    metrics: str | None,
 ) -> None:
     behind, allowed_ahead = micros(disorder), Ahead(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; name one that files arrive in, or give rows by standard input")
-    if folder is None and once:
-        raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
-    if folder is not None and arrival:
-        raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
+    paths = read_inputs(folder, inputs)
+    _check_inputs(paths, once=once, arrival=arrival, idle=idle)
+    address = None if metrics is None else metrics_address(metrics)
     if uri is None and (name is not None or durable or stream_name is not None):
         raise ValueError("--name, --durable and --stream are of a store; give --store too")
-    bad = read_bad_rows(bad_rows, once=folder is not None)
+    bad = read_bad_rows(bad_rows, once=any(_has_files(path) for path in paths.values()))
     written: dict[Path, str] = {}
     for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
         if file is None:
@@ -137,9 +171,30 @@ def _run(
         settings = Settings(
             reading=reading, emit=emit, late=late, behind=behind, ahead=allowed_ahead, arrival=arrival,
             dropped=dropped, max_keys=max_keys, state=state, once=once, bad=bad, stream_name=stream_name,
+            drain=drain, idle=idle, metrics=address,
         )  # fmt: skip
         open_store = None if uri is None else partial(FrameStore, uri, name=name, durable=durable)
-        run_stream(folder=folder, frame=frame, settings=settings, open_store=open_store)
+        run_stream(inputs=paths, frame=frame, settings=settings, open_store=open_store)
+
+
+def _has_files(path: Path) -> bool:
+    return path != STANDARD_INPUT and not path.is_fifo()
+
+
+def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle: str | None) -> None:
+    """Raise ``ValueError`` for an input that cannot be read, and for options that do not fit the inputs."""
+    for name, path in paths.items():
+        check_input(name, path)
+    has_files = [_has_files(path) for path in paths.values()]
+    if once and not any(has_files):
+        raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
+    if arrival and any(has_files):
+        raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
+    if idle is not None and len(paths) == 1:
+        raise ValueError(
+            "--idle is of several inputs, and there is one; close windows without rows by --emit "
+            f"'after_close(timeout={idle})'"
+        )
 
 
 def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:

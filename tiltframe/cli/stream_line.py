@@ -1,4 +1,4 @@
-"""The line on a terminal with the progress of a stream."""
+"""The progress of a stream on standard error: a line that stays in place on a terminal, else a line per minute."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tiltframe.cli.output import as_moment, on_same_terminal
-from tiltframe.cli.stream_losses import Losses
-from tiltframe.cli.stream_sinks import IntoStore, Output
+from tiltframe.cli.output import on_same_terminal
+from tiltframe.cli.stream_metrics import StreamMetrics
 
-_SHOWN_EVERY = 0.25  # seconds
+_SHOWN_EVERY = 0.25  # seconds, on a terminal
+_LOGGED_EVERY = 60.0  # seconds, elsewhere
 
 
 @contextmanager
-def live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[], None]]:
-    """Show a line on standard error, if it is a terminal: rows per second, watermark, open windows, late rows."""
-    console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
+def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
+    """Yield a function that shows rows per second, the watermark, open windows and dropped rows if it is time."""
+    console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda: None
+        yield _logged(metrics)
         return
     shown = [0.0]
     with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=on_same_terminal()) as live:
@@ -31,11 +32,20 @@ def live_line(sink: Output | IntoStore, losses: Losses) -> Iterator[Callable[[],
             if clock.monotonic() - shown[0] < _SHOWN_EVERY:
                 return
             shown[0] = clock.monotonic()
-            progress = sink.windows.progress
-            rate = (progress.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            at = as_moment(progress.watermark_us)
-            open_counts = ", ".join(f"{level} {count:,}" for level, count in progress.open_windows.items()) or "·"
-            rows = f"{progress.rows:,} rows, {rate:,.0f}/s"
-            live.update(Text(f"{rows} · watermark {at} · open {open_counts} · late {losses.late:,}"))
+            metrics.refresh(now=True)
+            live.update(Text(metrics.line()))
 
         yield show
+
+
+def _logged(metrics: StreamMetrics) -> Callable[[], None]:
+    last = [clock.monotonic()]
+
+    def show() -> None:
+        if clock.monotonic() - last[0] < _LOGGED_EVERY:
+            return
+        last[0] = clock.monotonic()
+        metrics.refresh(now=True)
+        click.echo(f"tiltframe: {metrics.line()}", err=True)
+
+    return show

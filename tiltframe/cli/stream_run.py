@@ -13,9 +13,12 @@ from typing import Any, NoReturn
 
 import click
 
+from tiltframe.cli.metrics_server import serving_metrics
 from tiltframe.cli.stopping import stopped_by_signals
+from tiltframe.cli.stream_inputs import ONLY, STANDARD_INPUT, Inputs, Rows, open_pipe
 from tiltframe.cli.stream_line import live_line
 from tiltframe.cli.stream_losses import Losses
+from tiltframe.cli.stream_metrics import StreamMetrics
 from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.cli.stream_start import Settings, sink_of
@@ -24,60 +27,99 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.store import FrameStore
 from tiltframe.streaming.saved import extension
-
-_STANDARD_INPUT = "standard input"
+from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 
 def run_stream(
     *,
-    folder: Path | None,
+    inputs: Mapping[str, Path],
     frame: TiltFrame | OrderedAggregator,
     settings: Settings,
     open_store: Callable[..., FrameStore] | None,
 ) -> None:
-    """Open the saved state or the store of the stream, and run it until its input ends or it is stopped."""
+    """Open the saved state or the store of the stream, and run it until its inputs end or it is stopped."""
     state, bad = settings.state, settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
-    name = settings.stream_name or (_STANDARD_INPUT if folder is None else f"folder {folder.resolve()}")
-    sink = sink_of(data=data, frame=frame, store=store, name=name, settings=settings)
-    read, ahead = settings.reading, settings.ahead
-    rows: Lines | Arrivals
-    if folder is None:
-        rows = Lines(sink.read, sink.attempt, read, arrival=settings.arrival, bad=bad, ahead=ahead)
-    else:
-        notes = {} if data is None else extension(data)[0].get("notes", {})
-        files = notes.get("files", {})
-        options = {"store": store, "once": settings.once, "known": files, "bad": bad, "ahead": ahead}
-        rows = Arrivals(folder, sink.read, sink.attempt, read, **options)
+    sink = sink_of(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
+    notes = {} if data is None else extension(data)[0].get("notes", {})
+    sources = _watermarks(inputs, settings, notes)
+    rows = Inputs(_opened(inputs, sink=sink, settings=settings, notes=notes, store=store), sources)
     kept_in = None if settings.dropped is None else str(settings.dropped)
     losses = Losses(sink.read, bad, kept_in, waits=settings.behind > 0)
-    with stopped_by_signals() as stopped:
-        _run_until_stopped(sink=sink, rows=rows, settings=settings, losses=losses, stopped=stopped)
-    _end(sink, state, stopped, losses)
+    metrics = StreamMetrics(sink, losses, sources)
+    with serving_metrics(settings.metrics, metrics.text, metrics.is_alive), stopped_by_signals() as stopped:
+        _run_until_stopped(sink=sink, rows=rows, settings=settings, metrics=metrics, stopped=stopped)
+    _end(sink, settings, stopped, losses)
+
+
+def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
+    """Return the name of the stream in a store: that of the option, or one that names the inputs."""
+    if settings.stream_name is not None:
+        return settings.stream_name
+    if ONLY not in inputs:
+        return f"inputs {', '.join(sorted(inputs))}"
+    path = inputs[ONLY]
+    return "standard input" if path == STANDARD_INPUT else f"folder {path.resolve()}"
+
+
+def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
+    """Return the watermarks of the inputs, from a saved state if it has them."""
+    sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
+    for name, watermark in notes.get("watermarks", {}).items():
+        if name in inputs and watermark is not None:
+            sources.advance(name, watermark, now)
+    return sources
+
+
+def _opened(
+    inputs: Mapping[str, Path],
+    *,
+    sink: Output | IntoStore,
+    settings: Settings,
+    notes: Mapping[str, Any],
+    store: FrameStore | None,
+) -> dict[str, Rows]:
+    """Open each input: lines from a pipe, or files, without those that a saved state has read."""
+    opened: dict[str, Rows] = {}
+    reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
+    for name, path in inputs.items():
+        own_notes = notes if name == ONLY else notes.get("inputs", {}).get(name, {})
+        if path == STANDARD_INPUT or path.is_fifo():
+            lines: dict[str, Any] = {"arrival": settings.arrival, **common}
+            if path != STANDARD_INPUT:
+                lines |= {"pipe": open_pipe(path), "source_name": f"{name} ({path})"}
+            opened[name] = Lines(sink.read, sink.attempt, reading, **lines)
+        else:
+            once = settings.once or path.is_file()
+            files = {"store": store, "once": once, "known": own_notes.get("files", {}), **common}
+            opened[name] = Arrivals(path, sink.read, sink.attempt, reading, **files)
+    return opened
 
 
 def _run_until_stopped(
-    *, sink: Output | IntoStore, rows: Lines | Arrivals, settings: Settings, losses: Losses, stopped: list[int]
+    *, sink: Output | IntoStore, rows: Inputs, settings: Settings, metrics: StreamMetrics, stopped: list[int]
 ) -> None:
     """Process batch after batch; after an error, the complete batches and files before it are saved."""
-    state, safe = settings.state, sink.copy()
-    with live_line(sink, losses) as show, side_output(settings.dropped) as put_aside:
+    state, safe, losses = settings.state, sink.copy(), metrics.losses
+    with live_line(metrics) as show, side_output(settings.dropped) as put_aside:
         try:
             for arrived in rows.batches(stopped):
-                watermark = clock.time_ns() // 1000 - settings.behind if settings.arrival else None
+                now = clock.time_ns() // 1000
                 if arrived.rows is not None and arrived.rows.num_rows:
                     late_rows = sink.add(arrived.rows)
+                    metrics.note(arrived.source, arrived.rows.num_rows)
                     put_aside(late_rows)
                     losses.note(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
                     read = sink.read
                     times = event_times(arrived.rows.column(read.time), read.time, read.timezone)
-                    watermark = int(times.max()) - settings.behind
-                sink.tell(watermark)
+                    rows.sources.advance(arrived.source, int(times.max()) - settings.behind, now)
+                sink.tell(now - settings.behind if settings.arrival else rows.sources.combined(now))
                 if arrived.completes:
                     sink.settle(state, rows.notes)
                     safe = sink.copy()
                 losses.report()
+                metrics.refresh()
                 show()
         except BrokenPipeError:
             _end_without_reader(safe, state, rows)
@@ -85,7 +127,7 @@ def _run_until_stopped(
             losses.end()
             _save_first(safe, state, rows.notes)
             raise
-        if state is None and not stopped:
+        if settings.drain or (state is None and not stopped):
             sink.close()
         try:
             sink.settle(state, rows.notes, ended=True)
@@ -104,7 +146,7 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
         click.echo(f"tiltframe: the rows before the error that follows are kept in {state}", err=True)
 
 
-def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Lines | Arrivals) -> NoReturn:
+def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
     """Exit because standard output was closed: report the lost rows, with the status of a broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output is not written again
     lost = "and open windows are lost: --state FILE keeps them"
@@ -116,13 +158,16 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Line
     raise SystemExit(128 + signal.SIGPIPE)
 
 
-def _end(sink: Output | IntoStore, state: Path | None, stopped: list[int], losses: Losses) -> None:
+def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losses: Losses) -> None:
     losses.end()
+    if sink.windows.progress.late_rows > losses.late:
+        total = sink.windows.progress.late_rows
+        click.echo(f"tiltframe: {total:,} late rows were dropped since the saved state began", err=True)
     committed = sink.windows.progress.committed_rows
     if committed:
         click.echo(f"tiltframe: {committed:,} rows of windows that are committed were not taken again", err=True)
-    if stopped and state is None:
+    if stopped and settings.state is None and not settings.drain:
         left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
-        click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them", err=True)
+        click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them, --drain emits them", err=True)
     if stopped:
         raise SystemExit(128 + stopped[0])

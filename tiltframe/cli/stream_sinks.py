@@ -21,6 +21,7 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 from tiltframe.text.results import json_lines
 
+DRAINED = "drained"  # the note of a saved state whose windows were all emitted: the watermark before
 _EVERY = 1.0  # seconds between commits, and between saves of the state
 _SAVING = 10  # this multiple of the time of a save, if that is longer
 
@@ -50,6 +51,7 @@ class Output(Sink):
 
     windows: Any  # an OpenWindows or an OrderedStream
     _lines: list[str] = field(default_factory=list)
+    _drained: dict[str, int | None] = field(default_factory=dict)
 
     def copy(self) -> Self:
         """Return a copy that keeps the state before later rows."""
@@ -65,7 +67,8 @@ class Output(Sink):
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
-        """Close all windows."""
+        """Close all windows; a state that is saved after this records the watermark before."""
+        self._drained = {DRAINED: self.windows.progress.watermark_us}
         self._write(self.windows.close())
 
     def discard_output(self) -> None:
@@ -82,7 +85,7 @@ class Output(Sink):
             sys.stdout.flush()
             self._lines.clear()
         if state is not None and ended:
-            save(state, extended(self.windows.to_ipc(), {"notes": dict(notes)}))
+            save(state, extended(self.windows.to_ipc(), {"notes": dict(notes), **self._drained}))
 
 
 class OrderedOutput(Output):

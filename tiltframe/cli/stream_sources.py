@@ -55,10 +55,12 @@ class Arrived:
     """A batch of rows; without rows at intervals while none arrive.
 
     ``completes`` states whether the notes of the input are valid with these rows: they include the end of a file.
+    ``source`` is the name of the input, if there are several.
     """
 
     rows: pa.Table | None
     completes: bool = True
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ class Ahead:
 
 @dataclass
 class Lines:
-    """JSON lines from standard input, with declared types or else the types of the first lines.
+    """JSON lines from standard input or a pipe, with declared types or else the types of the first lines.
 
-    With ``arrival``, the time of a row is the time at which it arrives.
+    With ``arrival``, the time of a row is the time at which it arrives. ``pause`` is the number of seconds to wait for
+    rows before an empty batch is returned.
     """
 
     frame: TiltFrame | OrderedQuery
@@ -93,6 +96,9 @@ class Lines:
     bad: BadRows | None = None
     ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     schema: pa.Schema | None = None
+    pipe: int | None = None  # a file descriptor; standard input by default
+    source_name: str = _STANDARD_INPUT
+    pause: float = PAUSE
     _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # types of numbers that are read from text columns
     _number: int = 1  # the number of the first line that was not processed completely
 
@@ -102,13 +108,18 @@ class Lines:
         return {}
 
     @property
+    def descriptor(self) -> int:
+        """The file descriptor of the lines."""
+        return sys.stdin.fileno() if self.pipe is None else self.pipe
+
+    @property
     def unsaved(self) -> str:
         """An instruction that names the lines to send again if the rows of the last batch are lost."""
-        return f"send line {self._number:,} of standard input, and those after it, again"
+        return f"send line {self._number:,} of {self.source_name}, and those after it, again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
         """Yield complete lines as they arrive, many together if many are available."""
-        for data in _gathered(sys.stdin.fileno(), stopped):
+        for data in _gathered(self.descriptor, stopped, self.pause):
             if not data:
                 yield Arrived(None)
                 continue
@@ -132,13 +143,13 @@ class Lines:
             if good:
                 yield Arrived(self._read_lines(lines[:good]))
             raise ValueError(
-                f"line {lines[good].number:,} of standard input: {self._why(lines[good], error)}"
+                f"line {lines[good].number:,} of {self.source_name}: {self._why(lines[good], error)}"
             ) from None
         rows, unread = sound(lines, self._read_lines, self.attempt)
         if len(unread) == len(lines) >= ALL_BAD and not begun:
-            raise ValueError(f"not one of {len(lines):,} lines of standard input can be read; {unread[0][1]}")
+            raise ValueError(f"not one of {len(lines):,} lines of {self.source_name} can be read; {unread[0][1]}")
         for line, why in unread:
-            self.bad.put(_STANDARD_INPUT, line, why)
+            self.bad.put(self.source_name, line, why)
         if rows is not None:
             yield Arrived(rows)
 
@@ -177,11 +188,11 @@ class Lines:
                 rows = _parsed(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             raise ValueError(
-                f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
+                f"cannot read {self.source_name} as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
         rows = self._with_text_times(rows, data)
-        check_floats(rows, _STANDARD_INPUT, data.decode, self.reading)
+        check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:
             rows = self._arrived(rows)
         time, reading = self.frame.time, self.reading
@@ -233,11 +244,11 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
     return pajson.read_json(io.BytesIO(data), parse_options=options)
 
 
-def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
+def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
     """Yield complete lines as they arrive, many together if many are available; at intervals empty bytes."""
     incomplete = b""
     while not stopped:
-        if not select.select([source], [], [], PAUSE)[0]:
+        if not select.select([source], [], [], pause)[0]:
             yield b""
             continue
         parts, size, ended = [incomplete], len(incomplete), False
@@ -259,10 +270,11 @@ def _gathered(source: int, stopped: list[int]) -> Iterator[bytes]:
 
 @dataclass
 class Arrivals:
-    """Files that arrive in a folder, in the order of their last change; each is read once.
+    """Files that arrive in a folder, in the order of their last change; each is read once. A single file ends.
 
-    A file is identified by its path while it stays in the folder. ``known`` has, for each file, the digest of its
-    bytes, its size and its time of change.
+    ``pause`` is the number of seconds to wait for files before an empty batch is returned. A file is identified by its
+    path while it stays in the folder. ``known`` has, for each file, the digest of its bytes, its size and its time of
+    change.
     """
 
     folder: Path
@@ -274,6 +286,7 @@ class Arrivals:
     known: dict[str, list[Any]] = field(default_factory=dict)
     bad: BadRows | None = None
     ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
+    pause: float = PAUSE
     _source: Source | None = None
 
     @property
@@ -288,23 +301,32 @@ class Arrivals:
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
         """Yield the rows of files; signals are checked between files."""
+        due = 0.0
         while not stopped:
             begun = clock.monotonic()
-            for path in self._new():
-                yield from self._rows(path)
-                if stopped:
+            if begun >= due:
+                for path in self._new():
+                    yield from self._rows(path)
+                    if stopped:
+                        return
+                if self.once:
                     return
-            if self.once:
-                return
+                due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))  # a slow listing is rare
             yield Arrived(None)
-            clock.sleep(max(PAUSE, 5 * (clock.monotonic() - begun)) if not stopped else 0)  # a slow listing is rare
+            clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)
+
+    def _files(self) -> Iterator[Path]:
+        return iter([self.folder]) if self.folder.is_file() else files_below(self.folder)
+
+    def _name_of(self, path: Path) -> str:
+        return path.name if path == self.folder else path.relative_to(self.folder).as_posix()
 
     def _new(self) -> list[Path]:
         """Return files that were not read, oldest first; forget files that are gone."""
         new_files, present = [], set()
-        for path in files_below(self.folder):
+        for path in self._files():
             status = path.stat()
-            name, stamp = path.relative_to(self.folder).as_posix(), [status.st_size, status.st_mtime_ns]
+            name, stamp = self._name_of(path), [status.st_size, status.st_mtime_ns]
             present.add(name)
             if name in self.known:
                 self._check_same(path, name, stamp)
@@ -341,7 +363,7 @@ class Arrivals:
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
             yield Arrived(rows, completes=False)
-        self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
+        self.known[self._name_of(path)] = [content, status.st_size, status.st_mtime_ns]
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:

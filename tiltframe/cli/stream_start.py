@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tiltframe.cli.output import as_moment
-from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output
+from tiltframe.cli.stream_sinks import DRAINED, IntoStore, OrderedOutput, Output
 from tiltframe.cli.stream_sources import Ahead
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
@@ -37,6 +37,9 @@ class Settings:
     once: bool
     bad: BadRows | None
     stream_name: str | None
+    drain: bool
+    idle: str | None
+    metrics: tuple[str, int] | None
 
 
 def sink_of(
@@ -44,19 +47,32 @@ def sink_of(
 ) -> Output | IntoStore:
     """Return the sink of the rows, continued from its saved state if one exists."""
     if isinstance(frame, OrderedAggregator):
-        return OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
+        return OrderedOutput(_ordered(data, frame))
     if store is None:
         return Output(_windows(data, frame, settings))
     return IntoStore(_closed(data, store, name, settings))
+
+
+def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
+    """Return the stream of ordered windows: new, from a saved state, or new after a drained one."""
+    notes = {} if data is None else extension(data)[0]
+    if data is not None and DRAINED not in notes:
+        return OrderedStream.from_ipc(data, frame)
+    stream = OrderedStream(frame)
+    stream.advance(notes.get(DRAINED))
+    return stream
 
 
 def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
     late = "drop" if settings.late is None else settings.late
     policies = read_emit(settings.emit), read_late(late)
     max_keys = settings.max_keys
-    if data is None:
-        return OpenWindows(frame, *policies, max_keys=max_keys)
-    if "writer" in extension(data)[0]:
+    notes = {} if data is None else extension(data)[0]
+    if data is None or DRAINED in notes:
+        windows = OpenWindows(frame, *policies, max_keys=max_keys)
+        windows.advance(notes.get(DRAINED))
+        return windows
+    if "writer" in notes:
         raise ValueError("the saved state is of a stream into a store; give --store, or begin a new state")
     return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
 

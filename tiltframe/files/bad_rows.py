@@ -100,7 +100,7 @@ class BadRows:
 
 def reason(error: Exception) -> str:
     """Return in one line why a row cannot be read, without the place and without advice."""
-    message = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
+    message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
     message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
     return message.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__

@@ -16,6 +16,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tiltframe.metrics_text import metric_lines
 from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
 
 _HELP = {
@@ -52,12 +53,8 @@ class Metrics:
             counts = dict(self._counts)
         lines = []
         for name, sentence in _HELP.items():
-            lines += [f"# HELP tiltframe_{name} {sentence}", f"# TYPE tiltframe_{name} counter"]
-            for (counted, labels), much in sorted(counts.items()):
-                if counted == name:
-                    inner = ",".join(f'{label}="{value}"' for label, value in labels)
-                    of_labels = f"{{{inner}}}" if inner else ""
-                    lines.append(f"tiltframe_{name}{of_labels} {much:.17g}")
+            samples = [(dict(labels), much) for (counted, labels), much in sorted(counts.items()) if counted == name]
+            lines += metric_lines(f"tiltframe_{name}", help=sentence, kind="counter", samples=samples)
         return "\n".join(lines) + "\n"
 
 

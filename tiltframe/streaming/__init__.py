@@ -17,6 +17,7 @@ from tiltframe.streaming.policies import (
     read_late,
 )
 from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 __all__ = [
     "AfterClose",
@@ -31,6 +32,7 @@ __all__ = [
     "OrderedStream",
     "Periodic",
     "Progress",
+    "SourceWatermarks",
     "TrueWindow",
     "read_emit",
     "read_late",

@@ -245,7 +245,10 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
         part = TiltFrame(frame.levels, frame.time, measures, keys=frame.keyed_by, timezone=frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
     if changed is not None:
-        raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")
+        raise ValueError(
+            f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame; after "
+            "tiltframe stream --drain, any frame can follow"
+        )
     mode = state.said["mode"]
     if emit.mode != mode:
         raise ValueError(f"the saved windows are emitted in the mode {mode}, and now {emit.mode}; begin a new state")

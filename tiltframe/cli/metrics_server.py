@@ -1,0 +1,102 @@
+"""A stream seen from outside: /metrics in Prometheus' text format, and /healthz."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aggr.arguments import shown
+from tiltframe.metrics_text import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
+
+def metrics_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of ``--metrics``.
+
+    >>> metrics_address("127.0.0.1:9465"), metrics_address("[::1]:0"), metrics_address(":9465")
+    (('127.0.0.1', 9465), ('::1', 0), ('', 9465))
+    """
+    read = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]*)):([0-9]{1,5})", text)
+    if not read or int(read[3]) > 65535:
+        raise ValueError(
+            f"cannot read the address {shown(text)} of --metrics; write HOST:PORT, such as 127.0.0.1:9465, or :9465 "
+            "for all addresses of this machine"
+        )
+    return read[1] or read[2], int(read[3])
+
+
+@contextmanager
+def serving_metrics(
+    address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
+) -> Iterator[int | None]:
+    """Answer requests in threads of their own while a stream runs; yield the port, or None without an address.
+
+    Raises
+    ------
+    ValueError
+        If the address cannot be used, such as one that another process uses.
+    """
+    if address is None:
+        yield None
+        return
+    server = _server_at(address, text, is_alive)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Callable[[], bool]) -> ThreadingHTTPServer:
+    from http import HTTPStatus
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds for a client to send its request
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, text())
+            elif path == "/healthz":
+                alive = is_alive()
+                status = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
+                body = {"status": "ok" if alive else "the stream has not finished a batch for five minutes"}
+                self._answer(status, "application/json", json.dumps(body) + "\n")
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there are /metrics and /healthz\n")
+
+        def _answer(self, status: HTTPStatus, kind: str, body: str) -> None:
+            data = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Write no log: standard error has the reports of the stream."""
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Ignore clients that close their connection early."""
+
+    try:
+        return Server(address, Handler)
+    except OSError as error:
+        host, port = address
+        raise ValueError(
+            f"--metrics cannot listen at {host}:{port}: {error.strerror or error}; name another address, or port 0"
+        ) from None

@@ -1,0 +1,114 @@
+"""The inputs of a stream, one or several: they take turns, so that a busy input does not hold up the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tiltframe.cli.stream_sources import PAUSE, Arrivals, Arrived, Lines
+from tiltframe.files.formats import kind_of
+from tiltframe.streaming.source_watermarks import SourceWatermarks
+
+STANDARD_INPUT = Path("-")
+ONLY = "the input"  # the name of an input without --input
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+Rows: TypeAlias = Lines | Arrivals
+
+
+def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
+    """Return the path of each input by name; ``-`` is standard input.
+
+    >>> read_inputs(None, ["a=/dev/stdin", "b=-"])
+    {'a': PosixPath('/dev/stdin'), 'b': PosixPath('-')}
+    """
+    if not texts:
+        return {ONLY: STANDARD_INPUT if folder is None else folder}
+    if folder is not None:
+        raise ValueError(f"{folder} and --input both name inputs; write --input NAME={folder} too, or leave out one")
+    inputs: dict[str, Path] = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not equals or not _NAME.fullmatch(name) or not place:
+            raise ValueError(f"cannot read --input {text}; write NAME=PATH, such as --input a=arriving/ or --input b=-")
+        if name in inputs:
+            raise ValueError(f"--input {name} is given twice; give each input a name of its own")
+        same = [other for other, path in inputs.items() if path.resolve() == Path(place).resolve()]
+        if same:
+            raise ValueError(f"--input {same[0]} and --input {name} are both {place}: its rows would count twice")
+        inputs[name] = Path(place)
+    return inputs
+
+
+def check_input(name: str, path: Path) -> None:
+    """Raise ``ValueError`` if a path is not a folder, a pipe, a file of a known format or standard input."""
+    if path == STANDARD_INPUT or path.is_dir() or path.is_fifo():
+        return
+    if not path.exists():
+        raise ValueError(f"--input {name}: {path} does not exist; name a folder, a file, a named pipe, or - for stdin")
+    if not path.is_file() or kind_of(path) is None:
+        raise ValueError(
+            f"--input {name}: cannot read {path}; name a folder, a named pipe, a Parquet, CSV or JSON file, or - for "
+            "standard input"
+        )
+
+
+def open_pipe(path: Path) -> int:
+    """Return the descriptor of a named pipe, without waiting for its writer."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+@dataclass
+class Inputs:
+    """The inputs by name, and their watermarks, which learn from here that an input has ended."""
+
+    rows: dict[str, Rows]
+    sources: SourceWatermarks
+
+    def __post_init__(self) -> None:
+        """Let several inputs not wait themselves: `batches` waits for all of them."""
+        if len(self.rows) > 1:
+            for rows in self.rows.values():
+                rows.pause = 0.0
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Notes of the inputs for the next run."""
+        if ONLY in self.rows:
+            return self.rows[ONLY].notes
+        own_notes = {name: rows.notes for name, rows in self.rows.items()}
+        return {"inputs": own_notes, "watermarks": dict(self.sources.watermarks)}
+
+    @property
+    def unsaved(self) -> str:
+        """Instructions for the rows of the last batch, if they are lost."""
+        return "; ".join(dict.fromkeys(rows.unsaved for rows in self.rows.values()))
+
+    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
+        """Yield the batches of all inputs; an input keeps its turn until a file is complete."""
+        running = {name: rows.batches(stopped) for name, rows in self.rows.items()}
+        while running and not stopped:
+            has_rows = False
+            for name in list(running):
+                for arrived in running[name]:
+                    has_rows |= arrived.rows is not None
+                    yield replace(arrived, source=name)
+                    if arrived.completes:
+                        break
+                else:
+                    if stopped:
+                        return
+                    del running[name]
+                    self.sources.end(name)
+                    yield Arrived(None, source=name)
+            if len(self.rows) > 1 and not has_rows:
+                self._wait(running)
+
+    def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
+        """Wait until a pipe has lines, at most for the time after which folders are listed again."""
+        pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
+        select.select(pipes, [], [], PAUSE)

@@ -1,0 +1,143 @@
+"""The numbers of a running stream: rows, dropped rows, windows, watermarks, commits."""
+
+from __future__ import annotations
+
+import time as clock
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tiltframe.cli.output import as_moment
+from tiltframe.cli.stream_inputs import ONLY
+from tiltframe.cli.stream_losses import Losses
+from tiltframe.cli.stream_sinks import IntoStore, Output
+from tiltframe.metrics_text import metric_lines
+from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.source_watermarks import SourceWatermarks
+
+_REFRESH_SECONDS = 1.0
+_STUCK_SECONDS = 300.0  # a batch or a commit that takes longer is reported as a failure by /healthz
+_MICROS = 1e6
+Samples = list[tuple[dict[str, str], float]]
+
+
+@dataclass
+class StreamMetrics:
+    """Counts since the start of the process, and the present windows and watermarks.
+
+    The thread of the stream calls `note` and `refresh`; any thread may call `text`, `line` and `is_alive`.
+    """
+
+    sink: Output | IntoStore
+    losses: Losses
+    sources: SourceWatermarks
+    rows: Counter[str] = field(default_factory=Counter)
+    progress: Progress = field(default_factory=Progress)
+    _first: Progress = field(default_factory=Progress)
+    _first_commit: int = 0
+    _begun: float = field(default_factory=clock.monotonic)
+    _refreshed: float = 0.0
+    _last_pass: float = field(default_factory=clock.monotonic)
+
+    def __post_init__(self) -> None:
+        """Remember the counts of earlier processes, which the saved state contains."""
+        self._first = self.progress = self.sink.windows.progress
+        self._first_commit = self._commits()
+        self.rows.update(dict.fromkeys(self.sources.watermarks, 0))
+
+    def note(self, source: str, rows: int) -> None:
+        """Count rows of a source that have arrived, late ones included."""
+        self.rows[source] += rows
+
+    def refresh(self, now: bool = False) -> None:
+        """Record that the stream is alive; read its windows again, at most once a second unless ``now`` is true."""
+        self._last_pass = clock.monotonic()
+        if now or self._last_pass - self._refreshed >= _REFRESH_SECONDS:
+            self.progress = self.sink.windows.progress
+            self._refreshed = self._last_pass
+
+    def dropped(self) -> dict[str, int]:
+        """Return the number of dropped rows by reason: late, bad, or with keys beyond the limit.
+
+        Late rows and those beyond the limit are counted since the saved state began, bad rows since the process began.
+        """
+        return {
+            "late": max(self.progress.late_rows, self.losses.late),
+            "bad": 0 if self.losses.bad is None else self.losses.bad.count,
+            "keys": self.progress.refused_rows,
+        }
+
+    def line(self) -> str:
+        """Return the most important numbers in one line."""
+        rows, seconds = sum(self.rows.values()), max(clock.monotonic() - self._begun, 1e-9)
+        windows = ", ".join(f"{level} {count:,}" for level, count in self.progress.open_windows.items()) or "·"
+        dropped = " · ".join(f"{reason} {count:,}" for reason, count in self.dropped().items() if reason != "keys")
+        at = as_moment(self.progress.watermark_us)
+        return f"{rows:,} rows, {rows / seconds:,.0f}/s · watermark {at} · open {windows} · {dropped}"
+
+    def is_alive(self) -> bool:
+        """Return whether the stream has processed a batch, or looked for one, within five minutes."""
+        return clock.monotonic() - self._last_pass < _STUCK_SECONDS
+
+    def text(self) -> str:
+        """Return all numbers in Prometheus' text format."""
+        progress, now = self.progress, clock.time_ns() // 1000
+        watermarks = {name: at for name, at in self.sources.watermarks.items() if at is not None}
+        idle = set(self.sources.idle_sources(now))
+        stream_watermark = [] if progress.watermark_us is None else [progress.watermark_us]
+        lines = [
+            *_counter(
+                "rows",
+                "Rows that this process has read, late ones included.",
+                [(_of_input(n), c) for n, c in self.rows.items()],
+            ),
+            *_counter(
+                "dropped_rows", "Rows that were dropped.", [({"reason": r}, c) for r, c in self.dropped().items()]
+            ),
+            *_counter(
+                "committed_again_rows",
+                "Rows that were ignored because the store has them.",
+                [({}, progress.committed_rows - self._first.committed_rows)],
+            ),
+            *_counter("emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._first.emitted_rows)]),
+            *_counter("commits", "Commits to the store.", [({}, self._commits() - self._first_commit)]),
+            *_gauge("open_windows", "Open windows and keys.", _by_level(progress.open_windows)),
+            *_gauge("kept_windows", "Closed windows that are kept for late rows.", _by_level(progress.kept_windows)),
+            *_gauge("keys", "Distinct keys of the windows in memory.", [({}, progress.keys)]),
+            *_gauge("state_bytes", "Bytes of the windows in memory.", [({}, progress.state_bytes)]),
+            *_gauge("watermark_seconds", "The watermark, Unix time.", [({}, at / _MICROS) for at in stream_watermark]),
+            *_gauge(
+                "watermark_age_seconds",
+                "Seconds by which the watermark is behind the clock.",
+                [({}, (now - at) / _MICROS) for at in stream_watermark],
+            ),
+            *_gauge(
+                "input_watermark_seconds",
+                "The watermark of each input, Unix time.",
+                [(_of_input(name), at / _MICROS) for name, at in watermarks.items()],
+            ),
+            *_gauge(
+                "input_idle", "1 for inputs without rows for --idle.", [(_of_input(n), n in idle) for n in self.rows]
+            ),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _commits(self) -> int:
+        return self.sink.closed.number if isinstance(self.sink, IntoStore) else 0
+
+
+def _of_input(name: str) -> dict[str, str]:
+    """Return the label of an input; an input without ``--input`` has none."""
+    return {} if name == ONLY else {"input": name}
+
+
+def _by_level(counts: Mapping[str, int]) -> Samples:
+    return [({"level": level}, count) for level, count in counts.items()]
+
+
+def _counter(name: str, help: str, samples: Samples) -> list[str]:
+    return metric_lines(f"tiltframe_stream_{name}_total", help=help, kind="counter", samples=samples)
+
+
+def _gauge(name: str, help: str, samples: Samples) -> list[str]:
+    return metric_lines(f"tiltframe_stream_{name}", help=help, kind="gauge", samples=samples)

@@ -1,0 +1,27 @@
+"""Prometheus' text format for counters and gauges, which the server and streams expose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    r"""Return the lines of a metric in the format 0.0.4: HELP, TYPE, and one line for each sample of labels and value.
+
+    >>> print("\n".join(metric_lines("n", help="Rows.", kind="counter", samples=[({"input": 'a"b'}, 2.0)])))
+    # HELP n Rows.
+    # TYPE n counter
+    n{input="a\\\\"b"} 2
+    """
+    lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+    for labels, value in samples:
+        inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        of_labels = f"{{{inner}}}" if inner else ""
+        lines.append(f"{name}{of_labels} {value:.17g}")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
