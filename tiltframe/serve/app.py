@@ -28,6 +28,7 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.joining import Joining
 from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
+from tiltframe.serve.pushed import Pushed
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.writing import Writing
 
@@ -79,6 +80,7 @@ def app_of(
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
         *Joining(stores, answers, budget).routes(),
+        *Pushed(stores, pool).routes(),
         *prometheus.routes(stores.all_now, pool, answers, budget),
         *(Writing(stores, pool, limits).routes() if writable else _refusals()),
     ]
@@ -149,7 +151,9 @@ def run(
     how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
     where = f"http://{shown_host}:{listening.getsockname()[1]}/"
     LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    app.state.is_stopping = lambda: server.should_exit
+    server.run(sockets=[listening])
     LOG.info({"message": "stopped"})
     if pool.close():
         os._exit(0)  # Python would wait for the threads, whose results are not needed; commits are atomic

@@ -10,6 +10,7 @@ from typing import Any
 from tiltframe.serve.asking import INTEGER_WORDS, MANY, TRUTHS, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.joining import JOIN_MEMBERS
+from tiltframe.serve.pushed import EVENTS
 from tiltframe.store import FILLS, JOIN_OPTIONS, Query
 
 _ERRORS = {
@@ -59,11 +60,18 @@ def openapi(writable: bool) -> dict[str, Any]:
     paths["/v1/join"] = {
         "post": _operation("Join rows with a store.", [tag], joined, *forms) | _takes({JSON: {"schema": join}})
     }
+    events = "Server-sent events, one per commit: the id is the version, the data one JSON object per window."
+    pushed = [
+        _word("per", "query", "A level; by default all levels.", required=False),
+        _word("since", "query", "A version to go on from; by default now.", {"type": "integer"}, required=False),
+        _word("Last-Event-ID", "header", "The id of the last event, in place of `since`.", required=False),
+    ]
     listed = "At most 1,000, null last; are there more?"
     for path, read in {
         "/v1/stores": _operation("List the stores.", [tag], "Names and frames."),
         "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its frame, levels, ranges, columns."),
         "/v1/stores/{name}/keys/{key}": _operation("List the values of a key.", [name, key, within, tag], listed),
+        "/v1/stores/{name}/changes": _operation("Push the windows that change.", [name, *pushed], events, EVENTS),
         "/metrics": _operation("Count requests, seconds, rows read, cache hits.", [], "Counters.", "text/plain"),
         "/healthz": _operation("Say that the server runs.", [], "It does.") | {"security": []},
     }.items():

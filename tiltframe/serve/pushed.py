@@ -1,0 +1,123 @@
+"""Pushed changes: server-sent events with the windows that change, the rows that ``tiltframe watch`` prints.
+
+Each commit is one event whose id is the version of the store. A client that reconnects sends the last id, and receives
+everything since then. The contents of earlier versions are kept for a bounded number of versions; a client with an
+older id receives all windows, so that none are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from aggr.arguments import nearest, shown
+from tiltframe.names import LEVEL
+from tiltframe.serve.answers import WorkerPool
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.stores import Stores
+from tiltframe.store import Seen
+from tiltframe.text.results import json_lines
+
+EVENTS = "text/event-stream"  # the media type
+_LISTENERS = 32  # connections that wait for changes at the same time
+_VERSIONS = 256  # versions per store from which a client can go on
+_LOOK_SECONDS = 1.0  # between two looks at a store
+_STEP_SECONDS = 0.2  # between two looks at whether the server stops
+_HEARTBEAT_SECONDS = 15.0  # between two comments, by which clients and proxies see that the connection lives
+
+
+class Pushed:
+    """The route for pushed changes."""
+
+    def __init__(self, stores: Stores, pool: WorkerPool) -> None:
+        """Create the route of stores, with the threads that compare versions."""
+        self._stores, self._pool = stores, pool
+        self._seen: dict[str, OrderedDict[int, Seen]] = {}
+        self._listeners = 0
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [Route("/v1/stores/{name}/changes", self.changes)]
+
+    async def changes(self, request: Request) -> Response:
+        """Return the changes of a store as events, until the client or the server ends."""
+        name, per, since = self._words(request)
+        if self._listeners >= _LISTENERS:
+            message = f"{_LISTENERS} clients wait for changes, the server's limit; ask again later"
+            raise Refused(503, message, {"retry-after": "5"})
+        seen = await self._pool.look_up(self._begin, name, per, since)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(request, name, per, seen), 200, headers, EVENTS)
+
+    @staticmethod
+    def _words(request: Request) -> tuple[str, str | None, int | None]:
+        """Return the store's name, the level and the version in a request; raise ``ValueError`` for other words."""
+        words = dict(request.query_params)
+        for word in words:
+            if word not in ("per", "since"):
+                raise ValueError(f"changes have no {shown(word)}; {nearest(word, ['per', 'since'])}")
+        since = request.headers.get("last-event-id") or words.get("since")
+        if since is not None and not re.fullmatch("[0-9]{1,18}", since):
+            raise ValueError(f"since is a version of the store, a whole number; got {shown(since)}")
+        return request.path_params["name"], words.get("per"), None if since is None else int(since)
+
+    def _begin(self, name: str, per: str | None, since: int | None) -> Seen | None:
+        """Return the contents to compare with: of now, of a version, or None for a version that is not kept."""
+        view = self._stores.now(name)
+        if per is not None:
+            view.frame.level(per)  # raises an error for a level that the store does not have
+        self._keep(name, view.seen)
+        return view.seen if since is None else self._seen[name].get(since)
+
+    def _keep(self, name: str, seen: Seen) -> None:
+        versions = self._seen.setdefault(name, OrderedDict())
+        versions[seen.version] = seen
+        while len(versions) > _VERSIONS:
+            versions.popitem(last=False)
+
+    async def _events(self, request: Request, name: str, per: str | None, seen: Seen | None) -> AsyncIterator[bytes]:
+        """Yield an event for each change, and comments between them."""
+        self._listeners += 1
+        is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
+        silent = 0.0
+        try:
+            yield b"retry: 1000\n\n" if seen is None else f"retry: 1000\nid: {seen.version}\n\n".encode()
+            while True:
+                seen, event = await self._pool.look_up(self._event, name, per, seen)
+                if event:
+                    yield event
+                    silent = 0.0
+                for _ in range(round(_LOOK_SECONDS / _STEP_SECONDS)):
+                    if is_stopping():
+                        return
+                    await asyncio.sleep(_STEP_SECONDS)
+                silent += _LOOK_SECONDS
+                if silent >= _HEARTBEAT_SECONDS:
+                    yield b":\n\n"
+                    silent = 0.0
+        finally:
+            self._listeners -= 1
+
+    def _event(self, name: str, per: str | None, seen: Seen | None) -> tuple[Seen, bytes]:
+        """Return the present contents of a store, and the event of what has changed, or nothing."""
+        changes = self._stores.now(name).changes(seen)
+        if seen is not None and changes.seen.version == seen.version:
+            return seen, b""
+        self._keep(name, changes.seen)
+        windows = changes.windows
+        if per is not None:
+            windows = windows.filter(pc.equal(windows.column(LEVEL), self._stores[name].frame.level(per).name))
+        if not windows.num_rows:
+            return changes.seen, f"id: {changes.seen.version}\n\n".encode()
+        version = pa.repeat(pa.scalar(changes.seen.version), windows.num_rows)
+        lines = json_lines(windows.add_column(0, "version", version)).splitlines()
+        data = "".join(f"data: {line}\n" for line in lines)
+        return changes.seen, f"id: {changes.seen.version}\nevent: changes\n{data}\n".encode()
