@@ -29,6 +29,7 @@ from aggr.extras import MissingExtra
     "--writable/--read-only",
     help="Take events, and acknowledge them once they are on the disk; or change nothing.  [default: read-only]",
 )
+@click.option("--maintain", is_flag=True, help="Compact, expire and clean the stores while serving.")
 @click.option(
     "--with-open",
     multiple=True,
@@ -45,6 +46,7 @@ def serve(
     token: Path | None,
     origins: tuple[str, ...],
     writable: bool,
+    maintain: bool,
     with_open: tuple[str, ...],
     max_rows: int,
     max_windows: int,
@@ -61,10 +63,13 @@ def serve(
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
     if writable and with_open:
         raise ValueError("a store that is read with open windows takes no events; leave out --writable or --with-open")
+    if maintain and with_open:
+        raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)
     limits = Limits(max_rows, max_windows, max_seconds, max_queries)
     secret = None if token is None else read_token(token)
     check_reach(address[0], secret)
     for origin in origins:
         check_origin(origin)
-    run(Stores(stores, durable=writable, with_open=with_open), address, limits, secret, origins, writable)
+    served = Stores(stores, durable=writable, with_open=with_open)
+    run(served, address, limits=limits, token=secret, origins=origins, writable=writable, maintained=maintain)

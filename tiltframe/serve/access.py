@@ -84,6 +84,7 @@ class Access:
         headers = Headers(scope=scope)
         if self._digest is None:
             self._check_host(headers.get("host"))
+            self._check_direct(headers)
         elif scope["path"] not in self._open:
             self._check_token(headers.get("authorization", ""), self._digest)
         await self._app(scope, receive, send)
@@ -95,6 +96,17 @@ class Access:
         if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
             raise Refused(
                 401, "this needs the server's token: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
+            )
+
+    @staticmethod
+    def _check_direct(headers: Headers) -> None:
+        """Raise an error for a request that a proxy forwards: with a proxy, other machines can reach this server."""
+        forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
+        if forwarded is not None:
+            raise Refused(
+                403,
+                f"a proxy forwards this request ({forwarded[:40]}), so other machines can reach this server; start "
+                "it with --token FILE",
             )
 
     @staticmethod

@@ -69,7 +69,7 @@ class Answers:
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
         if isinstance(begun, tuple):
-            begun = await self._pool.run(self._computed, *begun, packing)
+            begun = await self._pool.run(self._computed, *begun, packing, Deadline(self._limits.seconds))
         if begun is None or begun.remaining is None:
             status, body = (200, begun.body) if begun else (304, b"")
             headers = begun.headers if begun else {"etag": etags, "cache-control": _LIVES}
@@ -102,8 +102,9 @@ class Answers:
         self._metrics.add("cache_hits_total" if cached else "cache_misses_total")
         return cached or (question, tag)
 
-    def _computed(self, question: Question, tag: str, packing: str | None) -> _Begun:
-        deadline = Deadline(self._limits.seconds)
+    def _computed(self, question: Question, tag: str, packing: str | None, deadline: Deadline) -> _Begun:
+        """Compute an answer until the deadline, at which the client gets 503: waiting for a thread counts too."""
+        deadline.check()
         more, pieces = question.compute(packing, deadline)
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
         if packing:
@@ -185,6 +186,11 @@ class WorkerPool:
             raise Refused(
                 503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
             ) from None
+
+    @property
+    def unfinished(self) -> int:
+        """The number of calls that run or wait."""
+        return len(self._begun)
 
     def close(self) -> bool:
         """Accept no further calls, and return whether a thread is still running one."""

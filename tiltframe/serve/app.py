@@ -24,13 +24,16 @@ from tiltframe.serve.access import Access, is_loopback
 from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.asking import Asking
 from tiltframe.serve.cost import Budget, Limits
-from tiltframe.serve.errors import Refused
+from tiltframe.serve.errors import Refused, place_of
+from tiltframe.serve.gauges import gauges_of
 from tiltframe.serve.joining import Joining
+from tiltframe.serve.maintaining import Maintenance
 from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.pushed import Pushed
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.writing import Writing
+from tiltframe.store import StoreError
 
 _MESSAGES = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
@@ -53,16 +56,26 @@ def app_of(
     token: bytes | None = None,
     origins: Sequence[str] = (),
     writable: bool = False,
+    metrics: Metrics | None = None,
 ) -> Starlette:
     """Return the app. Scripts of pages at ``origins`` may query it, and ``writable`` stores accept events."""
-    metrics = Metrics()
+    metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def metrics_text(request: Request) -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+        gauges = await pool.look_up(gauges_of, stores, pool)
+        return Response(metrics.text(gauges), media_type="text/plain; version=0.0.4")
+
+    async def readyz(request: Request) -> Response:
+        try:
+            await pool.look_up(stores.check_readable)
+        except StoreError as error:
+            LOG.info({"message": "a store cannot be read", "error": place_of(error)})
+            raise Refused(503, "a store cannot be read; the log of the server says why") from None
+        return JSONResponse({"status": "ready"})
 
     document = openapi(writable)
 
@@ -77,6 +90,7 @@ def app_of(
         Route("/api", described_to_people),
         *(_page_file(path, name) for path, name in _FILES.items()),
         Route("/healthz", healthz),
+        Route("/readyz", readyz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
         *Joining(stores, answers, budget).routes(),
@@ -89,7 +103,7 @@ def app_of(
         middleware=[
             *([Middleware(CORSMiddleware, allow_origins=origins, **_CORS)] if origins else []),
             Middleware(Observed, metrics),
-            Middleware(Access, token, PATHS | {"/healthz"}),
+            Middleware(Access, token, PATHS | {"/healthz", "/readyz"}),
         ],
         exception_handlers={HTTPException: _error_response},
     )
@@ -133,10 +147,13 @@ def run(
     token: bytes | None,
     origins: Sequence[str],
     writable: bool,
+    maintained: bool = False,
 ) -> None:
     """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address cannot be used."""
     pool = WorkerPool(limits)
-    app = app_of(stores, pool, limits, token=token, origins=origins, writable=writable)
+    metrics = Metrics()
+    app = app_of(stores, pool, limits, token=token, origins=origins, writable=writable, metrics=metrics)
+    maintenance = Maintenance(stores, metrics)
     host, port = address
     listening = _listening(host, port)
     log_to_stderr()
@@ -153,7 +170,10 @@ def run(
     LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
     server = uvicorn.Server(config)
     app.state.is_stopping = lambda: server.should_exit
+    if maintained:
+        maintenance.start()
     server.run(sockets=[listening])
+    maintenance.stop()
     LOG.info({"message": "stopped"})
     if pool.close():
         os._exit(0)  # Python would wait for the threads, whose results are not needed; commits are atomic

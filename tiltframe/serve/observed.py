@@ -8,10 +8,13 @@ import logging
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,11 +24,14 @@ from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
 
 _HELP = {
     "requests_total": "Requests that were answered, by route and status.",
-    "request_seconds_total": "Seconds that requests took, by route.",
     "rows_read_total": "Rows of states that queries have read, about, by store.",
     "cache_hits_total": "Answers that the server or the client had already.",
     "cache_misses_total": "Answers that were computed.",
+    "maintenance_rounds_total": "Rounds of compaction, expiry and removal of old files, by store.",
+    "maintenance_failures_total": "Rounds that an error ended, by store.",
 }
+_SECONDS = "request_seconds"
+_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # seconds of the histogram of latency
 LOG = logging.getLogger("tiltframe.serve")
 _SEND_SECONDS = 30  # after which a client that reads nothing is disconnected
 _LONGEST = 1000  # characters of an address in the log
@@ -41,21 +47,60 @@ class Metrics:
         """Create the counters without values."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._seconds: dict[str, list[float]] = {}  # by route: the count of each bucket, above the last bound, the sum
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:
         """Add a number to a counter."""
         with self._lock:
             self._counts[name, tuple(labels.items())] += much  # type: ignore[assignment]
 
-    def text(self) -> str:
-        """Return all counters in Prometheus' text format."""
+    def add_seconds(self, route: str, seconds: float) -> None:
+        """Add the duration of a request to the histogram of its route."""
+        with self._lock:
+            cells = self._seconds.setdefault(route, [0.0] * (len(_BOUNDS) + 2))
+            cells[bisect_left(_BOUNDS, seconds)] += 1
+            cells[-1] += seconds
+
+    def text(self, gauges: Iterable[Gauge] = ()) -> str:
+        """Return all counters and histograms, and some gauges, in Prometheus' text format."""
         with self._lock:
             counts = dict(self._counts)
+            seconds = {route: list(cells) for route, cells in self._seconds.items()}
         lines = []
         for name, sentence in _HELP.items():
             samples = [(dict(labels), much) for (counted, labels), much in sorted(counts.items()) if counted == name]
             lines += metric_lines(f"tiltframe_{name}", help=sentence, kind="counter", samples=samples)
+        lines += _histogram_lines(seconds)
+        for gauge in gauges:
+            lines += [f"# HELP tiltframe_{gauge.name} {gauge.help}", f"# TYPE tiltframe_{gauge.name} gauge"]
+            lines += [f"tiltframe_{gauge.name}{labels} {value:.17g}" for labels, value in gauge.values.items()]
         return "\n".join(lines) + "\n"
+
+
+class Gauge(NamedTuple):
+    """A number that is read when Prometheus scrapes it, by its labels as text."""
+
+    name: str
+    help: str
+    values: Mapping[str, float]
+
+
+def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
+    """Return the histogram of the duration of requests, by route."""
+    name = f"tiltframe_{_SECONDS}"
+    lines = [f"# HELP {name} Seconds that requests took, by route.", f"# TYPE {name} histogram"]
+    for route, (*counts, total) in sorted(seconds.items()):
+        cumulative = list(accumulate(counts))
+        bounds = [*(f"{bound:g}" for bound in _BOUNDS), "+Inf"]
+        lines += [
+            f'{name}_bucket{{route="{route}",le="{bound}"}} {count:.17g}'
+            for bound, count in zip(bounds, cumulative, strict=True)
+        ]
+        lines += [
+            f'{name}_sum{{route="{route}"}} {total:.17g}',
+            f'{name}_count{{route="{route}"}} {cumulative[-1]:.17g}',
+        ]
+    return lines
 
 
 @dataclass
@@ -98,7 +143,7 @@ class Observed:
     def _tell(self, scope: Scope, seconds: float, seen: dict[str, Any]) -> None:
         route = getattr(scope.get("endpoint"), "__name__", "none")
         self.metrics.add("requests_total", route=route, status=str(seen["status"]))
-        self.metrics.add("request_seconds_total", seconds, route=route)
+        self.metrics.add_seconds(route, seconds)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         client = (scope.get("client") or ["?"])[0]
         request = {"method": scope["method"], "address": address[:_LONGEST], "client": client}

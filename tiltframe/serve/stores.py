@@ -29,7 +29,9 @@ class ServedStore:
         named = re.fullmatch(f"({_NAME})=(.+)", place)
         uri = named[2] if named else place
         in_database = scheme_of(uri) in _DATABASES
-        store = FrameStore(uri, name=named[1] if named and in_database else None, durable=durable)
+        self._uri = uri
+        self._name_in_database = named[1] if named and in_database else None
+        store = FrameStore(uri, name=self._name_in_database, durable=durable)
         folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
         self.name = named[1] if named else store.name if in_database else folder
         if not re.fullmatch(_NAME, self.name):
@@ -41,6 +43,10 @@ class ServedStore:
         """Read the store together with the open windows in the state file of a stream from now on."""
         self.store = self.store.with_open(saved)
         self.now()
+
+    def check_readable(self) -> None:
+        """Open the store again, without cached data; raise `StoreError` if it cannot be read."""
+        FrameStore(self._uri, name=self._name_in_database).at()
 
     def now(self) -> StoreView:
         """Return the current view of the store, which is opened again if its frame has changed.
@@ -89,6 +95,11 @@ class Stores(Mapping[str, FrameStore]):
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
+
+    def check_readable(self) -> None:
+        """Raise `StoreError` if one of the stores cannot be opened."""
+        for store in self._stores.values():
+            store.check_readable()
 
     def all_now(self) -> dict[str, StoreView]:
         """Return the current views of all stores."""

@@ -1,0 +1,64 @@
+"""A server that maintains its stores, and what it reports about itself."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tests.serve.servers import make_store, serving
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.maintaining import Maintenance
+from tiltframe.serve.observed import Metrics
+from tiltframe.serve.stores import Stores
+
+pytestmark = pytest.mark.store
+
+
+def test_parts_of_open_and_closed_windows_are_merged_and_windows_expire(tmp_path):
+    now = int(time.time() * 1000)
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")})
+    store = FrameStore(tmp_path / "web", frame, retention={"1m": "2d"})
+    old = now - 3 * 86_400_000
+    for number in range(1, 31):
+        store.append_rows(pa.table({"ts": [now, old], "x": [number, 1]}), "test", number)
+    before = store.query("1h", keys=[]).select(["window_start", "n", "s"])
+    parts = len(store.at().snapshot.parts)
+    metrics = Metrics()
+    maintenance = Maintenance(Stores([str(tmp_path / "web")]), metrics, pause_seconds=0.1)
+    maintenance.start()
+    try:
+        for _ in range(200):
+            if "tiltframe_maintenance_rounds_total{" in metrics.text():
+                break
+            time.sleep(0.05)
+    finally:
+        maintenance.stop()
+    view = store.at()
+    assert parts >= 30
+    assert len(view.snapshot.parts) < 10
+    assert view.level("1m").has_expired
+    assert store.query("1h", keys=[]).select(["window_start", "n", "s"]) == before
+    assert 'tiltframe_maintenance_rounds_total{store="web"}' in metrics.text()
+    assert "tiltframe_maintenance_failures_total{" not in metrics.text()
+
+
+@pytest.mark.long
+def test_readiness_metrics_and_forwarded_requests(tmp_path):
+    make_store(tmp_path / "web")
+    with serving(tmp_path, tmp_path / "web", "--maintain") as server:
+        assert server.ask("/readyz").json() == {"status": "ready"}
+        for header in ("X-Forwarded-For", "x-forwarded-host", "Forwarded"):
+            answer = server.ask("/v1/stores", headers={header: "203.0.113.7"})
+            assert (answer.status, "--token FILE" in answer.json()["error"]) == (403, True), header
+        text = server.ask("/metrics").body.decode()
+        assert 'tiltframe_request_seconds_bucket{route="readyz",le="+Inf"} 1' in text
+        assert 'tiltframe_request_seconds_count{route="readyz"} 1' in text
+        assert "tiltframe_build_info{version=" in text
+        (age,) = (line.split()[1] for line in text.splitlines() if line.startswith("tiltframe_newest_window_age"))
+        assert float(age) == pytest.approx(time.time() - 1_714_564_800, abs=100)
+        assert server.ask("/readyz", headers={"Host": "example.org"}).status == 421
+        (tmp_path / "web").rename(tmp_path / "gone")
+        assert server.ask("/readyz").status == 503

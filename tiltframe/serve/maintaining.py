@@ -1,0 +1,99 @@
+"""Maintenance in the server: compaction, expiry and removal of old files, within a share of one core.
+
+append ─▶ append ─▶ append        many small parts make each query slower
+   │
+   └─▶ a thread merges parts, deletes expired windows and removes replaced files, then pauses three times as long
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tiltframe.ranges import as_text
+from tiltframe.serve.errors import place_of
+from tiltframe.serve.observed import LOG, Metrics
+from tiltframe.serve.stores import Stores
+from tiltframe.store import FrameStore
+
+_PAUSE_SECONDS = 30.0  # between two rounds, or longer if a round took long
+_PAUSE_FACTOR = 3  # pauses are as many times longer than the work, so that it uses a quarter of a core
+_ROUND_SECONDS = 20.0  # of work on one store; the rest is done in the next round
+_VACUUM_SECONDS = 3600.0  # between two searches for replaced files, which list all files of a store
+_REPLACED_FOR = "1d"  # age of replaced files before they are removed: longer than any query or commit
+
+
+class _Interrupted(Exception):
+    """The time of a round is over, or the server stops; merged parts are already committed."""
+
+
+class Maintenance:
+    """A thread that keeps stores small and quick.
+
+    Parameters
+    ----------
+    stores : Stores
+    metrics : Metrics
+        Counts rounds and failures.
+    pause_seconds : float
+        The shortest pause between two rounds.
+    """
+
+    def __init__(self, stores: Stores, metrics: Metrics, pause_seconds: float = _PAUSE_SECONDS) -> None:
+        """Create the thread; `start` starts it."""
+        self._stores, self._metrics, self._pause_seconds = stores, metrics, pause_seconds
+        self._stopping = threading.Event()
+        self._next_vacuum = dict.fromkeys(stores, time.monotonic())
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to stop after the commit that it is working on; return at once."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            for name in self._stores:
+                self._maintain(name)
+            worked = time.monotonic() - began
+            self._stopping.wait(max(self._pause_seconds, _PAUSE_FACTOR * worked))
+
+    def _maintain(self, name: str) -> None:
+        """Do one round of work on a store. An error is logged, and the next round tries again."""
+        try:
+            store = self._stores[name]
+            store.compact(before=_end_of_open_windows(store), progress=self._within_round())
+            store.expire()
+            if time.monotonic() >= self._next_vacuum[name]:
+                store.vacuum(_REPLACED_FOR)
+                self._next_vacuum[name] = time.monotonic() + _VACUUM_SECONDS
+        except _Interrupted:
+            pass
+        except Exception as error:  # a store may be out of reach for some time
+            self._metrics.add("maintenance_failures_total", store=name)
+            LOG.info({"message": f"maintenance of {name} failed", "error": place_of(error)})
+        self._metrics.add("maintenance_rounds_total", store=name)
+
+    def _within_round(self) -> Callable[[int, int], None]:
+        """Return a callback for the progress of compaction that ends it after the time of a round."""
+        end = time.monotonic() + _ROUND_SECONDS
+
+        def check(done: int, total: int) -> None:
+            if self._stopping.is_set() or time.monotonic() > end:
+                raise _Interrupted
+
+        return check
+
+
+def _end_of_open_windows(store: FrameStore) -> str | None:
+    """Return a moment after the end of every window that may still get rows, as ISO 8601.
+
+    The parts of open windows are merged as well: a stream of small commits adds one part per commit to them.
+    """
+    ends = [level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end]
+    return as_text(max(ends) + 1) if ends else None
