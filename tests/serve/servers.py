@@ -134,3 +134,8 @@ def settled(tab):
     tab.locator("#status:not(:empty)").wait_for()
     tab.locator("#results:not(.busy)").wait_for()
     return tab.locator("#status").inner_text()
+
+
+def summarized(tab):
+    """Wait until the overview in a browser's tab has all stores."""
+    tab.locator("#overview[aria-busy=false] .card").first.wait_for()

@@ -16,7 +16,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import aggr
-from tests.serve.servers import make_store, serving, settled
+from tests.serve.servers import make_store, serving, settled, summarized
 from tiltframe import TiltFrame
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
@@ -27,11 +27,12 @@ FRAME = TiltFrame(
 )
 SECONDS = {"1m": 60, "1h": 3600, "1d": 86_400}
 SEES = {"light": {}, "dark": {"color_scheme": "dark"}, "narrow": {"viewport": {"width": 390, "height": 844}}}
-VIEWS = {  # the first three in the dark and on a phone, too
+VIEWS = {  # the first four in the dark and on a phone, too
+    "overview": "",
     "hosts": "?store=shop&measure=latency&by=host",
     "heat map": "?store=shop&measure=latency&drawn=heat",
     "compared": "?store=shop&measure=latency&compare=week",
-    "lines": "?store=shop&range=-7d",
+    "lines": "?store=shop&range=-7d&2.store=shop&2.measure=latency",
     "nothing": "?store=shop&from=2001-01-01&to=2001-01-02",
     "an error": "?store=shop&from=x",
     "the API": "api",
@@ -79,10 +80,14 @@ def test_by_mouse(shop, tab):
     address, times = shop
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.goto(address)
+    summarized(tab)
+    tab.locator(".card", has_text="requests").click()
+    settled(tab)
+    tab.get_by_role("button", name="All").click()
     level, status = windows_of(tab, times)
     assert level == "1d"
     assert re.search("[12] of them partial: not over yet", status)
-    assert re.search(r" …$", tab.locator("tbody tr").last.locator("th").inner_text())
+    assert re.search(r" …$", tab.locator("#numbers tbody tr").last.locator("th").text_content())
 
     tab.get_by_label("Measure").select_option("latency")
     windows_of(tab, times)
@@ -101,9 +106,9 @@ def test_by_mouse(shop, tab):
     tab.wait_for_url(lambda url: url != earlier[1])
     assert windows_of(tab, times)[0] == "1m"
     look(tab, "marked")
-    shown = tab.locator("#numbers").inner_text(), settled(tab)
+    shown = tab.locator("#numbers").text_content(), settled(tab)
     tab.reload()
-    assert (settled(tab), tab.locator("#numbers").inner_text()) == (shown[1], shown[0])
+    assert (settled(tab), tab.locator("#numbers").text_content()) == (shown[1], shown[0])
 
     tab.go_back()
     tab.wait_for_url(earlier[1])
@@ -115,9 +120,10 @@ def test_by_mouse(shop, tab):
     tab.get_by_role("button", name="All").click()
     assert "from" not in tab.url
 
+    tab.get_by_text("Filters").click()
     tab.locator("#filters select").select_option("a")
     settled(tab)
-    tab.get_by_label("Range").select_option("last 7 days")
+    tab.get_by_label("Range", exact=True).select_option("last 7 days")
     tab.get_by_label("Compare with").select_option("previous day")
     assert "Dashed: the previous day, 1d earlier." in settled(tab)
     tab.get_by_text("This query in Python").click()
@@ -140,11 +146,11 @@ def test_by_mouse(shop, tab):
 @pytest.mark.long
 def test_by_keyboard(shop, tab):
     address, times = shop
-    tab.goto(address)
+    tab.goto(f"{address}?store=shop&range=all")
     assert windows_of(tab, times)[0] == "1d"
     seen = Counter()
     active = "document.activeElement.id || document.activeElement.textContent"
-    for _ in range(40):
+    for _ in range(60):
         tab.keyboard.press("Tab")
         seen[name := tab.evaluate(active)] += 1
         outlined = "getComputedStyle(document.activeElement).outlineStyle"
@@ -161,14 +167,17 @@ def test_by_keyboard(shop, tab):
                 tab.wait_for_url(lambda url, before=before: url != before)
                 assert windows_of(tab, times)[0] == level
             look(tab, "by keyboard")
+        if name in ("Filters", "Numbers"):
+            tab.keyboard.press("Enter")
         if name.startswith("This query"):
             tab.keyboard.press("Enter")
             assert tab.locator("#python").is_visible()
         if name == "Copy PromQL":
             break
-    assert {"store", "measure", "column", "drawn", "by", "range", "compare", "from", "to", "chart", "numbers"} <= set(
+    assert {"store", "measure", "column", "drawn", "host", "range", "compare", "from", "to", "chart", "numbers"} <= set(
         seen
     )
+    assert {"Refresh", "Live", "Share"} <= set(seen)
     assert {"Zoom in", "Zoom out", "All", "Copy Python", "Copy command", "Copy curl", "Copy PromQL"} <= set(seen)
 
 
@@ -177,11 +186,14 @@ def test_by_keyboard(shop, tab):
 def test_axe_finds_nothing(shop, browser, sight):
     with browser.new_context(**SEES[sight]) as window:
         tab = window.new_page()
-        for name, view in list(VIEWS.items())[: None if sight == "light" else 3]:
+        for name, view in list(VIEWS.items())[: None if sight == "light" else 4]:
             tab.goto(shop[0] + view)
-            if name != "the API":
+            if name == "overview":
+                summarized(tab)
+            elif name != "the API":
                 settled(tab)
-                tab.get_by_text("This query in Python").click()
+                for fold in tab.locator("summary").all():
+                    fold.click()
             violations = Axe().run(tab).response["violations"]
             assert [
                 (violation["id"], [node["target"] for node in violation["nodes"]]) for violation in violations

@@ -43,8 +43,8 @@ _CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"
 _CORS |= {"expose_headers": ["ETag", "Warning"]}
 _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
-_BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
-_FILES = {"/": "index.html", **{f"/{name}": name for name in _BESIDE}}
+_NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
+_FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
 PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # contain no data of stores: no token is needed
 _GRACE = 5  # seconds for running answers after a signal to stop
 

@@ -109,7 +109,7 @@ def page(document: dict[str, Any]) -> str:
     errors = "".join(f"<li><code>{status}</code> {escape(text)}</li>" for status, text in _ERRORS.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page.css">'
+        '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page/page.css">'
         '<main class="api"><h1>What can be asked</h1><p>Also as <a href="/openapi.json">OpenAPI</a>. '
         f'<a href="/">Look at the stores.</a></p>{"".join(parts)}<h2>Errors</h2>'
         f"<p>Each is <code>{{&quot;error&quot;: sentence}}</code>.</p><ul>{errors}</ul></main></html>"

@@ -1,11 +1,12 @@
-"use strict";
-// A heat map: how many rows of each window lie in which range of values. The ranges are made of the sketch's own buckets.
+// A heat map: the number of rows of each window in each range of values. The ranges consist of the sketch's own buckets.
 
-const RANGES = [8, 30]; // of values, at least and at most so many, unless fewer buckets there are
-const SHADES = [0.14, 0.28, 0.44, 0.62, 0.8, 1]; // of the line's colour, each for counts that are as many times greater
+import { compact } from "./numbers.js";
+
+const RANGES = [8, 90]; // the fewest ranges, unless there are fewer buckets, and the most: one per four pixels
+const SHADES = [0.12, 0.24, 0.36, 0.5, 0.64, 0.78, 0.9, 1]; // opacities; each step is the same factor of counts
 
 // Histograms of Prometheus' JSON, [end, {buckets: [[rule, low, high, count], …]}], as counts by window's end and range.
-function heatOf(histograms) {
+export function heatOf(histograms) {
   const windows = histograms.map(([end, { buckets }]) => [end, buckets.map(([, ...numbers]) => numbers.map(Number))]);
   const buckets = windows.flatMap(([, each]) => each).filter(([low, high]) => Number.isFinite(low) && Number.isFinite(high));
   const isLog = buckets.some(([low]) => low > 0) && !buckets.some(([, high]) => high <= 0);
@@ -13,7 +14,7 @@ function heatOf(histograms) {
   const ranges = edges.slice(1).map((high, i) => ({ low: edges[i], high, text: `${compact(edges[i])} – ${compact(high)}` }));
   const below = { low: edges[0] ** 2 / edges[1], high: edges[0], text: `up to ${compact(edges[0])}` };
   const infinite = { "-Infinity": { text: "-Infinity" }, Infinity: { text: "Infinity" } };
-  const rangeOf = ([low, high]) => {
+  const rangeOfBucket = ([low, high]) => {
     if (!Number.isFinite(high)) return infinite[high];
     if (isLog && low <= 0) return below;
     const middle = isLog ? Math.sqrt(low * high) : (low + high) / 2;
@@ -22,7 +23,7 @@ function heatOf(histograms) {
   const counts = new Map(windows.map(([end, each]) => [end, new Map()]));
   for (const [end, each] of windows) {
     for (const bucket of each) {
-      const range = rangeOf(bucket);
+      const range = rangeOfBucket(bucket);
       counts.get(end).set(range, (counts.get(end).get(range) ?? 0) + bucket[2]);
     }
   }
@@ -47,7 +48,7 @@ function edgesOf(buckets, isLog) {
 
 const shadeOf = (count, most) => Math.min(SHADES.length - 1, Math.floor((Math.log(count) / Math.log(most + 1)) * SHADES.length));
 
-function drawHeat(u, rows, heat, colour) {
+export function drawHeat(u, rows, heat, colour) {
   u.ctx.save();
   u.ctx.beginPath();
   u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
@@ -56,7 +57,7 @@ function drawHeat(u, rows, heat, colour) {
   for (const row of rows) {
     const [left, right] = [row.at, row.end].map((at) => Math.round(u.valToPos(at, "x", true)));
     for (const [range, count] of heat.counts.get(row.end) ?? []) {
-      if (range.high === undefined || !count) continue; // infinite: in the table alone
+      if (range.high === undefined || !count) continue; // infinite values are in the table only
       const [top, bottom] = [range.high, range.low].map((value) => Math.round(u.valToPos(value, "y", true)));
       u.ctx.globalAlpha = SHADES[shadeOf(count, heat.most)];
       u.ctx.fillRect(left, top, Math.max(1, right - left), Math.max(1, bottom - top));
@@ -65,16 +66,11 @@ function drawHeat(u, rows, heat, colour) {
   u.ctx.restore();
 }
 
-// The legend: the counts of each shade.
-function writeColours(heat) {
+// Return the legend: [{opacity, text}], the counts of each shade.
+export function shadesOf(heat) {
   const least = SHADES.map((_, i) => Math.max(1, Math.ceil((heat.most + 1) ** (i / SHADES.length) - 1e-9)));
-  const spans = SHADES.map((alpha, i) => {
+  return SHADES.map((opacity, i) => {
     const most = i + 1 < SHADES.length ? least[i + 1] - 1 : heat.most;
-    const span = document.createElement("span");
-    const swatch = document.createElement("i");
-    swatch.style.opacity = alpha;
-    span.append(swatch, least[i] === most ? compact(most) : `${compact(least[i])} – ${compact(most)}`);
-    return most < least[i] ? null : span;
-  });
-  byId("colours").replaceChildren("Rows:", ...spans.filter(Boolean));
+    return { opacity, most, least: least[i], text: least[i] === most ? compact(most) : `${compact(least[i])} – ${compact(most)}` };
+  }).filter((shade) => shade.most >= shade.least);
 }
