@@ -191,7 +191,9 @@ class TiltFrame:
     def level_field(self) -> pa.Field:
         """The field of the column ``level`` in states; its metadata describes the frame."""
         described = self._parts()
-        parts = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
+        parts: dict[str, Any] = {
+            part: described[part] for part in ("levels", "timezone", "time", "keys", "versions") if part in described
+        }
         parts["states"] = {column.name: provenance.describe_states(column) for column in self.states}
         return pa.field(LEVEL, pa.string(), metadata=provenance.with_provenance(parts))
 
@@ -389,6 +391,8 @@ class TiltFrame:
             "timezone": self.timezone,
             "measures": {name: measure.describe() for name, measure in self.measures.items()},
         }
+        if changed := _versions(self.levels):
+            described["versions"] = changed
         if self.kept is None:
             return described
         return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in self.kept]}
@@ -409,7 +413,8 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a part is missing or cannot be read, or on the same conditions as `TiltFrame`.
+            If a part is missing or cannot be read, if windows have another version here, or on the same conditions as
+            `TiltFrame`.
 
         Examples
         --------
@@ -431,6 +436,7 @@ class TiltFrame:
                 raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
         keys = read_keys(described["keys"])
         frame = cls(described["levels"], described["time"], measures, keys=keys, timezone=described["timezone"])
+        _check_versions(frame.levels, described.get("versions", {}))
         if "states" not in described:
             return frame
         kept_states = described["states"]
@@ -461,14 +467,17 @@ class TiltFrame:
             If ``other`` is not a frame.
         """
         own_parts, other_parts = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
-        for part, value in own_parts.items():
+        for part in {**own_parts, **other_parts}:
+            value, other_value = own_parts.get(part, {}), other_parts.get(part, {})
             if part == "measures":
-                for name in [*value, *other_parts[part]]:
-                    if value.get(name) != other_parts[part].get(name):
+                for name in [*value, *other_value]:
+                    if value.get(name) != other_value.get(name):
                         calls = [shortened(str(f.measures.get(name, "missing"))) for f in (self, other)]
                         return f"measure {name!r} is {calls[0]} {own} and {calls[1]} {others}"
-            elif part != "states" and value != other_parts[part]:
-                return f"{part} is {shortened(str(value))} {own} and {shortened(str(other_parts[part]))} {others}"
+            elif part == "versions" and value != other_value:
+                return f"windows have the versions {value or 1} {own} and {other_value or 1} {others}"
+            elif part != "states" and value != other_value:
+                return f"{part} is {shortened(str(value))} {own} and {shortened(str(other_value))} {others}"
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -516,6 +525,23 @@ class TiltFrame:
                     f"the measure {shown(name)} must be made by aggr, say aggr.sum('x'); got {shown(measure)}"
                 )
         check_names(self.keys, self.measures)
+
+
+def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
+    """Return the version of each level's windows, without first versions, so that older descriptions are unchanged."""
+    return {level.name: level.version for level in levels if level.version != 1}
+
+
+def _check_versions(levels: Sequence[TimeWindow], described: Mapping[str, int]) -> None:
+    """Raise ``ValueError`` if the windows of a described level were defined in another way than here."""
+    for level in levels:
+        version = described.get(level.name, 1)
+        if version != level.version:
+            raise ValueError(
+                f"the windows of {level.name} were made by version {version} of their definition, and version "
+                f"{level.version} is installed here; install a release that has version {version}, or roll the rows "
+                "up again, into a new store"
+            )
 
 
 _PARTS = ("levels", "time", "keys", "timezone", "measures")

@@ -74,6 +74,8 @@ class TimeWindow(ABC):
     contiguous: ClassVar[bool] = False
     # whether one rule gives the windows of all years, so that windows which nest in some years nest in all
     same_in_all_years: ClassVar[bool] = False
+    # the version of the definition: raise it when equal text means other starts or ends than before
+    version: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
