@@ -8,7 +8,8 @@ const SECONDS = 3;
 export function watchChanges(isWanted, onChange) {
   let tag = null;
   const look = async () => {
-    if (!document.hidden && isWanted()) {
+    // The first look is at the start, while the page loads: a commit after that is a change.
+    if (tag === null || (!document.hidden && isWanted())) {
       try {
         const answer = await fetch("/v1/stores", { headers: headers(tag ? { "If-None-Match": tag } : {}), cache: "no-store" });
         const newer = answer.headers.get("etag");
