@@ -10,6 +10,8 @@ SECOND = 1_000_000  # microseconds
 DAY = 86_400 * SECOND
 
 _NAMES = {
+    "us": ("us", "usec", "microsecond", "microseconds"),
+    "ms": ("ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"),
     "s": ("s", "sec", "secs", "second", "seconds"),
     "m": ("m", "min", "mins", "minute", "minutes"),
     "h": ("h", "hr", "hrs", "hour", "hours"),
@@ -20,10 +22,9 @@ _NAMES = {
     "y": ("y", "yr", "year", "years"),
 }
 UNITS = {alias: unit for unit, aliases in _NAMES.items() for alias in aliases}
-LENGTH = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
+LENGTH = {"us": 1, "ms": 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 SHORTEST_MONTH = 28 * DAY
-_FINER = {"us": 1, "microsecond": 1, "microseconds": 1, "ms": 1000, "millisecond": 1000, "milliseconds": 1000}
 LONGEST = 1000 * 366 * DAY  # microseconds: a longer text is a typing error, not the size of a window
 
 
@@ -46,7 +47,7 @@ def read_duration(text: str, what: str) -> int:
         raise ValueError(
             f"the {what} {shown(text)} has no fixed length; give it in weeks or shorter units, such as '30m'"
         )
-    unit = None if parts is None else _FINER.get(parts[1]) or LENGTH.get(UNITS.get(parts[1], ""))
+    unit = None if parts is None else LENGTH.get(UNITS.get(parts[1], ""))
     if parts is None or unit is None:
         raise ValueError(
             f"cannot read the {what} {shown(text)}; write a whole number and one of us, ms, s, m, h, d, w, "
@@ -75,9 +76,17 @@ def duration_text(length: int) -> str:
     >>> duration_text(5_400_000_000)
     '90m'
     """
-    units = {"us": 1, "ms": 1000} | {unit: LENGTH[unit] for unit in "smhd"}
-    unit = [unit for unit, of_unit in units.items() if length % of_unit == 0][-1]
-    return f"{length // units[unit]}{unit}"
+    unit = longest_unit(length)
+    return f"{length // LENGTH[unit]}{unit}"
+
+
+def longest_unit(length: int) -> str:
+    """Return the longest unit, up to a day, that divides a length in microseconds.
+
+    >>> longest_unit(5_400_000_000), longest_unit(250_000)
+    ('m', 'ms')
+    """
+    return [unit for unit, of_unit in LENGTH.items() if unit != "w" and length % of_unit == 0][-1]
 
 
 def offset_shown(offset: int) -> str:

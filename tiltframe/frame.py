@@ -23,7 +23,8 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
 from tiltframe.names import END, LEVEL, START, check_names
-from windows import TimeWindow, as_window, check_timezone, text_of
+from windows import TimeWindow, as_window, check_timezone, read_windows, text_of
+from windows.level_range import is_level_range
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -36,7 +37,7 @@ class TiltFrame:
         By name, as `windows.read_window` reads them, or as values. Each window must consist of whole windows of the
         level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of whole panes, and the next window
         of whole panes of the hopping window: ``["hopping(1h, 10m)", "1d"]``. A session, ``["session(30m)"]``, must be
-        the only level.
+        the only level. The text ``sec ... year`` is the seconds, minutes, hours, days, months and years.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
@@ -49,7 +50,7 @@ class TiltFrame:
     keyed_by : name -> column or expression
         ``keys`` as a mapping: the column or expression that computes each key.
     timezone : str
-        The IANA zone in which windows are aligned.
+        The zone in which windows are aligned: an IANA name, or an offset such as ``+05:30``.
     kept : sequence of StateColumn, optional
         The columns of states of a store, set by `keeping`, if they differ from those that the measures would choose.
 
@@ -81,11 +82,13 @@ class TiltFrame:
         timezone: str = "UTC",
     ) -> None:
         """Check everything that does not depend on data."""
+        timezone = check_timezone(timezone)
+        if isinstance(levels, str) and is_level_range(levels):
+            levels = read_windows(levels, timezone)
         sizes = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _SIZES))
         if not sizes:
             raise ValueError(f"levels must be a list of {_SIZES}; got {shown(levels)}")
         set_field = object.__setattr__
-        check_timezone(timezone)
         set_field(self, "levels", sizes)
         set_field(self, "time", checked_name(time, "time, the column of event times,"))
         set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))

@@ -14,13 +14,13 @@ import re
 import time
 from collections.abc import Sequence
 from typing import TypeAlias
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from aggr.arguments import shown
 from aggr.duration import LENGTH, MONTHS, number_and_unit, read_duration
 from aggr.iso8601 import read_time
+from aggr.time_zones import zone_of
 from tiltframe.ranges import EVER, Range, as_text
 from windows import check_timezone, window
 from windows.timezone import clock
@@ -34,7 +34,7 @@ _FIRST, _END = dt.datetime(2, 1, 1), dt.datetime(9999, 1, 1)
 _OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
 _PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
 _PLAIN = re.compile(rf"(\d{{4}})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d))?)?)?\s*{_OFFSET})?)?", re.ASCII)
-_AGO = re.compile(r"-(\d{1,6})(s|m|h|d|w|mo|q|y)", re.ASCII)
+_AGO = re.compile(r"-(\d{1,6})(us|ms|s|m|h|d|w|mo|q|y)", re.ASCII)
 _UNITS = ("y", "mo", "d", "h", "m", "s")
 _A_PATTERN = "'2024-05-** **:**:**' or '2024-05-01 12:00:** +05:30'"
 _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 or Z, or Unix milliseconds"
@@ -149,7 +149,7 @@ def _ago(count: int, unit: str, now: int, timezone: str) -> int:
     """Return the moment a number of units ago; months and years follow the zone's calendar and end on its last day."""
     if unit in LENGTH:
         return now - count * LENGTH[unit]
-    zone = ZoneInfo(timezone)
+    zone = zone_of(timezone)
     local = (_EPOCH + dt.timedelta(microseconds=now)).replace(tzinfo=dt.UTC).astimezone(zone)
     months = local.year * 12 + local.month - 1 - count * MONTHS[unit]
     if months < 24:
@@ -242,7 +242,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     if not _FIRST <= local <= _END:
         raise _beyond(original)
     if offset is None and local.fold:  # fold=1 means the later of two instants
-        offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset()
+        offset = local.replace(tzinfo=zone_of(timezone)).utcoffset()
     return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
 
 

@@ -185,7 +185,7 @@ class TimeWindow(ABC):
 
     @property
     def resolution(self) -> str:
-        """The longest unit, ``s m h d w mo q y``, whose multiples include all window starts."""
+        """The longest unit, ``us ms s m h d w mo q y``, whose multiples include all window starts."""
         return "s"
 
     def is_made_of(self, finer: TimeWindow) -> bool:

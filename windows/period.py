@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from aggr.duration import DAY, LENGTH, MONTHS, SHORTEST_MONTH
+from aggr.duration import DAY, LENGTH, MONTHS, SHORTEST_MONTH, longest_unit
 from windows.timezone import Instants
 
 _MONDAY = 4 * DAY  # the first Monday of 1970
@@ -98,7 +98,7 @@ class Fixed(Period):
         if weeks and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)
         size = math.gcd(size, DAY) if weeks else size
-        unit = [unit for unit in "smhd" if size % self.units[unit] == 0][-1]
+        unit = longest_unit(size)
         return Fixed(size // self.units[unit], unit, self.offset % size)
 
 
@@ -127,5 +127,5 @@ class Months(Period):
 
 
 def period(count: int, unit: str, offset: int = 0) -> Period:
-    """Return the period of a number of units ``s m h d w mo q y``."""
+    """Return the period of a number of units ``us ms s m h d w mo q y``."""
     return (Months if unit in MONTHS else Fixed)(count, unit, offset)

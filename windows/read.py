@@ -7,6 +7,7 @@ from aggr.call_text import read_as, read_call, split
 from aggr.duration import UNITS
 from windows.contract import TimeWindow
 from windows.kinds.tumbling import window
+from windows.level_range import is_level_range, levels_between
 from windows.registry import GROUP, kinds
 from windows.timezone import check_timezone
 
@@ -41,7 +42,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     >>> read_window("tumbling(1d, offset=6h)", "Europe/Paris")
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
-    check_timezone(timezone)
+    timezone = check_timezone(timezone)
     call = read_call(text, name_alone=True)
     if hasattr(text, "ranges"):
         raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
@@ -125,7 +126,8 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     Parameters
     ----------
     text : str
-        A text such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``.
+        A text such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``; or a range, ``1s ... 1y`` or ``sec ... year``, which
+        has the seconds, minutes, hours, days, months and years from one end to the other.
     timezone : str
         An IANA name.
 
@@ -142,10 +144,13 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     --------
     >>> read_windows("hopping(1h, 10m), 1d")
     [Hopping('1h', '10m'), Tumbling('1d')]
+    >>> read_windows("sec ... day")
+    [Tumbling('1s'), Tumbling('1m'), Tumbling('1h'), Tumbling('1d')]
     """
     if not isinstance(text, str):
         raise ValueError(f"windows are read from text, such as '10s,1m,1h'; got {shown(text)}")
     names = split(text)
     if names is None:
         raise ValueError(f"cannot read {shown(text)} as windows; close every bracket and quote: 10s,hopping(1h, 10m)")
-    return [read_window(name, timezone) for name in names]
+    sizes = [size for name in names for size in (levels_between(name) if is_level_range(name) else [name])]
+    return [read_window(size, timezone) for size in sizes]

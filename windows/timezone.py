@@ -6,13 +6,13 @@ import calendar
 import datetime as dt
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.arguments import is_name, nearest, shown
+from aggr.arguments import shown
 from aggr.duration import DAY, SECOND
+from aggr.time_zones import canonical_zone, fixed_offset, zone_of
 
 Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
 
@@ -76,12 +76,12 @@ def check_timezone(name: str) -> str:
     Parameters
     ----------
     name : str
-        An IANA name.
+        An IANA name, or an offset such as ``+05:30`` or ``-0300``.
 
     Returns
     -------
     str
-        The name.
+        The name; an offset in the form ``+05:30``, and ``UTC`` for an offset of 0.
 
     Raises
     ------
@@ -92,15 +92,10 @@ def check_timezone(name: str) -> str:
     --------
     >>> check_timezone("Europe/Paris")
     'Europe/Paris'
+    >>> check_timezone("+0530")
+    '+05:30'
     """
-    if not is_name(name):
-        raise ValueError(f"a time zone is an IANA name such as 'Europe/Paris'; got {shown(name)}")
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        hint = nearest(name, available_timezones(), "use an IANA name such as 'Europe/Paris'")
-        raise ValueError(f"there is no time zone {shown(name)}; {hint}") from None
-    return name
+    return canonical_zone(name)
 
 
 def checked_instants(times: object, what: str) -> Instants:
@@ -146,10 +141,11 @@ def _year(at: int) -> int:
 @lru_cache(maxsize=64)
 def _clock(name: str, first: int, last: int) -> Clock:
     start = _start_of_year(first)
-    if name in ("UTC", "Etc/UTC"):
-        return Clock(np.array([start]), np.array([0], np.int64))
+    fixed = fixed_offset(name)
+    if fixed is not None:
+        return Clock(np.array([start]), np.array([fixed], np.int64))
     transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
-    offset = _offset(ZoneInfo(name), start)
+    offset = _offset(zone_of(name), start)
     since, offsets = [start, *(at for at, _ in transitions)], [offset, *(to for _, to in transitions)]
     return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
 
@@ -164,7 +160,8 @@ def _transitions(name: str, year: int) -> list[tuple[int, int]]:
 @lru_cache(maxsize=8192)
 def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
     """Return the UTC-offset transitions of a year, by comparing days and bisecting days on which the offset changed."""
-    info, transitions = ZoneInfo(name), []
+    info = zone_of(name)
+    transitions = []
     start = _start_of_year(year)
     end = _start_of_year(year + 1) if year < dt.MAXYEAR else start + 365 * DAY
     before = _offset(info, start - SECOND)
@@ -196,7 +193,7 @@ def _start_of_year(year: int) -> int:
     return _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
 
 
-def _offset(info: ZoneInfo, at: int) -> int:
+def _offset(info: dt.tzinfo, at: int) -> int:
     at = min(max(at, _EARLIEST), _LATEST)
     offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
     assert offset is not None

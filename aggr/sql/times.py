@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from zoneinfo import ZoneInfo, available_timezones
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
-from aggr.arguments import nearest, shown
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, reads, written
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce
 from aggr.sql.zones import follows_clock, from_local
+from aggr.time_zones import canonical_zone
 
 _PARTS: dict[str, Kernel] = {
     **{"YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day},
@@ -112,11 +111,7 @@ def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
     term, is_local = moment
     if zone is None:
         raise ValueError("AT TIME ZONE takes the name of a zone, say 'Europe/Berlin'; got NULL")
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        hint = nearest(zone, available_timezones(), "use an IANA name such as 'Europe/Berlin'")
-        raise ValueError(f"there is no time zone {shown(zone)}; {hint}") from None
+    zone = canonical_zone(zone)
     if term.null:
         return null(pa.timestamp("us", zone))
     if not pa.types.is_timestamp(term.type):

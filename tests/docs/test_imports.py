@@ -61,7 +61,15 @@ MAY_IMPORT = {
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments", "aggr.arrays", "aggr.call_text", "aggr.duration", "aggr.entry_points", "aggr.extras"],
+    [
+        "aggr.arguments",
+        "aggr.arrays",
+        "aggr.call_text",
+        "aggr.duration",
+        "aggr.entry_points",
+        "aggr.extras",
+        "aggr.time_zones",
+    ],
     ["aggr.compiling"],
     ["aggr.arrow", "aggr.errors"],
     ["aggr.groups"],

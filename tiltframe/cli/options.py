@@ -38,10 +38,10 @@ _FRAME = (
         "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
     ),
     click.option(
-        "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
+        "--timezone", default="UTC", show_default=True, metavar="ZONE", help="Zone of the windows: IANA or +05:30."
     ),
 )
-_LEVELS = "From fine to coarse: 10s,1m,10m,1h."
+_LEVELS = "From fine to coarse: 10s,1m,10m,1h, or 'sec ... year'."
 _ORDERED = (
     click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
     click.option("--ordered", metavar="WINDOWS", help="Of rows in order: sliding(10), since(hourly()); or a chain."),

@@ -103,7 +103,7 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
 
 
 _STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
-_STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
+_STARTS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 
 def _starts(results: pa.Table) -> list[str]:
@@ -121,6 +121,8 @@ def _start(start: dt.datetime, form: str) -> str:
     A day of another zone does not begin at midnight here.
     """
     text = start.strftime(form)
+    if form.endswith("%f"):
+        return text.removesuffix("000")
     is_whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
     return text if is_whole else f"{start:%Y-%m-%d %H:%M}"
 
@@ -169,7 +171,12 @@ def print_report(report: Report) -> None:
 
 def as_moment(micros: int | None) -> str:
     """Return a time in microseconds UTC as ISO 8601."""
-    return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"
+    if micros is None:
+        return "·"
+    moment = np.datetime64(micros, "us")
+    if micros % 1_000_000:
+        return str(np.datetime_as_string(moment, unit="us")) + "Z"
+    return str(np.datetime_as_string(moment, unit="s")) + "Z"
 
 
 def on_same_terminal() -> bool:

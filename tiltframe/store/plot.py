@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
 from aggr.tables.by_key import key_column
+from aggr.time_zones import zone_of
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
 _POINTS = 500  # as many as a screen can show separately
@@ -98,7 +98,7 @@ def _label_times(axes: Any, timezone: str) -> None:
     """Label the axis of time in a zone, with dates short enough not to overlap."""
     from matplotlib import dates
 
-    zone, ticks = ZoneInfo(timezone), {"minticks": 3, "maxticks": 8}
+    zone, ticks = zone_of(timezone), {"minticks": 3, "maxticks": 8}
     locator = dates.AutoDateLocator(tz=zone, **ticks)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]

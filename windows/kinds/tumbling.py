@@ -12,6 +12,8 @@ Windows of one size therefore never overlap, have no gaps, and every coarse wind
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -19,7 +21,17 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import checked_whole, is_whole, shown
-from aggr.duration import DAY, LENGTH, MONTHS, UNITS, duration_text, number_and_unit, offset_shown, read_duration
+from aggr.duration import (
+    DAY,
+    LENGTH,
+    MONTHS,
+    UNITS,
+    duration_text,
+    longest_unit,
+    number_and_unit,
+    offset_shown,
+    read_duration,
+)
 from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
@@ -37,7 +49,8 @@ class Tumbling(TimeWindow):
     count : int
         The length in units, at least 1.
     unit : str
-        ``s m h d w mo q y``: second, minute, hour, day, week (from Monday), month, quarter, year.
+        ``us ms s m h d w mo q y``: microsecond, millisecond, second, minute, hour, day, week (from Monday), month,
+        quarter, year.
     timezone : str
         An IANA name.
     offset : int
@@ -66,7 +79,7 @@ class Tumbling(TimeWindow):
         object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))
         if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
             raise ValueError(f"the unit of a window is one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}")
-        check_timezone(self.timezone)
+        object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.length > _LONGEST:
             raise ValueError(
                 f"a window is at most 9,000 years long, for times lie in the years 2 to 9998; "
@@ -104,7 +117,9 @@ class Tumbling(TimeWindow):
     def resolution(self) -> str:
         if not self.offset:
             return self.unit
-        return next((unit for unit in "dhms" if self.offset % LENGTH[unit] == 0), "s")
+        if self.unit not in LENGTH:
+            return longest_unit(self.offset)
+        return longest_unit(math.gcd(self.offset, self.period.size))
 
     def assign(self, times: Instants) -> Intervals:
         count = len(checked_instants(times, "times"))
@@ -189,7 +204,7 @@ class WindowNumbering:
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:
-    """Return tumbling windows: ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``, ``day``.
+    """Return tumbling windows: ``500ms``, ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``.
 
     Parameters
     ----------
@@ -221,8 +236,23 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
         return Tumbling(size.count, size.unit, timezone, size.offset if offset is None else shift)
     parts = number_and_unit(size)
     if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _LARGEST:
+        whole = _in_whole_units(size)
+        hint = "" if whole is None else f"; {shown(size)} is {whole}"
         raise ValueError(
-            f"cannot read {shown(size)} as a window; write a whole number and one of s, m, h, d, w, mo, q, y, "
-            "such as '10s', '1h' or '1mo'"
+            f"cannot read {shown(size)} as a window; write a whole number and one of us, ms, s, m, h, d, w, mo, q, y, "
+            f"such as '10s', '500ms', '1h' or '1mo'{hint}"
         )
     return Tumbling(parts[0], UNITS[parts[1]], timezone, shift)
+
+
+def _in_whole_units(size: object) -> str | None:
+    """Return a size without its fraction, such as ``'1500ms'`` for ``1.5 s``; None for other values."""
+    if not isinstance(size, str):
+        return None
+    match = re.fullmatch(r"\s*([0-9]{1,6})\.([0-9]{1,6})\s*([a-z]+)\s*", size, re.ASCII)
+    length = None if match is None else LENGTH.get(UNITS.get(match[3], ""))
+    if match is None or length is None:
+        return None
+    scaled = int(match[1] + match[2]) * length
+    micros, remainder = divmod(scaled, 10 ** len(match[2]))
+    return repr(duration_text(micros)) if micros and not remainder else None

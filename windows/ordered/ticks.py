@@ -47,7 +47,8 @@ class Tick:
                 f"{self.name}() needs the time zone whose clock it follows: {self.name}('UTC'), "
                 f"{self.name}('Europe/Paris'); got {shown(self.timezone)}"
             )
-        window(_SIZES[self.name], self.timezone)
+        zone = window(_SIZES[self.name], self.timezone).timezone
+        object.__setattr__(self, "timezone", zone)
 
     def instants(self, low: int, high: int) -> NDArray[np.int64]:
         """List the ticks in a range of time.

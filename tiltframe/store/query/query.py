@@ -119,7 +119,7 @@ class Query:
         if self.edges is not None:
             read_length(self.edges, "length of edges")
         if self.timezone is not None:
-            check_timezone(self.timezone)
+            object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.now is not None:
             checked["now"] = moment_text(self.now)
         if self.within is not None:

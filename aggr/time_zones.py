@@ -1,0 +1,74 @@
+"""Time zones by name: IANA names, and fixed offsets such as ``+05:30``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from aggr.arguments import is_name, nearest, shown
+
+_OFFSET = re.compile(r"([+-])([01]?\d)(?::?([0-5]\d))?", re.ASCII)
+_LONGEST_OFFSET = 18 * 60  # minutes, as in Java and therefore in Spark
+_EXAMPLES = "use an IANA name such as 'Europe/Paris', or an offset such as '+05:30'"
+
+
+def canonical_zone(name: str) -> str:
+    """Return the one name of a zone: ``+05:30`` for ``+0530``, ``UTC`` for an offset of 0; IANA names are unchanged.
+
+    Raises ``ValueError`` if the zone does not exist; the message suggests the nearest name.
+
+    >>> canonical_zone("+0530"), canonical_zone("-3"), canonical_zone("+00:00"), canonical_zone("Europe/Paris")
+    ('+05:30', '-03:00', 'UTC', 'Europe/Paris')
+    """
+    if not is_name(name):
+        raise ValueError(
+            f"a time zone is an IANA name such as 'Europe/Paris', or an offset such as '+05:30'; got {shown(name)}"
+        )
+    minutes = _offset_minutes(name)
+    if minutes is not None:
+        sign = "-" if minutes < 0 else "+"
+        return f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else "UTC"
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {shown(name)}; {_hint(name)}") from None
+    return name
+
+
+@cache
+def zone_of(name: str) -> dt.tzinfo:
+    """Return a zone that `canonical_zone` accepts, for datetimes.
+
+    >>> zone_of("+05:30").utcoffset(None)
+    datetime.timedelta(seconds=19800)
+    """
+    minutes = _offset_minutes(name)
+    return ZoneInfo(name) if minutes is None else dt.timezone(dt.timedelta(minutes=minutes))
+
+
+def fixed_offset(name: str) -> int | None:
+    """Return the offset of a zone that is an offset or UTC, in microseconds; None for other zones."""
+    if name in ("UTC", "Etc/UTC"):
+        return 0
+    minutes = _offset_minutes(name)
+    return None if minutes is None else minutes * 60_000_000
+
+
+def _offset_minutes(name: str) -> int | None:
+    match = _OFFSET.fullmatch(name)
+    if match is None:
+        return None
+    minutes = 60 * int(match[2]) + int(match[3] or 0)
+    if minutes > _LONGEST_OFFSET:
+        return None
+    return -minutes if match[1] == "-" else minutes
+
+
+def _hint(name: str) -> str:
+    if re.fullmatch(r"\s*\d{1,2}:?\d\d", name, re.ASCII):
+        return f"an offset has a sign, '+{name.strip()}'; in an address the plus is written %2B"
+    if re.fullmatch(r"[+-][\d:]+", name, re.ASCII):
+        return "an offset is hours and minutes from -18:00 to +18:00, such as '+05:30'"
+    return nearest(name, available_timezones(), _EXAMPLES)

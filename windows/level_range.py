@@ -1,0 +1,47 @@
+"""Ranges of levels: ``1s ... 1y`` and ``sec ... year`` are the seconds, minutes, hours, days, months and years."""
+
+from __future__ import annotations
+
+import re
+
+from aggr.arguments import shown
+from aggr.duration import UNITS, number_and_unit
+
+_CHAIN = ("s", "m", "h", "d", "mo", "y")
+_DOTS = re.compile(r"\.\.\.|…")
+
+
+def is_level_range(text: object) -> bool:
+    """Return whether a text has the dots of a range of levels.
+
+    >>> is_level_range("sec ... year"), is_level_range("1s")
+    (True, False)
+    """
+    return isinstance(text, str) and _DOTS.search(text) is not None
+
+
+def levels_between(text: str) -> list[str]:
+    """Return the sizes of a range of levels, from fine to coarse, both ends included.
+
+    Raises ``ValueError`` unless both ends are one second, minute, hour, day, month or year, the finer one first.
+
+    >>> levels_between("sec ... day"), levels_between("1h...1y")
+    (['1s', '1m', '1h', '1d'], ['1h', '1d', '1mo', '1y'])
+    """
+    positions = [_position(end) for end in _DOTS.split(text)]
+    if len(positions) == 2 and None not in positions:
+        first, last = (position for position in positions if position is not None)
+        if first < last:
+            return [f"1{unit}" for unit in _CHAIN[first : last + 1]]
+    raise ValueError(
+        f"cannot read {shown(text)} as a range of levels; write the finer end first, and both of "
+        "1s, 1m, 1h, 1d, 1mo and 1y, such as 'sec ... year', or list the levels: 10s,1m,1h"
+    )
+
+
+def _position(end: str) -> int | None:
+    """Return the position of a size such as ``1s`` or ``sec`` in the chain, or None if it has none."""
+    parts = number_and_unit(end)
+    if parts is None or parts[0] != 1 or UNITS.get(parts[1]) not in _CHAIN:
+        return None
+    return _CHAIN.index(UNITS[parts[1]])
