@@ -131,7 +131,7 @@ class Measure:
             read = [name for text in self.inputs for name in may_read(text)]
             return tuple(dict.fromkeys([*read, *sql.columns_of(self.where)]))
         read = [name for text, use in self.input_uses() for name in columns_in(text, names, use)]
-        for name, use in sql.uses_of(self.where):
+        for name, use in sql.uses_among(self.where, names):
             read += columns_of_use(_column_in(name, names), names, use)
         return tuple(dict.fromkeys(read))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables import partial_aggregation
-from aggr.tables.by_key import reduce_by
+from aggr.tables.by_key import columns_reduced, reduce_by
 from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
@@ -92,7 +92,7 @@ def reduce_rows(
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
     """Return the columns that are needed to reduce rows, without those for keys."""
-    return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
+    return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 
 def reduce_keyed(

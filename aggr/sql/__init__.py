@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from aggr.sql.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
     from aggr.sql.fields import column_in
     from aggr.sql.parse import column_of, columns_of
-    from aggr.sql.uses import uses_of
+    from aggr.sql.uses import uses_among, uses_of
 
 __all__ = [
     "Bound", "Side", "bounds", "check_condition", "column_in", "column_of", "columns_of", "equalities", "evaluate",
-    "rows_where", "to_expression", "uses_of", "value_type",
+    "rows_where", "to_expression", "uses_among", "uses_of", "value_type",
 ]  # fmt: skip
 
-_MODULES = {"column_in": "fields", "column_of": "parse", "columns_of": "parse", "uses_of": "uses"}
+_MODULES = {"column_in": "fields", "column_of": "parse", "columns_of": "parse", "uses_among": "uses", "uses_of": "uses"}
 _MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")
 _MODULES |= dict.fromkeys(("Side", "equalities"), "equality_sides")
 

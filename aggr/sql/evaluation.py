@@ -13,9 +13,9 @@ from aggr.arrays import Flags
 from aggr.sql.fields import column_in
 from aggr.sql.function_table import Compiler
 from aggr.sql.number_columns import Use, number_column, text_column
-from aggr.sql.parse import CONDITION, EXPRESSION, columns_of, parsed
+from aggr.sql.parse import CONDITION, EXPRESSION, parsed
 from aggr.sql.term import Fields, Rows, Term
-from aggr.sql.uses import use_of
+from aggr.sql.uses import use_of, uses_among
 from aggr.sql.zones import UTC
 
 _MOST_READS = 6000  # Arrow evaluates expressions recursively, and its stack overflows somewhere above
@@ -182,7 +182,7 @@ def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
 
 def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Use = Use.KEEP) -> Term:
     parsed(text, what)
-    names = columns_of(text, what)
+    names = tuple(name for name, _ in uses_among(text, schema.names, what))
     columns = dict.fromkeys(column_in(name, schema.names) or name for name in names)
     columns |= dict.fromkeys(numbers for name in names if (numbers := number_column(name)) in schema.names)
     for name in columns:

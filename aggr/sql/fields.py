@@ -10,8 +10,10 @@ from sqlglot import expressions as exp
 
 from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import normalize, normalized_type
-from aggr.sql.term import Kernel, Term, Value, apply, column
-from aggr.sql.zones import in_zone
+from aggr.arrow.records import entry_types, is_list, is_list_of_records, look_up
+from aggr.sql.entry_columns import entry_column
+from aggr.sql.term import Kernel, Rows, Term, Value, apply, column
+from aggr.sql.zones import UTC, in_zone
 
 
 def column_in(name: str, names: Collection[str]) -> str | None:
@@ -46,6 +48,17 @@ def name_of(column: exp.Column) -> str:
     return ".".join(part.name for part in column.parts)
 
 
+def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
+    """Return the entry column that a node of a tree reads, if it is one of ``names``."""
+    if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
+        return None
+    record, key = node.this, node.expressions[0]
+    if not isinstance(record, exp.Column) or not isinstance(key, exp.Column):
+        return None
+    name = entry_column(name_of(record), name_of(key))
+    return name if name in names else None
+
+
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
     """Make the term of a column, or of a field of a column; times are read in a time zone."""
     name = column_in(path, schema.names) or path
@@ -54,13 +67,14 @@ def named(path: str, schema: pa.Schema, timezone: str) -> Term:
         raise ValueError(f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot read")
     if name == path:
         return column(name, in_zone(dtype, timezone))
-    return _field(column(name, dtype), path[len(name) + 1 :], timezone)
+    return field_of(column(name, dtype), path[len(name) + 1 :], timezone)
 
 
-def _field(term: Term, path: str, timezone: str) -> Term:
+def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
     """Return the term of a struct's field by its path, or of the value of a map's key; null if the key does not exist.
 
-    Names of fields may contain dots: the longest name that the struct has is used.
+    A field of a list of structs is the list of that field, as in Spark. Names of fields may contain dots: the longest
+    name that the struct has is used.
     """
     kind = term.type
     if pa.types.is_map(kind):
@@ -75,6 +89,10 @@ def _field(term: Term, path: str, timezone: str) -> Term:
 
         def part(value: Value) -> Value:
             return pc.struct_field(value, [name])
+    elif is_list_of_records(kind) and path not in [field.name for field in kind.value_type]:
+        part, inner, inner_path = _entry_of_list(kind, path), entry_types(kind)[1], ""
+    elif is_list(kind) and pa.types.is_struct(kind.value_type):
+        return _field_of_elements(term, path, timezone)
     else:
         raise ValueError(f"{shown(path)} is not a field: a value of type {kind} has no fields")
     plain = in_zone(normalized_type(inner), timezone)
@@ -84,12 +102,47 @@ def _field(term: Term, path: str, timezone: str) -> Term:
         return inside if isinstance(inside, pc.Expression | pa.Scalar) else normalize(inside).cast(plain)
 
     field = apply(kernel, term, kind=plain)
-    return _field(field, inner_path, timezone) if inner_path else field
+    return field_of(field, inner_path, timezone) if inner_path else field
+
+
+def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
+    """Return the term of the lists of a field of the elements of lists."""
+    field = field_of(column("", term.type.value_type), path, timezone)
+
+    def kernel(value: Value) -> Value:
+        if isinstance(value, pc.Expression):
+            raise ValueError("fields of the elements of lists cannot filter files; compute them in a key or a measure")
+        lists = value.cast(pa.large_list(term.type.value_field))
+        elements = pa.table({"": lists.flatten()})
+        offsets = pc.subtract(lists.offsets, lists.offsets[0]) if len(lists) else lists.offsets
+        if lists.null_count:  # a null list may span elements, which flatten leaves out
+            sizes = pc.fill_null(pc.list_value_length(lists), 0)
+            offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
+        values = field.evaluate(Rows(elements))
+        field_lists = pa.LargeListArray.from_arrays(offsets, values, mask=lists.is_null())
+        return field_lists.cast(pa.list_(field.type))
+
+    return apply(kernel, term, kind=pa.list_(field.type))
+
+
+def _entry_of_list(kind: pa.DataType, key: str) -> Kernel:
+    typed_key = _typed_key(entry_types(kind)[0], key)
+
+    def part(value: Value) -> Value:
+        if isinstance(value, pc.Expression):
+            raise ValueError("a value by its key in a list of records cannot filter files; compute it in a measure")
+        return look_up(value, pa.repeat(typed_key, len(value)))
+
+    return part
 
 
 def _entry(kind: pa.DataType, key: str) -> Kernel:
-    try:
-        typed_key = pa.scalar(key).cast(kind.key_type)
-    except pa.ArrowException:
-        raise ValueError(f"{shown(key)} is not a key of a map: its keys are of type {kind.key_type}") from None
+    typed_key = _typed_key(kind.key_type, key)
     return lambda value: pc.map_lookup(value, typed_key, "first")
+
+
+def _typed_key(key_type: pa.DataType, key: str) -> pa.Scalar:
+    try:
+        return pa.scalar(key).cast(key_type)
+    except pa.ArrowException:
+        raise ValueError(f"{shown(key)} is not a key of a map: its keys are of type {key_type}") from None

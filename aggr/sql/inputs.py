@@ -52,7 +52,7 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
     if is_column(text, names):
         return columns_of_use(text, names, use)
     try:
-        read = sql.uses_of(text, "expression")
+        read = sql.uses_among(text, names, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
     columns = list[str]()

@@ -17,13 +17,16 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
 from aggr.arguments import is_unicode, shortened, shown
-from aggr.sql import arithmetic, casts, choices, comparisons, text, times
+from aggr.sql import arithmetic, casts, choices, comparisons, json_text, records, text, times
 from aggr.sql.fields import name_of
 from aggr.sql.function_table import TABLE, unread
 
 Builder = Callable[..., exp.Expr]
-_ENTERED = (arithmetic, casts, choices, comparisons, text, times)  # modules that fill the table
+_ENTERED = (arithmetic, casts, choices, comparisons, json_text, records, text, times)  # modules that fill the table
 _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
+_OWN_NODES = {
+    name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
+}
 _BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments that functions do not have
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # characters that may follow a backslash in a string
@@ -37,12 +40,23 @@ def _day_of_week(part: str) -> Builder:
     return lambda args: exp.Extract(this=exp.Var(this=part), expression=args[0] if args else None)
 
 
+def _builder_of_nodes(name: str) -> Builder:
+    """Return the function that makes a function's node from its arguments."""
+    if name in ("DOW", "ISODOW"):
+        return _day_of_week(name)
+    if name in _OWN_NODES:
+        build_own: Builder = _OWN_NODES[name].from_arg_list  # type: ignore[attr-defined]
+        return lambda args: build_own(args)
+    build: Builder = SparkParser.FUNCTIONS[name]
+    return build
+
+
 def _builder(name: str) -> Builder:
     """Return a builder of a function's nodes that rejects superfluous arguments, which sqlglot would ignore.
 
     A time may be followed by a zone: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
     """
-    build: Builder = _day_of_week(name) if name in ("DOW", "ISODOW") else SparkParser.FUNCTIONS[name]
+    build = _builder_of_nodes(name)
     arguments = _NAMES[name].arguments
     max_arguments = 1 if "DOW" in name else 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
     at = _TIME_AT.get(name, 0 if "DOW" in name else None)
@@ -73,10 +87,12 @@ class Conditions(Spark):
         """The functions of the table, and no others."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {
-            name: _builder(name) for name in _NAMES if name not in SparkParser.FUNCTION_PARSERS
+            name: _builder(name) for name in _NAMES if name in _OWN_NODES or name not in SparkParser.FUNCTION_PARSERS
         }
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name in _NAMES
+            name: read
+            for name, read in SparkParser.FUNCTION_PARSERS.items()
+            if name in _NAMES.keys() - _OWN_NODES.keys()
         }
 
 
@@ -213,14 +229,15 @@ def _plain(node: exp.Expr) -> exp.Expr:
         node.this.set("escape", node.expression)
         return node.this
     parts = list[str]()
+    outermost = node
     while isinstance(node, exp.Bracket | exp.Dot):
         inner = node.expressions if isinstance(node, exp.Bracket) else [node.expression]
         if len(inner) != 1 or not isinstance(inner[0], exp.Literal | exp.Identifier):
-            return node
+            return outermost
         parts.append(inner[0].name)
         node = node.this
     if not parts or not isinstance(node, exp.Column):
-        return node
+        return outermost
     path = ".".join([name_of(node), *reversed(parts)])
     return exp.Column(this=exp.Identifier(this=path, quoted=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,7 @@ from sqlglot import expressions as exp
 
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, reads, written
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
-from aggr.sql.types import coerce
+from aggr.sql.types import coerce, unify_types
 from aggr.sql.zones import follows_clock, from_local
 from aggr.time_zones import canonical_zone
 
@@ -23,6 +24,15 @@ _PARTS: dict[str, Kernel] = {
 OF_A_FUNCTION = "of_a_function"  # marks a zone that is the last argument of a function, in which its times are read
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
+_CALENDAR = ("year", "quarter", "month", "week", "day")
+_OFFSETS = {"week": 3 * 86_400}  # weeks begin on Monday, and 1970 began on a Thursday
+_ABBREVIATED = {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour"}
+_ABBREVIATED |= {"d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
+_ABBREVIATED |= {"msec": "millisecond", "usec": "microsecond", "sec": "second", "min": "minute", "mon": "month"}
+_UNIT_NAMES = (*_EXACT_UNITS, "minute", "hour", *reversed(_CALENDAR))
+_DIFFERENCES = {name: name for name in _UNIT_NAMES} | {f"{name}s": name for name in _UNIT_NAMES} | _ABBREVIATED
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
 
 
@@ -38,9 +48,11 @@ def require_time(term: Term, what: str) -> Term:
 
 
 def extract(part: str, term: Term) -> Term:
-    """Return a part of a date, or of a time in its zone."""
+    """Return a part of a date, or of a time in its zone; EPOCH is seconds since 1970 in UTC, with their fraction."""
+    if part == "EPOCH":
+        return apply(_epoch_seconds, require_time(term, "epoch"), kind=pa.float64())
     if part not in _PARTS:
-        raise ValueError(f"cannot extract {part}; there are {', '.join(_PARTS)}")
+        raise ValueError(f"cannot extract {part}; there are {', '.join(_PARTS)}, EPOCH")
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
 
 
@@ -75,6 +87,81 @@ def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
     passed = pc.subtract(local.cast(pa.int64()), floor.cast(pa.int64()))
     near = pc.subtract(value.cast(pa.int64()), passed).cast(kind)
     return pc.if_else(pc.equal(pc.local_timestamp(near), floor), near, first)
+
+
+def _epoch_seconds(value: Value) -> Value:
+    unit = value.type.unit if not isinstance(value, pc.Expression) else None
+    if unit is None:
+        raise ValueError("epoch cannot filter files; compare times instead")
+    return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[unit]))
+
+
+def _epoch_milliseconds(value: Value) -> Value:
+    """Return whole milliseconds since 1970, rounded towards the past."""
+    if isinstance(value, pc.Expression):
+        raise ValueError("epoch_ms cannot filter files; compare times instead")
+    unit = value.type.unit
+    if unit in ("s", "ms"):
+        return value.cast(pa.timestamp("ms", value.type.tz)).cast(pa.int64())
+    return pc.floor_temporal(value, unit="millisecond").cast(pa.timestamp("ms", value.type.tz)).cast(pa.int64())
+
+
+class EpochMs(exp.Expression, exp.Func):
+    """epoch_ms(time), which Spark calls unix_millis."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+    _sql_names: ClassVar[list[str]] = ["EPOCH_MS"]
+
+
+@reads(EpochMs, names="epoch_ms", this=ANY)
+@reads(exp.UnixMillis, names="unix_millis", this=ANY)
+def epoch_ms(term: Term) -> Term:
+    """Return the whole milliseconds from 1970 in UTC to a time."""
+    return apply(_epoch_milliseconds, require_time(term, "epoch_ms"), kind=pa.int64())
+
+
+class DateDifference(exp.Expression, exp.Func):
+    """date_diff(unit, start, end), in DuckDB's order of arguments."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"unit": True, "this": True, "expression": True}
+    _sql_names: ClassVar[list[str]] = ["DATE_DIFF"]
+
+
+@reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
+def date_diff(unit: str | None, start: Term, end: Term) -> Term:
+    """Count the boundaries of a unit between two times, each on the clock of its zone; negative if they are swapped."""
+    name = _DIFFERENCES.get((unit or "").lower())
+    if name is None:
+        raise ValueError(
+            f"date_diff counts {', '.join(dict.fromkeys(_DIFFERENCES.values()))}, written as 'ms', 's', 'minute' …; "
+            f"got {shown(unit)}"
+        )
+    if start.null or end.null:
+        return null(pa.int64())
+    times, kind = unify_types([require_time(start, "date_diff"), require_time(end, "date_diff")])
+    return apply(partial(_boundaries_between, unit=name), *(coerce(term, kind) for term in times), kind=pa.int64())
+
+
+def _boundaries_between(start: Value, end: Value, unit: str) -> Value:
+    """Count boundaries of a unit: months by their numbers, other units by the whole units since 1970."""
+    first, last = (_unit_numbers(value, unit) for value in (start, end))
+    return pc.subtract_checked(last, first)
+
+
+def _unit_numbers(value: Value, unit: str) -> Value:
+    """Number the units in which times lie, on the clock of their zone."""
+    if isinstance(value, pc.Expression):
+        raise ValueError("date_diff cannot filter files; compare times instead")
+    local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR else value
+    if unit in ("year", "quarter", "month"):
+        years = pc.year(local)
+        if unit == "year":
+            return years
+        per_year, part = (4, pc.quarter(local)) if unit == "quarter" else (12, pc.month(local))
+        return pc.add(pc.multiply(years, per_year), part)
+    floored = local if unit == "nanosecond" else pc.floor_temporal(local, unit=unit)
+    steps = floored.cast(pa.timestamp(_EXACT_UNITS.get(unit, "s"), floored.type.tz)).cast(pa.int64())
+    return steps if unit in _EXACT_UNITS else pc.divide(pc.add(steps, _OFFSETS.get(unit, 0)), _SECONDS[unit.upper()])
 
 
 @reads(exp.Interval, this=RAW, unit=RAW)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 from sqlglot import expressions as exp
 
-from aggr.sql.fields import name_of
+from aggr.sql.entry_columns import has_entry_columns
+from aggr.sql.fields import entry_column_of, name_of
 from aggr.sql.function_table import COMPARISONS, DOUBLE, NUMBER, TABLE, TEXT
 from aggr.sql.number_columns import Use
 from aggr.sql.parse import CONDITION, parsed
@@ -50,6 +52,47 @@ def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], .
 def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
     tree = parsed(text, what)
     uses = [(name_of(column), use_of(column)) for column in tree.find_all(exp.Column, bfs=False)]
+    return tuple(dict.fromkeys(uses))
+
+
+def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
+    """List the columns as `uses_of` does, with entry columns among ``names`` in place of their record and key.
+
+    Parameters
+    ----------
+    text : str or None
+        None reads no columns.
+    names : collection of str
+        The columns of the table.
+    what : "condition" or "expression"
+        The name of the text in errors.
+
+    Returns
+    -------
+    tuple of (str, Use)
+        In order of appearance.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be parsed.
+
+    Examples
+    --------
+    >>> [name for name, _ in uses_among("fields[class]", ["fields", "class"], "expression")]
+    ['fields', 'class']
+    """
+    if text is None or not has_entry_columns(names):
+        return uses_of(text, what)
+    uses = list[tuple[str, Use]]()
+    inside = set[int]()
+    for node in parsed(text, what).find_all(exp.Column, exp.Bracket, bfs=False):
+        entry = entry_column_of(node, names)
+        if entry is not None:
+            inside |= {id(node.this), id(node.expressions[0])}
+            uses.append((entry, use_of(node)))
+        elif isinstance(node, exp.Column) and id(node) not in inside:
+            uses.append((name_of(node), use_of(node)))
     return tuple(dict.fromkeys(uses))
 
 

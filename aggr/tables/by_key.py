@@ -29,7 +29,7 @@ from aggr.neighbours import Neighbours
 from aggr.state import CANNOT_SUBTRACT
 from aggr.state_checks import CheckedStates, arrow_of, checked_like
 from aggr.tables.identify import function_of, states_in
-from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
+from aggr.tables.keys import Keys, key_columns, key_fields, names_with_keys, plain_keys, schema_with_keys
 from aggr.tables.keys import key_column as key_column
 from aggr.tables.keys import key_type as key_type
 from aggr.tables.state_plan import StateColumn
@@ -268,8 +268,18 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
     Raises ``ValueError`` for a column that does not exist, or a text with two meanings.
     """
     _check_there(plain_keys(keys), names)
-    needed = [name for c in states for name in c.read(names)]
-    return tuple(dict.fromkeys([*key_columns(keys, names), *needed]))
+    columns_of_keys = key_columns(keys, names)  # first, because its errors are those of keys
+    needed = [name for name in columns_reduced(keys, states, names) if name in names]
+    return tuple(dict.fromkeys([*columns_of_keys, *needed]))
+
+
+def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
+    """Return the columns that measures read from the rows of `aggr.tables.keys.keyed`: of the data, and of keys.
+
+    Raises ``ValueError`` for a column that does not exist.
+    """
+    readable = names_with_keys(keys, names)
+    return [name for column in states for name in column.read(readable)]
 
 
 def _check_there(read: Iterable[str], names: Collection[str]) -> None:
@@ -286,7 +296,7 @@ def check_rows(
     for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
             raise ValueError(f"the data has several columns {shown(name)}; rename all but one")
-    key_fields(keys, schema)
+    schema = schema_with_keys(keys, schema) if key_fields(keys, schema) else schema
     for column in states:
         try:
             state_type = column.measure.function.state_type(column.measure.input_type(schema, time))
@@ -305,7 +315,8 @@ def states_fields(
     schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType | None = None
 ) -> list[pa.Field]:
     """Return the fields of the keys and the columns of states for rows of a schema."""
-    state_types = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
+    readable = schema_with_keys(keys, schema) if keys else schema
+    state_types = [(c.name, c.measure.function.state_type(c.measure.input_type(readable, time))) for c in states]
     return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in state_types)]
 
 

@@ -12,7 +12,7 @@ from aggr import sql
 from aggr.measure import Measure
 from aggr.sql.inputs import columns_in, is_column
 from aggr.sql.number_columns import Use
-from aggr.tables.keys import columns_keys_may_read
+from aggr.tables.keys import columns_keys_may_read, names_with_keys
 
 Uses = Mapping[str, frozenset[Use]]
 _NUMBERS = frozenset({Use.NUMBER, Use.ORDER})
@@ -43,9 +43,14 @@ class ColumnUses:
         A text that reads another column is left out as well, because the frame rejects it later.
         """
         uses: dict[str, frozenset[Use]] = {}
+        try:
+            readable = names_with_keys(self.keys, names)
+        except ValueError:
+            readable = list(names)
         for text, use in self._texts():
-            for name, part in _uses_in(text, names):
-                uses[name] = uses.get(name, _NONE) | {use if part is Use.VALUE else part}
+            for name, part in _uses_in(text, readable):
+                if name in names:
+                    uses[name] = uses.get(name, _NONE) | {use if part is Use.VALUE else part}
         conditions = [measure.where for group in self.measures for measure in group]
         for condition in [self.where, *conditions]:
             for path, use in sql.uses_of(condition):
@@ -57,7 +62,8 @@ class ColumnUses:
     def is_missing(self, schema: pa.Schema) -> bool:
         """Return whether a key or a measure reads a column that a schema does not have, or that has the null type."""
         try:
-            read = [name for text, _ in self._texts() for name in columns_in(text, schema.names)]
+            readable = names_with_keys(self.keys, schema.names)
+            read = [name for text, _ in self._texts() for name in columns_in(text, readable) if name in schema.names]
         except ValueError:
             return True
         return any(pa.types.is_null(schema.field(name).type) for name in read)
@@ -92,6 +98,6 @@ def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
         if is_column(text, names):
             return [(text, Use.VALUE)]
         columns_in(text, names)
-        uses = [(sql.column_in(name, names), use) for name, use in sql.uses_of(text, "expression")]
+        uses = [(sql.column_in(name, names), use) for name, use in sql.uses_among(text, names, "expression")]
         return [(name, use) for name, use in uses if name is not None]
     return []

@@ -2,6 +2,7 @@
 
     {"route": "lower(route)"}      one group per value of an expression
     {"tag": "each(tags)"}          one group per element: a row is in as many groups as its list has elements
+    {"class": "each(fields)"}      one group per key of a record: a struct, a map, or a list of {key, value} records
 
     tags            tag       row
     ["a", "b"]      a         0
@@ -9,7 +10,8 @@
     ["a", "a"]      a         2        once for each element, also if they are equal
     null            a         2        without elements, a row is in no group
 
-Several `each` produce every combination of their elements.
+Several `each` produce every combination of their elements. Measures may read a key by its name if no column has that
+name, and ``fields[class]`` is the value of the entry by which `each` has repeated the row.
 """
 
 from __future__ import annotations
@@ -25,17 +27,28 @@ from aggr import sql
 from aggr.arguments import checked_names, is_name, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, normalize_floats, normalized_type, one_array
+from aggr.arrow.records import KEY, entries_of, entry_types, is_record
 from aggr.arrow.sort_keys import has_order
+from aggr.sql.entry_columns import entry_column
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
 Keys = Mapping[str, str]  # the name of a key -> a column of that name, or an expression
 
 _ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_KEYS_OF = re.compile(r"\s*map_keys\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r"""(['"])([^'"`\\]+)\1""")
 _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     *(pa.types.is_list_view, pa.types.is_large_list_view),
 )
+
+
+class Elements(NamedTuple):
+    """The elements of lists or records: the row of each, in ascending order, its key, and its value in a record."""
+
+    rows: np.ndarray[Any, Any]
+    keys: pa.Array
+    values: pa.Array | None
 
 
 class Keyed(NamedTuple):
@@ -47,13 +60,15 @@ class Keyed(NamedTuple):
 
 
 def each(column: str) -> str:
-    """Write the key of the elements of a list: each row is in one group per element.
+    """Write the key of the elements of a list, or the keys of a record: each row is in one group per element.
 
     Parameters
     ----------
     column : str
-        A column of lists. A row whose list is null or empty is not in any group. A row whose list has an element twice
-        counts twice in its group. A null element is an ordinary element.
+        A column of lists, or of records, or an expression such as ``map_keys(fields)``. A row whose list is null or
+        empty is not in any group. A row whose list has an element twice counts twice in its group. A null element is an
+        ordinary element. A record is a struct, whose fields that are null are missing, a map, or a list of records with
+        ``key`` and ``value``; its elements are its keys.
 
     Returns
     -------
@@ -67,12 +82,12 @@ def each(column: str) -> str:
 
     Examples
     --------
-    >>> each("tags"), each("my tags")
-    ('each(tags)', 'each(`my tags`)')
+    >>> each("tags"), each("my tags"), each("map_keys(fields)")
+    ('each(tags)', 'each(`my tags`)', 'each(map_keys(fields))')
     """
     if not is_name(column):
         raise ValueError(f"each takes the name of a column of lists, say each('tags'); got {shown(column)}")
-    return f"each({quoted(column)})"
+    return f"each({column})" if _is_call(column) else f"each({quoted(column)})"
 
 
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
@@ -127,7 +142,7 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that keys read; raises as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
-        lists = None if name == text else _each_of(text, names)
+        lists = _each_of(name, text, names)
         column = lists if lists in names else text if _is_column(name, text, names) else None
         read += [column] if column is not None else columns_in(lists or text, names)
     return tuple(dict.fromkeys(read))
@@ -156,22 +171,28 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
     If rows occur more than once, only the ``needed_columns`` are repeated.
     """
     names = rows.column_names
-    plain, lists = dict[str, pa.Array](), dict[str, pa.Array]()
+    plain, lists = dict[str, pa.Array](), dict[str, Elements]()
     for name, text in keys.items():
-        column = None if name == text else _each_of(text, names)
+        column = _each_of(name, text, names)
         if column is not None:
-            lists[name] = _plain_lists(rows.column(column) if column in names else values_in(column, rows, timezone))
+            lists[name] = _elements_of(column, rows, timezone)
         elif _is_column(name, text, names) or is_column(text, names):
             plain[name] = key_column(rows.column(text))
         else:
             plain[name] = key_column(values_in(text, rows, timezone))
     if not lists:
-        return Keyed(rows, None, plain)
-    places, elements = _combined(lists, rows.num_rows)
+        return Keyed(_with_columns(rows, plain, needed_columns), None, plain)
+    places, elements, numbers = _combined(lists, rows.num_rows)
     row_places = pa.array(places)
     key_values = {name: elements[name] if name in elements else plain[name].take(row_places) for name in keys}
     needed = [name for name in names if name in needed_columns] or names[:1]
-    return Keyed(rows.select(needed).take(row_places), places, key_values)
+    repeated = rows.select(needed).take(row_places)
+    entries = dict[str, pa.Array]()
+    for name, record in records_of_keys(keys, names).items():
+        values = lists[name].values
+        if values is not None and entry_column(record, name) in needed_columns:
+            entries[entry_column(record, name)] = values.take(pa.array(numbers[name]))
+    return Keyed(_with_columns(repeated, key_values | entries, needed_columns), places, key_values)
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -191,32 +212,98 @@ def _is_column(name: str, text: str, names: Collection[str]) -> bool:
     return name == text and (text in names or sql.column_in(text, names) is None)
 
 
-def _each_of(text: str, names: Collection[str]) -> str | None:
-    """Return the column of lists, or its field, in a text of `each`; None for any other text."""
-    match = None if text in names else _ELEMENT_KEY.fullmatch(text)
+def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
+    """Return the names of columns that measures may read: those of the data, of keys, and of entries of records."""
+    own = [name for name, text in keys.items() if name != text and name not in names]
+    entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
+    return [*names, *own, *entries]
+
+
+def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
+    """Return the schema of the columns that measures may read, as `names_with_keys`; raises as `key_fields`."""
+    names = schema.names
+    fields = [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items() if name not in names]
+    fields = [field for field in fields if keys[field.name] != field.name]
+    for name, record in records_of_keys(keys, names).items():
+        value_type = _entry_value_type(_type_of(record, schema))
+        if value_type is not None:
+            fields.append(pa.field(entry_column(record, name), value_type))
+    for field in fields:
+        schema = schema.append(field)
+    return schema
+
+
+def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
+    """Return the record of each key that is ``each(record)`` or each of its keys, by the name of the key."""
+    records = dict[str, str]()
+    for name, text in keys.items():
+        inner = _each_of(name, text, names)
+        record = None if inner is None else _record_in(inner, names)
+        if record is not None:
+            records[name] = record
+    return records
+
+
+def _record_in(inner: str, names: Collection[str]) -> str | None:
+    """Return the record whose keys a text lists: ``fields``, ``map_keys(fields)`` or ``fields.key``."""
+    if inner in names:
+        return inner
+    call = _KEYS_OF.fullmatch(inner)
+    path = sql.column_of(call[1]) if call else sql.column_of(inner)
+    if path is None:
+        return None
+    parent = path.removesuffix(f".{KEY}")
+    is_key_of_records = not call and parent != path and sql.column_in(parent, names) is not None
+    return parent if is_key_of_records else path
+
+
+def _is_call(text: str) -> bool:
+    """Return whether a text is a call such as ``map_keys(fields)``."""
+    return re.fullmatch(r"\s*[A-Za-z_]+\s*\(.*\)\s*", text, re.DOTALL) is not None
+
+
+def _each_of(name: str, text: str, names: Collection[str]) -> str | None:
+    """Return the column of lists, or an expression of lists, in a text of `each`; None for any other text."""
+    match = None if name == text or text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
         return None
     inner = match[1].strip()
     quoted_name = re.fullmatch(r"'([^']+)'|\"([^\"]+)\"", inner)
-    name = (quoted_name[1] or quoted_name[2]) if quoted_name else inner
-    if name in names:
-        return name
+    column = (quoted_name[1] or quoted_name[2]) if quoted_name else inner
+    if column in names:
+        return str(column)
     read = columns_in(inner, names)
-    column = sql.column_of(inner)
-    if column is None:
-        raise ValueError(f"each takes the name of a column of lists, say each(tags); got {shown(text)}")
-    return column if column in read else inner
+    path = sql.column_of(inner)
+    return path if path in read else inner
+
+
+def _type_of(text: str, schema: pa.Schema) -> pa.DataType:
+    return schema.field(text).type if text in schema.names else type_in(text, schema)
+
+
+def _entry_value_type(dtype: pa.DataType) -> pa.DataType | None:
+    """Return the type of the values of records; None for a type that is not a record, or has values of many types."""
+    if not is_record(dtype):
+        return None
+    try:
+        return entry_types(dtype)[1]
+    except TypeError:
+        return None
 
 
 def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
-    column = None if name == text else _each_of(text, schema.names)
+    column = _each_of(name, text, schema.names)
     if column is not None:
-        dtype = schema.field(column).type if column in schema.names else type_in(column, schema)
-        if not any(is_list(dtype) for is_list in _LISTS):
+        dtype = _type_of(column, schema)
+        if is_record(dtype):
+            dtype = entry_types(dtype)[0]
+        elif not any(is_list(dtype) for is_list in _LISTS):
             raise TypeError(
-                f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}"
+                f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}; "
+                "each takes records as well: structs, maps and lists of {key, value}"
             )
-        dtype = dtype.value_type
+        else:
+            dtype = dtype.value_type
     else:
         dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
         _check_reads(name, text, schema.names)
@@ -253,16 +340,46 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(np.append(0, list_ends)), values, mask=lists.is_null())
 
 
-def _combined(lists: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array]]:
-    """Return all combinations of the rows' elements: the row of each combination, and its element of each list."""
-    places, combinations = np.arange(rows), dict[str, pa.Array]()
-    for name, column in lists.items():
-        own = column.take(pa.array(places))
-        valid_places = np.flatnonzero(own.is_valid().to_numpy(zero_copy_only=False))
-        own = own.drop_null()
-        parents = valid_places[pc.list_parent_indices(own).to_numpy()]
-        parent_rows = pa.array(parents)
-        combinations = {other: elements.take(parent_rows) for other, elements in combinations.items()}
-        combinations[name] = key_column(pc.list_flatten(own))
+def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
+    """Return the elements by which rows are repeated: of a list, the keys of a record, or its ``key`` field."""
+    names = rows.column_names
+    record = _record_in(text, names)
+    if record is not None:
+        column = rows.column(record) if record in names else values_in(record, rows, timezone)
+        if _entry_value_type(column.type) is not None:
+            entries = entries_of(column)
+            return Elements(entries.rows, key_column(entries.keys), entries.values)
+    lists = _plain_lists(rows.column(text) if text in names else values_in(text, rows, timezone))
+    valid_rows = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
+    valid = lists.drop_null()
+    return Elements(valid_rows[pc.list_parent_indices(valid).to_numpy()], key_column(pc.list_flatten(valid)), None)
+
+
+def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
+    """Add those columns that are needed and that the rows do not have."""
+    for name, column in columns.items():
+        if name in needed and name not in rows.column_names:
+            rows = rows.append_column(name, column)
+    return rows
+
+
+def _combined(
+    lists: Mapping[str, Elements], rows: int
+) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
+    """Return all combinations of the rows' elements: the row of each, its element and the element's number, by list."""
+    places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
+    for place, (name, elements) in enumerate(lists.items()):
+        if place == 0:
+            places, numbers = elements.rows, {name: np.arange(len(elements.rows))}
+            continue
+        sizes = np.bincount(elements.rows, minlength=rows)
+        first_numbers = np.cumsum(sizes) - sizes
+        repeats = sizes[places]
+        parents = np.repeat(np.arange(len(places)), repeats)
+        within = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        numbers = {other: number[parents] for other, number in numbers.items()}
+        numbers[name] = first_numbers[places[parents]] + within
         places = places[parents]
-    return places, combinations
+    only = len(lists) == 1
+    keys = {name: lists[name].keys if only else lists[name].keys.take(pa.array(numbers[name])) for name in lists}
+    return places, keys, numbers

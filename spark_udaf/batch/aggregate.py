@@ -17,7 +17,16 @@ from aggr.arguments import checked_truth
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
-from aggr.tables.by_key import check_rows, columns_read, finish_by, key_column, merge_by, reduce_by, states_fields
+from aggr.tables.by_key import (
+    check_rows,
+    columns_read,
+    columns_reduced,
+    finish_by,
+    key_column,
+    merge_by,
+    reduce_by,
+    states_fields,
+)
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import checked_keys, keyed, plain_keys
@@ -116,7 +125,7 @@ def aggregate(
     schema = with_identity(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
     columns = columns_read(keys, states, input_schema.names)
-    needed = columns_read({}, states, input_schema.names)
+    needed = columns_reduced(keys, states, input_schema.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
         rows, _, groups = keyed(rows, keys, needed)

@@ -302,7 +302,7 @@ ROWS = pa.schema([("ts", pa.int64()), ("a", pa.int64()), ("s", pa.string()), ("l
         ({"k": "l"}, aggr.count(), r"has type list.*each\(l\) takes their elements"),
         ({"k": "each(s)"}, aggr.count(), "each takes lists, and the column 's' has type string"),
         ({"k": "each(b)"}, aggr.count(), "no column 'b'"),
-        ({"k": "each(a + 1)"}, aggr.count(), "each takes the name of a column of lists"),
+        ({"k": "each(a + 1)"}, aggr.count(), "each takes lists, and the column .a . 1. has type int64"),
         ({"k": "each()"}, aggr.count(), "each|expression"),
         ({"k": "lower(each(l))"}, aggr.count(), "an expression cannot use"),
     ],

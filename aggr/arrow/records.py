@@ -1,0 +1,190 @@
+"""Records: values by name, as a struct, a map, or a list of ``{key, value}`` records.
+
+    {"a": 1, "b": null}                              a struct: a field that is null is missing, as Arrow stores it
+    [("a", 1), ("b", null)]                          a map: a value may be null
+    [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of records: a key may occur twice
+
+Each has entries, pairs of a key and a value; a null record has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import is_number, normalize, normalized_type, one_array
+
+KEY, VALUE = "key", "value"
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+class Entries(NamedTuple):
+    """The entries of records: the row of each, in ascending order, its key and its value."""
+
+    rows: NDArray[np.int64]
+    keys: pa.Array
+    values: pa.Array
+
+
+def is_list(dtype: pa.DataType) -> bool:
+    """Return whether a type is of lists whose elements Arrow can flatten."""
+    return any(test(dtype) for test in _LISTS)
+
+
+def is_record(dtype: pa.DataType) -> bool:
+    """Return whether values of a type have entries.
+
+    >>> is_record(pa.struct({"a": pa.int64()})), is_record(pa.list_(pa.string()))
+    (True, False)
+    """
+    return pa.types.is_struct(dtype) or pa.types.is_map(dtype) or is_list_of_records(dtype)
+
+
+def is_list_of_records(dtype: pa.DataType) -> bool:
+    """Return whether a type is of lists of records with a key and a value."""
+    if not is_list(dtype) or not pa.types.is_struct(dtype.value_type):
+        return False
+    return {KEY, VALUE} <= {field.name for field in dtype.value_type}
+
+
+def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
+    """Return the types of keys and of values; values of structs have the common type of the fields, or are text.
+
+    Raises ``TypeError`` for a type without entries, and for a struct whose fields have no common type and are nested.
+
+    >>> entry_types(pa.struct({"a": pa.int64(), "b": pa.float64()}))
+    (DataType(string), DataType(double))
+    >>> entry_types(pa.struct({"a": pa.int64(), "b": pa.string()}))
+    (DataType(string), DataType(string))
+    """
+    if pa.types.is_map(dtype):
+        return normalized_type(dtype.key_type), normalized_type(dtype.item_type)
+    if is_list_of_records(dtype):
+        element = dtype.value_type
+        return normalized_type(element.field(KEY).type), normalized_type(element.field(VALUE).type)
+    if not pa.types.is_struct(dtype):
+        raise TypeError(
+            f"a value of type {shown(dtype)} has no keys; structs, maps and lists of {{key, value}} records have"
+        )
+    return pa.string(), _common_field_type(dtype)
+
+
+def entries_of(column: pa.Array | pa.ChunkedArray) -> Entries:
+    """Return the entries of a column of records in the order of rows; raises as `entry_types`."""
+    records = one_array(column)
+    key_type, value_type = entry_types(records.type)
+    if pa.types.is_struct(records.type):
+        return _entries_of_structs(records, value_type)
+    lists = records if pa.types.is_map(records.type) else records.cast(pa.large_list(records.type.value_field))
+    pairs = lists.drop_null()
+    valid_rows = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_map(records.type):
+        sizes = np.diff(pairs.offsets.to_numpy())
+        begin = pairs.offsets[0].as_py() if len(pairs) else 0
+        count = int(sizes.sum())
+        keys, values = pairs.keys.slice(begin, count), pairs.items.slice(begin, count)
+    else:
+        elements = pc.list_flatten(pairs)
+        sizes = pc.list_value_length(pairs).to_numpy()
+        keys, values = (pc.struct_field(elements, [name]) for name in (KEY, VALUE))
+    return Entries(np.repeat(valid_rows, sizes), normalize(keys).cast(key_type), normalize(values).cast(value_type))
+
+
+def keys_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the list of the keys of each record; null for a null record."""
+    return _as_lists(column, entries_of(column), KEY)
+
+
+def values_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the list of the values of each record; null for a null record."""
+    return _as_lists(column, entries_of(column), VALUE)
+
+
+def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
+    """Return the value of one key of each record: of the first such entry, null if there is none.
+
+    >>> look_up(pa.array([{"a": 1, "b": 2}, {"a": 3, "b": None}]), pa.array(["b", "b"])).to_pylist()
+    [2, None]
+    """
+    records = one_array(column)
+    if pa.types.is_struct(records.type):
+        return _look_up_fields(records, keys)
+    entries = entries_of(records)
+    asked = keys.take(pa.array(entries.rows))
+    hits = np.flatnonzero(pc.fill_null(pc.equal(entries.keys, asked), False).to_numpy(zero_copy_only=False))
+    rows_of_hits = entries.rows[hits]
+    is_first = np.append(True, rows_of_hits[1:] != rows_of_hits[:-1])[: len(hits)]
+    places = np.full(len(records), -1)
+    places[rows_of_hits[is_first]] = hits[is_first]
+    return entries.values.take(pa.array(places, mask=places < 0))
+
+
+def _common_field_type(dtype: pa.DataType) -> pa.DataType:
+    kinds = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
+    if len(kinds) <= 1:
+        return kinds[0] if kinds else pa.float64()
+    if all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in kinds):
+        return pa.int64()
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return pa.float64()
+    if all(is_number(kind) and not pa.types.is_floating(kind) for kind in kinds):
+        return _common_decimal_type(kinds)
+    nested = [field.name for field in dtype if pa.types.is_nested(field.type)]
+    if nested:
+        raise TypeError(
+            f"the fields of a record have types without a common one: {', '.join(map(str, kinds))}; name fields of one "
+            f"type, or leave out {shown(nested[0])}"
+        )
+    return pa.string()
+
+
+def _common_decimal_type(kinds: list[pa.DataType]) -> pa.DataType:
+    """Return the decimal type of exact numbers of several types, which has up to 38 digits."""
+    decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
+    scale = max((kind.scale for kind in decimals), default=0)
+    digits_of_decimals = max((kind.precision - kind.scale for kind in decimals), default=0)
+    has_integers = len(decimals) < len(kinds)
+    digits = max(digits_of_decimals, 20 if has_integers else 0)
+    return pa.decimal128(min(38, digits + scale), scale)
+
+
+def _fields_as(records: pa.StructArray, value_type: pa.DataType) -> list[pa.Array]:
+    """Return the fields of structs as one type; a field of a null struct is null."""
+    return [normalize(pc.struct_field(records, [i])).cast(value_type) for i in range(records.type.num_fields)]
+
+
+def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Entries:
+    names = pa.array([field.name for field in records.type], pa.string())
+    fields = _fields_as(records, value_type)
+    is_there = np.zeros((len(records), len(fields)), np.bool_)
+    for place, field in enumerate(fields):
+        is_there[:, place] = field.is_valid().to_numpy(zero_copy_only=False)
+    rows, places = np.nonzero(is_there)
+    values = pa.concat_arrays(fields) if fields else pa.array([], value_type)
+    keys = pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), names)
+    return Entries(rows, keys, values.take(pa.array(places * len(records) + rows)))
+
+
+def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
+    value_type = entry_types(records.type)[1]
+    fields = _fields_as(records, value_type)
+    if not fields:
+        return pa.nulls(len(records), value_type)
+    names = pa.array([field.name for field in records.type], pa.string())
+    numbers = pc.index_in(keys, names)
+    is_absent = numbers.is_null().to_numpy(zero_copy_only=False)
+    places = pc.fill_null(numbers, 0).to_numpy().astype(np.int64) * len(records) + np.arange(len(records))
+    return pa.concat_arrays(fields).take(pa.array(places, mask=is_absent))
+
+
+def _as_lists(column: pa.Array | pa.ChunkedArray, entries: Entries, part: str) -> pa.Array:
+    sizes = np.bincount(entries.rows, minlength=len(column))
+    values: Any = entries.keys if part == KEY else entries.values
+    offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int64))
+    lists = pa.LargeListArray.from_arrays(offsets, normalize(values), mask=one_array(column).is_null())
+    return lists.cast(pa.list_(lists.type.value_type))

@@ -1,0 +1,182 @@
+"""to_json: values as JSON text, whole columns at a time."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as exp
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import is_number, normalize
+from aggr.arrow.records import is_list
+from aggr.sql.fields import name_of
+from aggr.sql.function_table import Argument, Compiler, reads
+from aggr.sql.records import on_rows
+from aggr.sql.term import Term, apply, null
+
+_NULL = "null"
+_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_CONTROLS = {
+    chr(code): f"\\u{code:04x}" for code in (*range(32), 127) if chr(code) not in _SHORT_ESCAPES and code < 127
+}
+_ISO = {"s": "%Y-%m-%dT%H:%M:%S", "ms": "%Y-%m-%dT%H:%M:%S", "us": "%Y-%m-%dT%H:%M:%S", "ns": "%Y-%m-%dT%H:%M:%S"}
+
+
+class ToJson(exp.Expression, exp.Func):
+    """to_json(value), or to_json(column, column) for a record of columns."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+    is_var_len_args: ClassVar[bool] = True
+    _sql_names: ClassVar[list[str]] = ["TO_JSON"]
+
+
+def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
+    """Return the terms to write: one value, or columns with their names."""
+    if len(node.expressions) == 1:
+        return [(None, compiler.term(node.expressions[0]))]
+    parts = list[tuple[str | None, Term]]()
+    for part in node.expressions:
+        if not isinstance(part, exp.Column):
+            raise ValueError(
+                f"to_json of several values takes columns, whose names it writes; got {part.sql(dialect='spark')}; "
+                "write to_json(struct(… AS name))"
+            )
+        parts.append((name_of(part).rpartition(".")[2], compiler.term(part)))
+    return parts
+
+
+@reads(ToJson, names="to_json", expressions=Argument(_parts))
+def to_json(parts: list[tuple[str | None, Term]]) -> Term:
+    """Write values as JSON: numbers, text, booleans, times in ISO 8601, lists, structs and maps; NULL stays null."""
+    terms = [term for _, term in parts]
+    for term in terms:
+        if not term.null:
+            _check_type(term.type)
+    if len(parts) == 1 and parts[0][0] is None:
+        (term,) = terms
+        return null(pa.string()) if term.null else apply(on_rows(json_texts, "to_json"), term, kind=pa.string())
+    names = [str(name) for name, _ in parts]
+
+    def kernel(*values: pa.Array) -> pa.Array:
+        return _objects(names, list(values), len(values[0]))
+
+    return apply(on_rows(kernel, "to_json"), *terms, kind=pa.string())
+
+
+def json_texts(values: pa.Array) -> pa.Array:
+    """Return the JSON text of each value; a null value stays null.
+
+    >>> json_texts(pa.array([{"a": 1.0, "b": "x"}, {"a": None, "b": '"'}, None])).to_pylist()
+    ['{"a":1.0,"b":"x"}', '{"a":null,"b":"\\\\""}', None]
+    """
+    values = normalize(values)
+    dtype = values.type
+    if pa.types.is_struct(dtype):
+        fields = [pc.struct_field(values, [place]) for place in range(dtype.num_fields)]
+        texts = _objects([field.name for field in dtype], fields, len(values))
+        return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.string()))
+    if pa.types.is_map(dtype) or is_list(dtype):
+        return _lists(values)
+    if pa.types.is_boolean(dtype):
+        return values.cast(pa.string())
+    if pa.types.is_floating(dtype):
+        return _floats(values)
+    if is_number(dtype):
+        return values.cast(pa.string())
+    return _quoted(_as_text(values))
+
+
+def _check_type(dtype: pa.DataType) -> None:
+    if pa.types.is_struct(dtype):
+        for field in dtype:
+            _check_type(field.type)
+    elif pa.types.is_map(dtype):
+        _check_type(dtype.key_type)
+        _check_type(dtype.item_type)
+    elif is_list(dtype) or pa.types.is_dictionary(dtype):
+        _check_type(dtype.value_type)
+    elif not _is_plain(dtype):
+        raise ValueError(f"to_json cannot write a value of type {shown(dtype)}; CAST it AS STRING")
+
+
+def _is_plain(dtype: pa.DataType) -> bool:
+    is_a = pa.types
+    tests = (
+        is_a.is_boolean,
+        is_a.is_string,
+        is_a.is_large_string,
+        is_a.is_string_view,
+        is_a.is_date,
+        is_a.is_timestamp,
+    )
+    return is_number(dtype) or is_a.is_null(dtype) or any(test(dtype) for test in tests)
+
+
+def _objects(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
+    if not names:
+        return pa.repeat(pa.scalar("{}"), rows)
+    parts: list[Any] = []
+    for place, (name, field) in enumerate(zip(names, fields, strict=True)):
+        opening = "," if place else "{"
+        parts += [
+            pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:"),
+            pc.fill_null(json_texts(field), _NULL),
+        ]
+    return pc.binary_join_element_wise(*parts, pa.scalar("}"), "")
+
+
+def _lists(values: pa.Array) -> pa.Array:
+    """Return lists, or maps, as JSON: their elements are written as one column, and joined per list."""
+    is_map = pa.types.is_map(values.type)
+    if is_map:
+        entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
+        values = values.cast(pa.list_(entry))
+    lists = values.cast(pa.large_list(values.type.value_field))
+    sizes = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
+    elements = lists.flatten()
+    texts = _entries(elements) if is_map else pc.fill_null(json_texts(elements), _NULL)
+    inside = pc.binary_join(
+        pa.LargeListArray.from_arrays(offsets, texts, mask=lists.is_null()).cast(pa.list_(pa.string())), ","
+    )
+    opening, closing = ("{", "}") if is_map else ("[", "]")
+    return pc.binary_join_element_wise(pa.scalar(opening), inside, pa.scalar(closing), "")
+
+
+def _entries(elements: pa.StructArray) -> pa.Array:
+    keys = normalize(pc.struct_field(elements, [0]))
+    names = _quoted(_as_text(keys)) if not pa.types.is_floating(keys.type) else _quoted(_floats(keys))
+    texts = pc.fill_null(json_texts(pc.struct_field(elements, [1])), _NULL)
+    return pc.binary_join_element_wise(names, pa.scalar(":"), texts, "")
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    dtype = values.type
+    if not pa.types.is_timestamp(dtype):
+        return values.cast(pa.string())
+    local = values if dtype.tz is None else pc.local_timestamp(values)
+    form = "%Y-%m-%dT%H:%M:%S"
+    if dtype.tz is None:
+        return pc.strftime(local, format=form)
+    return pc.strftime(values, format=f"{form}%Ez" if dtype.tz not in ("UTC",) else f"{form}Z")
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    """Write floats with the fewest digits that read back; NaN and infinity, which JSON does not have, become null."""
+    texts = values.cast(pa.string())
+    is_whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
+    texts = pc.if_else(is_whole, pc.binary_join_element_wise(texts, pa.scalar(".0"), ""), texts)
+    return pc.if_else(pc.is_finite(values), texts, pa.scalar(_NULL))
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Write text as JSON strings; controls are searched for once, because few texts have any."""
+    escapes = dict(_SHORT_ESCAPES)
+    if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():
+        escapes |= _CONTROLS
+    escaped = reduce(lambda text, pair: pc.replace_substring(text, *pair), escapes.items(), texts)
+    return pc.binary_join_element_wise(pa.scalar('"'), escaped, pa.scalar('"'), "")

@@ -1,0 +1,135 @@
+"""Records in expressions: ``m[k]``, ``s.field``, map_keys, map_values and struct; and the type that each returns."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as exp
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import one_array
+from aggr.arrow.records import entry_types, keys_as_lists, look_up, values_as_lists
+from aggr.sql.fields import entry_column_of, field_of, name_of
+from aggr.sql.function_table import ANY, RAW, SKIP, Argument, Compiler, reads
+from aggr.sql.term import Kernel, Term, Value, apply, column, null
+from aggr.sql.types import coerce, unify_types
+
+
+class MapValues(exp.Expression, exp.Func):
+    """map_values(record), which sqlglot does not know."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+    _sql_names: ClassVar[list[str]] = ["MAP_VALUES"]
+
+
+def on_rows(kernel: Kernel, what: str) -> Kernel:
+    """Return a kernel that computes with arrays only, not with an expression of Arrow."""
+
+    def compute(*values: Value) -> Value:
+        if any(isinstance(value, pc.Expression) for value in values):
+            raise ValueError(f"{what} cannot filter files; compute it in a key or a measure")
+        size = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
+        arrays = [pa.repeat(value, size) if isinstance(value, pa.Scalar) else one_array(value) for value in values]
+        result = kernel(*arrays)
+        is_constant = all(isinstance(value, pa.Scalar) for value in values)
+        return result[0] if is_constant else result
+
+    return compute
+
+
+def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
+    """Return the term of an entry column, or those of a record and a key."""
+    entry = entry_column_of(node, compiler.schema.names)
+    if entry is not None:
+        return column(entry, compiler.schema.field(entry).type), None, None
+    if len(node.expressions) != 1:
+        raise ValueError("a record is read by one key, as in fields[class]")
+    return None, compiler.term(node.this), compiler.term(node.expressions[0])
+
+
+@reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
+def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
+    """Return the value of a key of a record: ``m[k]``."""
+    entry, record, key = parts
+    if record is None or key is None:
+        assert entry is not None
+        return entry
+    if record.null:
+        return null()
+    key_type, value_type = _entry_types(record)
+    (key,), common = unify_types([key])[0], key.type
+    if common != key_type:
+        key = _key_as(key, key_type)
+    return apply(on_rows(look_up, "a value by its key"), record, key, kind=value_type)
+
+
+def _key_as(key: Term, key_type: pa.DataType) -> Term:
+    if key.null:
+        return null(key_type)
+    if pa.types.is_string(key.type) != pa.types.is_string(key_type):
+        raise ValueError(f"the record has keys of type {key_type}; got a key of type {key.type}; CAST it")
+    return coerce(key, key_type)
+
+
+@reads(exp.MapKeys, names="map_keys", this=ANY)
+def map_keys(record: Term) -> Term:
+    """Return the keys of a record as a list."""
+    key_type = _entry_types(record)[0]
+    return apply(on_rows(keys_as_lists, "map_keys"), record, kind=pa.list_(key_type))
+
+
+@reads(MapValues, names="map_values", this=ANY)
+def map_values(record: Term) -> Term:
+    """Return the values of a record as a list."""
+    value_type = _entry_types(record)[1]
+    return apply(on_rows(values_as_lists, "map_values"), record, kind=pa.list_(value_type))
+
+
+def _entry_types(record: Term) -> tuple[pa.DataType, pa.DataType]:
+    try:
+        return entry_types(record.type)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+@reads(exp.Dot, this=ANY, expression=RAW)
+def field_of_value(record: Term, field: exp.Expr) -> Term:
+    """Return a field of a computed struct, such as ``fields[class].p99``."""
+    return field_of(record, field.name)
+
+
+def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str, Term]]:
+    """Return the names and the terms of the parts of a struct; a part without a name is a column."""
+    named = list[tuple[str, Term]]()
+    for part in node.expressions:
+        value = part.expression if isinstance(part, exp.PropertyEQ) else part
+        if isinstance(part, exp.PropertyEQ):
+            part_name = part.this.name
+        elif isinstance(value, exp.Column):
+            part_name = name_of(value).rpartition(".")[2]
+        else:
+            raise ValueError(f"a part of struct needs a name: write {value.sql(dialect='spark')} AS name")
+        named.append((part_name, compiler.term(value)))
+    names = [part_name for part_name, _ in named]
+    for part_name in names:
+        if names.count(part_name) > 1:
+            raise ValueError(f"a struct has each name once; got {shown(part_name)} twice")
+    return named
+
+
+@reads(exp.Struct, names="struct named_struct", expressions=Argument(_named_parts))
+def struct(named: list[tuple[str, Term]]) -> Term:
+    """Return a record of columns and named values: ``struct(span_id, lower(name) AS name)``."""
+    kind = pa.struct([(name, term.type) for name, term in named])
+
+    def kernel(*values: Any) -> Value:
+        return pa.StructArray.from_arrays(
+            [value.cast(field.type) for value, field in zip(values, kind, strict=True)], fields=list(kind)
+        )
+
+    return apply(on_rows(kernel, "a struct"), *(term for _, term in named), kind=kind)
+
+
+reads(exp.PropertyEQ, this=SKIP, expression=SKIP)(null)
