@@ -20,8 +20,8 @@ from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.interrupts import from_now
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator
-from tiltframe.streaming import read_emit, read_late
-from tiltframe.streaming.policies import micros
+from tiltframe.streaming import read_late
+from tiltframe.streaming.policies import emit_policy, micros
 from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}  # options without a meaning for a source of Spark
 _OF_EMITTED = {
-    "emit": "after_close", "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
+    "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
@@ -74,10 +74,13 @@ def run(
     delay = micros(command_options["disorder"])
     if uri is None:
         read_late(command_options["late"] or "drop")
-        if read_emit(emit := command_options["emit"]).by_arrival and once:
-            raise ValueError(
-                f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out"
-            )
+        if isinstance(frame, TiltFrame):
+            emit = emit_policy(command_options["emit"], frame)
+            if emit.by_arrival and once:
+                raise ValueError(
+                    f"--once would not end with --emit {emit}, which counts by the clock; give --emit on_update, or "
+                    "leave out --once"
+                )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
         _shuffle(spark, command_options["shards"], state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -204,6 +205,11 @@ class TiltFrame:
     def states_columns(self) -> tuple[str, ...]:
         """The names of the columns of states: level, window_start, window_end, keys, states."""
         return (LEVEL, START, END, *self.keys, *(column.name for column in self.states))
+
+    @property
+    def never_closes(self) -> bool:
+        """Whether all levels are windows over all time, which have no end."""
+        return all(math.isinf(level.length) for level in self.levels)
 
     @property
     def panes(self) -> TimeWindow:

@@ -48,7 +48,7 @@ def stream(
     df: DataFrame | ParquetStream,
     frame: TiltFrame | OrderedFrame | OrderedAggregator,
     *,
-    emit: EmitPolicy | str = "after_close",
+    emit: EmitPolicy | str | None = None,
     late: LatePolicy | str = "drop",
     dropped: bool = False,
     states: bool = False,
@@ -70,8 +70,9 @@ def stream(
     frame : TiltFrame, OrderedFrame or RunningAggregation
         For ordered windows, of a chain or as in `tiltframe.running`, rows wait until the watermark has passed them, and
         each result is emitted once. Rows behind the watermark are late, and dropped.
-    emit : EmitPolicy or str
-        The policy of emission, from `tiltframe.streaming`, or its text, such as ``periodic(1m, having='n > 300')``.
+    emit : EmitPolicy or str, optional
+        The policy of emission, from `tiltframe.streaming`, or its text, such as ``periodic(1m, having='n > 300')``. The
+        default is ``after_close``, or ``periodic(2s)`` for a frame whose only level is ``all``.
     late : LatePolicy or str
         The policy of late events, which determines how long closed windows are retained.
     dropped : bool
@@ -150,7 +151,7 @@ def stream(
     # without keys, all windows are in one shard
     parts = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
     if isinstance(spec, OrderedAggregator):
-        has_policies = (emit, late, dropped, max_keys) != ("after_close", "drop", False, None)
+        has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
         input_schema, timers = source.input_schema(query.columns_in), EVENT
         query.check(input_schema)

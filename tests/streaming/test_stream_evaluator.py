@@ -61,7 +61,7 @@ def results(rows: list[dict]) -> dict:
 
 def policies(draws: random.Random, kind: str, finest: str) -> tuple[str, str, dict]:
     """Draw an emit policy and a late one, as text, and as plain values for the evaluator."""
-    settings: dict = {"kind": kind, "delay": draws.choice([0, 0, 3])}
+    settings: dict = {"kind": kind, "delay": 0 if kind == "after_key_expire" else draws.choice([0, 0, 3])}
     words = [f"delay={settings['delay']}s"] if settings["delay"] else []
     if kind == "after_key_expire":
         settings |= {"timeout": draws.choice([2, 5]), "clock": draws.choice(["arrival", "event"])}

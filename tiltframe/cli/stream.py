@@ -45,7 +45,11 @@ _NOT_ON_SPARK = {
 )
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @partial(with_frame, ordered=True)
-@click.option("--emit", default="after_close", show_default=True, metavar="POLICY", help="When windows are emitted.")
+@click.option(
+    "--emit",
+    metavar="POLICY",
+    help="When windows are emitted: after_close by default, periodic(2s) if the only level is all.",
+)
 @click.option(
     "--late", metavar="POLICY", help="What becomes of late events: drop by default, true_window with --store."
 )
@@ -109,7 +113,7 @@ def stream(
     \b
     POLICY of --emit: after_close(delay=10s, timeout=5m), periodic(1m, repeat), on_update(batch=2s),
     after_count(100), after_key_expire(1m, maxspan=5m, only); each with mode=accumulating, discarding or
-    changelog, and having='n > 300'. Into a store: after_close.
+    changelog, changed=result, and having='n > 300'. Into a store: after_close.
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
     if spark:
@@ -129,7 +133,7 @@ def _run(
     folder: Path | None,
     frame: TiltFrame | OrderedAggregator,
     reading: ReadOptions,
-    emit: str,
+    emit: str | None,
     late: str | None,
     disorder: str,
     ahead: str,
@@ -197,10 +201,10 @@ def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle:
         )
 
 
-def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:
+def _check_ordered(emit: str | None, late: str | None, max_keys: int | None, uri: str | None) -> None:
     if uri is not None:
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
-    if (emit, late, max_keys) != ("after_close", None, None):
+    if (emit, late, max_keys) != (None, None, None):
         raise ValueError(
             "--ordered gives each result once, when the watermark has passed it, and drops later rows; leave out "
             "--emit, --late and --max-keys"

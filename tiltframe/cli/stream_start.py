@@ -17,7 +17,8 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
-from tiltframe.streaming import OpenWindows, OrderedStream, read_emit, read_late
+from tiltframe.streaming import OpenWindows, OrderedStream, read_late
+from tiltframe.streaming.policies import emit_policy
 from tiltframe.streaming.saved import extension
 
 
@@ -26,7 +27,7 @@ class Settings:
     """The settings of a stream, from the options."""
 
     reading: ReadOptions
-    emit: str
+    emit: str | None
     late: str | None
     behind: int  # microseconds by which the watermark is behind the events
     ahead: Ahead
@@ -65,7 +66,7 @@ def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
 
 def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
     late = "drop" if settings.late is None else settings.late
-    policies = read_emit(settings.emit), read_late(late)
+    policies = emit_policy(settings.emit, frame), read_late(late)
     max_keys = settings.max_keys
     notes = {} if data is None else extension(data)[0]
     if data is None or DRAINED in notes:
@@ -80,7 +81,7 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
     """Return closed windows: new, from a saved state whose last commit may be missing, or from the store alone."""
     late = "true_window" if settings.late is None else settings.late
-    policies: dict[str, Any] = {"emit": settings.emit, "late": late, "max_keys": settings.max_keys}
+    policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}
     if data is not None:
         closed = ClosedWindows.from_ipc(data, store, stream_name, **policies)
         closed.commit()

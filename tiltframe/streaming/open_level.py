@@ -22,6 +22,7 @@ from aggr.tables.keys import key_column
 from aggr.tables.result_names import check_having, results_where
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
+from tiltframe.streaming.equal_rows import equal_rows
 from tiltframe.streaming.session_lateness import touches_held
 from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
 from tiltframe.streaming.window_table import (
@@ -46,7 +47,7 @@ class OpenLevel:
 
     window: TimeWindow
     held: WindowTable
-    emitted: WindowTable  # in a changelog, the last emission of each window; otherwise empty
+    emitted: WindowTable  # the last emission of each window, if the policy needs it; otherwise empty
     watermark: int = LOWEST  # the watermark so far, microseconds UTC
     cascaded_until: int = HIGHEST  # the next level contains the windows that end by it, and their later rows
     forgotten: WindowTable | None = (
@@ -147,9 +148,12 @@ class OpenLevel:
         early = ~closed & rules.emit.emit_open(shown) if due else np.zeros(len(windows), np.bool_)
         windows = windows.marked(closed_until=np.where(timed, end_times, windows.marks["closed_until"]))
         reasons = np.select([was, over, timed], ["late", "close", "timeout"], rules.emit.early_reason)
-        level, emitted = replace(self, held=windows, watermark=watermark)._emit(
-            early | (closed & (shown.new_rows > 0)), closed, reasons, rules
-        )
+        level, chosen = replace(self, held=windows, watermark=watermark), early | (closed & (shown.new_rows > 0))
+        if rules.emit.changed == "result" and len(level.emitted) and chosen.any():
+            same = level._unchanged(chosen, rules)
+            level = replace(level, held=windows.marked(new_rows=np.where(same, 0, windows.marks["new_rows"])))
+            chosen, early = chosen & ~same, early & ~same
+        level, emitted = level._emit(chosen, closed, reasons, rules)
         forgotten = rules.expired(end_times, watermark)
         level = replace(level, forgotten=self.forgetting(forgotten, watermark, rules))
         if rules.emit.forgets_timed_out:
@@ -172,6 +176,8 @@ class OpenLevel:
         level, retracted = self, table.slice(0, 0)
         if rules.emit.mode == "changelog":
             level, retracted = self._retract(out, meets, table, rules)
+        elif rules.remembers_emissions:
+            level = self._remembering(out.filter(meets), rules)
         emitted = at[meets]
         new_rows, revision = (self.held.marks[name].copy() for name in ("new_rows", "revision"))
         revision[emitted] += 1
@@ -187,6 +193,30 @@ class OpenLevel:
         if rules.emit.mode == "changelog":
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
         return replace(level, held=windows), table
+
+    def _unchanged(self, chosen: Mask, rules: StreamRules) -> Mask:
+        """Return a mask of the chosen windows that have the same bounds and results as in their last emission."""
+        at = np.flatnonzero(chosen)
+        now = self.held.take(at)
+        placed = places(self.emitted, now, self.window, rules.frame.keys)
+        is_same = placed >= 0
+        is_same &= (self.emitted.starts == now.starts[placed]) & (self.emitted.ends == now.ends[placed])
+        rows = np.flatnonzero(is_same)
+        before, after = (
+            rules.results(labelled(table.known_states(rules.added), rules.frame, self.window))
+            for table in (self.emitted.take(rows), now.take(placed[rows]))
+        )
+        equal = equal_rows(before, after, columns=list(rules.frame.measures))
+        unchanged = np.zeros(len(chosen), np.bool_)
+        unchanged[at[placed[rows[equal]]]] = True
+        return unchanged
+
+    def _remembering(self, out: WindowTable, rules: StreamRules) -> OpenLevel:
+        """Return the level with these windows as last emissions; they replace earlier ones inside their bounds."""
+        if not len(out):
+            return self
+        placed = places(self.emitted, out, self.window, rules.frame.keys)
+        return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
 
     def _latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
         """Return for which windows to emit no later window of the same key is, or was, emitted."""
@@ -287,6 +317,8 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
     If the policy does not cascade, all windows are merged into the next level now. If it does, the windows in memory
     count as merged, also with their later rows; newer windows are merged when they close.
     """
+    if not rules.remembers_emissions:  # emissions of an earlier policy, which are not the last ones any more later
+        levels = [replace(level, emitted=level.emitted.none()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
     return tuple(

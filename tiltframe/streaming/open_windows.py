@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr import sql
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
@@ -32,7 +33,7 @@ from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.key_limit import KeyLimit
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
-from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, emit_policy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.rebuilt import rebuilt_levels
 from tiltframe.streaming.session_lateness import kept_in_order, touches_held
@@ -63,8 +64,9 @@ class OpenWindows:
     Parameters
     ----------
     frame : TiltFrame
-    emit : EmitPolicy or str
-        When windows are emitted, and with which content; text is read by `read_emit`.
+    emit : EmitPolicy or str, optional
+        When windows are emitted, and with which content; text is read by `read_emit`. The default is ``after_close``,
+        or ``periodic(2s)`` for a frame whose only level is ``all``, because its windows never close.
     late : LatePolicy or str
         How long closed windows are kept, and how later events are handled; text is read by `read_late`.
     max_keys : int, optional
@@ -74,6 +76,9 @@ class OpenWindows:
     ahead : str, optional
         How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises an error for a row beyond
         it. By default rows may have any time.
+    where : str, optional
+        An SQL condition on rows. `add_rows` ignores other rows, also in the counts of ``progress``; `add` takes states,
+        whose rows it cannot select.
 
     Raises
     ------
@@ -100,21 +105,25 @@ class OpenWindows:
     def __init__(
         self,
         frame: TiltFrame,
-        emit: EmitPolicy | str = "after_close",
+        emit: EmitPolicy | str | None = None,
         late: LatePolicy | str = "drop",
         *,
         max_keys: int | None = None,
         beyond: str = "error",
         ahead: str | None = None,
+        where: str | None = None,
     ) -> None:
         """Check the arguments; no window is open yet."""
         self.frame = checked_type(frame, TiltFrame, "frame")
-        self.emit, self.late = read_emit(emit), read_late(late).for_frame(self.frame)
+        self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
         self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond
         read_ahead(ahead)
         self.ahead = ahead
+        if where is not None:
+            sql.check_condition(where)
+        self.where = where
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
         self._rules.warn()
@@ -158,6 +167,8 @@ class OpenWindows:
             unchanged then.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
+        if self.where is not None:
+            rows = rows.filter(pa.array(sql.rows_where(self.where, rows, self.frame.timezone)))
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
         check_ahead(times, self.frame.time, self.ahead)
         is_committed = self._is_committed(times)
@@ -404,8 +415,9 @@ class OpenWindows:
         data : bytes or Saved
             In a Saved, blocks of states are read when they are first needed; damaged ones raise an error then.
         frame, emit, late, **bounds : optional
-            Also ``max_keys`` and ``beyond``. By default the saved values are used. Measures may be added: they are null
-            in windows that have earlier rows. Otherwise the frame and the mode of emission must not change.
+            Also ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved values are used. Measures may
+            be added: they are null in windows that have earlier rows. Otherwise the frame and the mode of emission must
+            not change.
 
         Returns
         -------
@@ -437,9 +449,8 @@ class OpenWindows:
         The ``head`` is bytes; ``blocks`` is a mapping by name. A block that was read and is unchanged is the same
         object.
         """
-        settings = {"max_keys": self.max_keys, "beyond": self.beyond}
-        if self.ahead is not None:
-            settings["ahead"] = self.ahead
+        settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
+        settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}
         return saved.written(self._rules, settings, levels=self._levels, clock=self._clock, counts=self._counts)
 
     @classmethod
@@ -448,7 +459,7 @@ class OpenWindows:
         states: pa.Table,
         committed: int,
         frame: TiltFrame,
-        emit: EmitPolicy | str = "after_close",
+        emit: EmitPolicy | str | None = None,
         late: LatePolicy | str = "drop",
         **bounds: Any,
     ) -> OpenWindows:

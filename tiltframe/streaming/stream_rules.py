@@ -57,6 +57,11 @@ class StreamRules:
         """Raise ``ValueError`` if a policy does not fit the frame's levels."""
         self.late.check(self.frame)
         self.emit.check(self.frame)
+        if self.frame.never_closes and self.emit.delay_micros:
+            raise ValueError(
+                f"delay={self.emit.delay} keeps windows open after their end, and those of the level all have no end; "
+                "leave out delay="
+            )
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
         clashes = [name for name in (*self.frame.keys, *self.frame.measures) if name.lower() in more]
         if clashes:
@@ -128,6 +133,11 @@ class StreamRules:
         """
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
+
+    @property
+    def remembers_emissions(self) -> bool:
+        """Whether the last emission of each window is kept: to retract it, or to compare results with it."""
+        return self.emit.mode == "changelog" or self.emit.changed == "result"
 
     @cached_property
     def remembers_sessions(self) -> bool:

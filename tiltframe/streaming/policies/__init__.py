@@ -4,7 +4,7 @@ from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic
 from tiltframe.streaming.policies.late import Arrival, Buffer, Drop, LatePolicy, TrueWindow
 from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, HeldWindows, micros
-from tiltframe.streaming.policies.read import read_emit, read_late
+from tiltframe.streaming.policies.read import emit_policy, read_emit, read_late
 
 __all__ = [
     "DURATION",
@@ -22,6 +22,7 @@ __all__ = [
     "OnUpdate",
     "Periodic",
     "TrueWindow",
+    "emit_policy",
     "micros",
     "read_emit",
     "read_late",

@@ -34,8 +34,9 @@ class AfterKeyExpire(ByClock):
 
     Parameters
     ----------
-    timeout : duration
-        The time without events of the key.
+    timeout : duration, optional
+        The time without events of the key. Without it, ``maxspan`` is required, and a key expires when the watermark
+        passes its first event plus ``maxspan``.
     span_of : column name, optional
         The column of times that the span is measured by; the frame's time column by default.
     maxspan : duration, optional
@@ -44,8 +45,8 @@ class AfterKeyExpire(ByClock):
         Whether to emit only keys with longer spans; other keys are forgotten without a row.
     clock : str
         ``arrival``: a key expires ``timeout`` after its last event arrived. ``event``: it expires when the watermark is
-        ``timeout`` after its last event.
-    delay, mode, having, latest : as in `EmitPolicy`; the only mode is accumulating
+        ``timeout`` after its last event. Without ``timeout``, the clock is always ``event``.
+    delay, mode, having, latest, changed : as in `EmitPolicy`; the only mode is accumulating, and changed is rows
 
     Examples
     --------
@@ -66,7 +67,14 @@ class AfterKeyExpire(ByClock):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.timeout is None:
-            raise ValueError("after_key_expire needs timeout, how long no event of a key must have come, such as '1m'")
+            if self.maxspan is None:
+                raise ValueError(
+                    "after_key_expire needs timeout, the time without events of a key, such as '1m', or maxspan, the "
+                    "time after its first event, such as '500ms'"
+                )
+            object.__setattr__(self, "clock", "event")
+        if self.changed != "rows":
+            raise ValueError("a key that expires is emitted once, so changed= has no effect; leave it out")
         if self.span_of is not None:
             checked_name(self.span_of, "span_of, the column that spans are measured by,")
         if checked_truth(self.only, "only") and self.maxspan is None:
@@ -88,6 +96,8 @@ class AfterKeyExpire(ByClock):
     def measures(self, frame: TiltFrame) -> Mapping[str, aggr.Measure]:
         of = self.span_of or frame.time
         ends = {"earliest": aggr.first(of, by=self.span_of), "latest": aggr.last(of, by=self.span_of)}
+        if self.timeout is None:
+            return {**ends, "first_event": aggr.first(frame.time)}
         return {**ends, "last_event": aggr.last(frame.time)} if self.by_event else ends
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
@@ -95,7 +105,10 @@ class AfterKeyExpire(ByClock):
             return super().timed_out(windows, watermark, now)
         if watermark is None or not len(windows):
             return np.zeros(len(windows), np.bool_)
-        over = pc.less_equal(windows.times("last_event"), watermark - micros(str(self.timeout)))
+        if self.timeout is None:
+            over = pc.less_equal(windows.times("first_event"), watermark - micros(str(self.maxspan)))
+        else:
+            over = pc.less_equal(windows.times("last_event"), watermark - micros(self.timeout))
         return np.asarray(over.fill_null(True))
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:

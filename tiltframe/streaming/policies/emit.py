@@ -27,6 +27,7 @@ Mask = NDArray[np.bool_]
 
 MODES = ("accumulating", "discarding", "changelog")
 CLOCKS = ("arrival", "event")
+CHANGED = ("rows", "result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +52,10 @@ class EmitPolicy(Policy):
     latest : bool
         Whether to emit only the latest window of each level and key: none is emitted after one that begins later. In a
         changelog it retracts the previous window.
+    changed : str
+        Which change makes a window due. ``rows``: rows have arrived since its last emission. ``result``: a result also
+        differs from that of its last emission, so that rows which change no result emit nothing. With
+        ``result``, the states of the last emissions are kept in memory too.
 
     Raises
     ------
@@ -67,6 +72,7 @@ class EmitPolicy(Policy):
     mode: str = field(default="accumulating", kw_only=True)
     having: str | None = field(default=None, kw_only=True)
     latest: bool = field(default=False, kw_only=True)
+    changed: str = field(default="rows", kw_only=True)
 
     name: ClassVar[str] = ""
     early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; without one there are none
@@ -78,6 +84,13 @@ class EmitPolicy(Policy):
         if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
         checked_truth(self.latest, "latest")
+        if not isinstance(self.changed, str) or self.changed not in CHANGED:
+            raise ValueError(f"changed must be one of {', '.join(CHANGED)}; got {shown(self.changed)}")
+        if self.changed == "result" and self.mode == "discarding":
+            raise ValueError(
+                "changed=result compares the results of a window with those of its last emission, and mode=discarding "
+                "emits only the rows since then; leave one of them out"
+            )
         if self.having is not None:
             sql.check_condition(self.having)
 
@@ -259,7 +272,7 @@ class ByClock(EmitPolicy):
     ----------
     clock : str
         ``arrival``, the time at which rows arrive, or ``event``, the watermark.
-    delay, timeout, mode, having, latest : as in `EmitPolicy`
+    delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
     """
 
     clock: str = field(default="arrival", kw_only=True)
@@ -280,7 +293,7 @@ class AfterClose(EmitPolicy):
 
     Parameters
     ----------
-    delay, timeout, mode, having, latest : as in `EmitPolicy`
+    delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples
     --------
@@ -303,7 +316,7 @@ class Periodic(ByClock):
         The period. Periods end at multiples of it since 1970 on the clock.
     repeat : bool
         Whether to emit open windows even if they have not changed.
-    clock, delay, timeout, mode, having, latest : as in `ByClock`
+    clock, delay, timeout, mode, having, latest, changed : as in `ByClock`
 
     Examples
     --------
@@ -319,7 +332,10 @@ class Periodic(ByClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_truth(self.repeat, "repeat")
+        if checked_truth(self.repeat, "repeat") and self.changed == "result":
+            raise ValueError(
+                "repeat emits windows without a change, and changed=result does not; leave one of them out"
+            )
 
     @property
     def by_arrival(self) -> bool:
@@ -343,7 +359,7 @@ class OnUpdate(ByClock):
         The minimum time between emissions by the clock; a window is then emitted once for all its changes.
     clock : str
         The clock for ``batch``: ``arrival`` or ``event``, as in `Periodic`.
-    delay, timeout, mode, having, latest : as in `EmitPolicy`
+    delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples
     --------
@@ -382,7 +398,7 @@ class AfterCount(EmitPolicy):
     ----------
     rows : int
         At least 1.
-    delay, timeout, mode, having, latest : as in `EmitPolicy`
+    delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples
     --------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aggr.call_text import read_as
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
 from tiltframe.streaming.policies.late import Buffer, Drop, LatePolicy, TrueWindow
 from tiltframe.streaming.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from tiltframe.frame import TiltFrame
 
 GROUP = "tiltframe.policies"
 
@@ -44,6 +47,36 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     Periodic(every='1m', repeat=True, having='n > 300')
     """
     return _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
+
+
+def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
+    """Return the emit policy of a stream of a frame: the one that `read_emit` returns, or the default for None.
+
+    Parameters
+    ----------
+    emit : EmitPolicy or str, optional
+    frame : TiltFrame
+
+    Returns
+    -------
+    EmitPolicy
+        By default ``after_close``. Windows over all time never close: if a frame has no others, ``periodic(2s)``.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> from tiltframe import TiltFrame
+    >>> emit_policy(None, TiltFrame(["all"], "ts", {"n": aggr.count()}))
+    Periodic(every='2s')
+    """
+    if emit is not None:
+        return read_emit(emit)
+    return Periodic("2s") if frame.never_closes else AfterClose()
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
