@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
+from aggr.arguments import shown
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, reads, written
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce, unify_types
