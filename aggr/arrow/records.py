@@ -115,8 +115,8 @@ def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
     if pa.types.is_struct(records.type):
         return _look_up_fields(records, keys)
     entries = entries_of(records)
-    asked = keys.take(pa.array(entries.rows))
-    hits = np.flatnonzero(pc.fill_null(pc.equal(entries.keys, asked), False).to_numpy(zero_copy_only=False))
+    sought_keys = keys.take(pa.array(entries.rows))
+    hits = np.flatnonzero(pc.fill_null(pc.equal(entries.keys, sought_keys), False).to_numpy(zero_copy_only=False))
     rows_of_hits = entries.rows[hits]
     is_first = np.append(True, rows_of_hits[1:] != rows_of_hits[:-1])[: len(hits)]
     places = np.full(len(records), -1)

@@ -43,12 +43,12 @@ def test_weeks_begin_on_monday():
 
 def test_epoch_ms_rounds_towards_the_past():
     times = random_times(3)
-    found = evaluate("epoch_ms(a)", pa.table({"a": times})).to_pylist()
-    assert found == [
+    milliseconds = evaluate("epoch_ms(a)", pa.table({"a": times})).to_pylist()
+    assert milliseconds == [
         None if time is None else (time - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
         for time in times.to_pylist()
     ]
-    assert evaluate("unix_millis(a)", pa.table({"a": times})).to_pylist() == found
+    assert evaluate("unix_millis(a)", pa.table({"a": times})).to_pylist() == milliseconds
 
 
 def test_days_are_those_of_the_zone():

@@ -149,7 +149,7 @@ ZONES = {
     "blank": " ",
     "unknown": "Mars/Olympus",
     "near miss": "Europe/Pariss",
-    "offset": "+01:00",
+    "offset": "+25:00",
     "path": "../../../etc/passwd",
     "absolute path": "/etc/passwd",
     "folder": "Europe",

@@ -136,7 +136,7 @@ CASES = [
     *(Bad(f"read_emit = {k}", lambda w, v=v: read_emit(v)) for k, v in {**not_text(), **POLICIES, **bad_words()}.items() if k != "having of no result"),
     *(Bad(f"read_late = {k}", lambda w, v=v: read_late(v)) for k, v in {**not_text(), **LATES, **bad_words()}.items()),
     *cases_of("OpenWindows(frame)", {**not_text(), "text": "frame"}, lambda w, v: OpenWindows(v), "frame", "TiltFrame"),
-    *cases_of("OpenWindows(emit)", not_text(), lambda w, v: opened(emit=v)),
+    *cases_of("OpenWindows(emit)", not_text("none"), lambda w, v: opened(emit=v)),
     *cases_of("OpenWindows(late)", not_text(), lambda w, v: opened(late=v)),
     *cases_of("OpenWindows(max_keys)", {**not_whole("none"), "zero": 0}, lambda w, v: opened(max_keys=v), "max_keys"),
     *cases_of("OpenWindows(beyond)", {**not_text(), **bad_words()}, lambda w, v: opened(beyond=v), "beyond"),

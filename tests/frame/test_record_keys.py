@@ -84,12 +84,12 @@ def test_each_of_a_record_equals_exploded_rows(make, entries, key):
     for t, h, k, v in by_hand:
         sums.setdefault((t // 1000, h, k), []).append(v)
     expected = {at: (len(vs), sum(v for v in vs if v is not None)) for at, vs in sums.items()}
-    found = {
+    results_by_group = {
         (int(r["window_start"].timestamp()), r["host"], r["class"]): (r["n"], r["total"] or 0)
         for r in results.to_pylist()
         if r["level"] == "1s"
     }
-    assert found == expected
+    assert results_by_group == expected
 
     windows = OpenWindows(frame)
     emitted = []

@@ -147,8 +147,8 @@ def test_yesterday_compared_with_a_week_before(shop, tab):
     now, before = (
         sum(map(len, per_host(events, today - days * 86_400, today - (days - 1) * 86_400).values())) for days in (1, 8)
     )
-    _, whole, earlier, change = legend(tab)["requests"]
-    assert (float(whole), float(earlier)) == (float(f"{now:.5g}"), float(f"{before:.5g}"))
+    _, in_range, earlier, change = legend(tab)["requests"]
+    assert (float(in_range), float(earlier)) == (float(f"{now:.5g}"), float(f"{before:.5g}"))
     assert float(change.removesuffix(" %")) == pytest.approx((now / before - 1) * 100, abs=0.06)
 
 

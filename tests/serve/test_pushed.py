@@ -1,4 +1,4 @@
-"""Pushed changes: what comes, from where a client goes on, and how it ends."""
+"""Pushed changes: their rows, resuming after a version, and the end of a connection."""
 
 from __future__ import annotations
 

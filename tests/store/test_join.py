@@ -97,7 +97,7 @@ def test_the_results_of_a_row_are_those_of_its_query(store, how, options):
         events, on="number = code and row.host = store.host", within=("start", "end"), per="size", how=how, now=now,
         **options,
     )  # fmt: skip
-    wanted = []
+    expected = []
     for event in events.to_pylist():
         results = []
         if event["host"] is not None and event["size"] is not None:
@@ -107,8 +107,8 @@ def test_the_results_of_a_row_are_those_of_its_query(store, how, options):
             results = store.query(event["size"], within, **{**options, "where": where, "now": now}).to_pylist()
         if not results and how == "left":
             results = [{}]
-        wanted += [{name: (result | event).get(name) for name in joined.column_names} for result in results]
-    assert joined.to_pylist() == wanted
+        expected += [{name: (result | event).get(name) for name in joined.column_names} for result in results]
+    assert joined.to_pylist() == expected
     assert joined.num_rows > 5
 
 
@@ -116,8 +116,8 @@ def test_ranges_are_text_of_a_column_or_one_constant(store):
     events = pa.table({"host": ["a", "b"], "range": ["1970-01-01 **:**:**", "1970-01-02"]})
     joined = store.join(events, ["host"], within="range", per="1d", keys=["host"])
     assert [str(at.date()) for at in joined["window_start"].to_pylist()] == ["1970-01-01", "1970-01-02"]
-    whole = store.join(events, "host", keys=["host"], measures=["n"])
-    assert whole["n"].to_pylist() == [
+    all_time = store.join(events, "host", keys=["host"], measures=["n"])
+    assert all_time["n"].to_pylist() == [
         store.query(where=f"host = '{host}'", keys=["host"])["n"][0].as_py() for host in ("a", "b")
     ]
 

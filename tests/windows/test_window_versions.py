@@ -22,7 +22,7 @@ ROWS = pa.table({"ts": pa.array([0, HOUR, 5 * HOUR], pa.timestamp("us", "UTC"))}
 
 @dataclass(frozen=True)
 class Shift(TimeWindow):
-    """Working shifts of eight hours, the first of which begins at `FIRST` o'clock."""
+    """Working shifts of eight hours; one begins at `FIRST` o'clock."""
 
     kind = "shift"
     contiguous = True

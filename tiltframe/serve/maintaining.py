@@ -95,5 +95,7 @@ def _end_of_open_windows(store: FrameStore) -> str | None:
 
     The parts of open windows are merged as well: a stream of small commits adds one part per commit to them.
     """
-    ends = [level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end]
-    return as_text(max(ends) + 1) if ends else None
+    level_ends = [
+        level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end
+    ]
+    return as_text(max(level_ends) + 1) if level_ends else None

@@ -107,7 +107,7 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: Seen | None) -> tuple[Seen, bytes]:
-        """Return the present contents of a store, and the event of what has changed, or nothing."""
+        """Return the present contents of a store, and an event with the changed windows, or no bytes."""
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:
             return seen, b""

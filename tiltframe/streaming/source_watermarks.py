@@ -1,4 +1,4 @@
-"""The watermarks of several sources, of which the earliest holds the stream back, and sources without rows."""
+"""The watermark of several sources: the earliest one, without the sources that are idle."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ class SourceWatermarks:
         """
         resting = self._ended.union(self.idle_sources(now))
         active = [watermark for name, watermark in self._watermarks.items() if name not in resting]
-        known = [watermark for watermark in (active or self._watermarks.values()) if watermark is not None]
-        if len(known) < len(active) or not known:
+        reported = [watermark for watermark in (active or self._watermarks.values()) if watermark is not None]
+        if len(reported) < len(active) or not reported:
             return self._combined
-        latest = min(known) if active else max(known)
+        latest = min(reported) if active else max(reported)
         self._combined = latest if self._combined is None else max(self._combined, latest)
         return self._combined
 

@@ -236,8 +236,8 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
         return Tumbling(size.count, size.unit, timezone, size.offset if offset is None else shift)
     parts = number_and_unit(size)
     if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _LARGEST:
-        whole = _in_whole_units(size)
-        hint = "" if whole is None else f"; {shown(size)} is {whole}"
+        whole_size = _in_whole_units(size)
+        hint = "" if whole_size is None else f"; {shown(size)} is {whole_size}"
         raise ValueError(
             f"cannot read {shown(size)} as a window; write a whole number and one of us, ms, s, m, h, d, w, mo, q, y, "
             f"such as '10s', '500ms', '1h' or '1mo'{hint}"

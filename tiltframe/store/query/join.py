@@ -254,8 +254,8 @@ class _RangeColumns:
 
     def __init__(self, rows: pa.Table, join: Join) -> None:
         self._join = join
-        ends = join.within if isinstance(join.within, tuple | list) else [join.within]
-        names = [name for name in (*ends, join.per) if _is_column(name, rows.schema)]
+        range_values = join.within if isinstance(join.within, tuple | list) else [join.within]
+        names = [name for name in (*range_values, join.per) if _is_column(name, rows.schema)]
         self.columns = {name: _as_moments(one_array(rows.column(name))) for name in names}
 
     def query(self, values: Mapping[str, Any]) -> Query:
@@ -369,16 +369,16 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _joined(rows: pa.Table, matched: _Matched, columns: _Columns, *, is_left: bool) -> Iterator[pa.Table]:
     """Yield joined rows in the order of the rows, each with its results in their order, a bounded number at once."""
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
+    row_ends = np.cumsum(lengths)
+    total = int(row_ends[-1]) if len(row_ends) else 0
     results = matched.results.select(list(columns.names))
     for low in range(0, total, _ROWS_PER_SLICE):
         places = np.arange(low, min(low + _ROWS_PER_SLICE, total))
-        first_row, last_row = np.searchsorted(ends, [places[0], places[-1]], side="right")
+        first_row, last_row = np.searchsorted(row_ends, [places[0], places[-1]], side="right")
         covered = np.arange(first_row, last_row + 1)
-        begins = np.maximum(ends[covered] - lengths[covered], places[0])
-        row_numbers = np.repeat(covered, np.minimum(ends[covered], places[-1] + 1) - begins)
-        within_row = places - (ends - lengths)[row_numbers]
+        begins = np.maximum(row_ends[covered] - lengths[covered], places[0])
+        row_numbers = np.repeat(covered, np.minimum(row_ends[covered], places[-1] + 1) - begins)
+        within_row = places - (row_ends - lengths)[row_numbers]
         result_numbers = matched.first[row_numbers] + within_row
         is_unmatched = matched.count[row_numbers] == 0
         of_rows = rows.take(pa.array(row_numbers))
