@@ -16,8 +16,9 @@ from tiltframe.store.backends import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
-_TRUTHS = ("flat", "latest")
-_QUERY_FIELDS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", *_TRUTHS)
+_TRUTHS = ("flat", "latest", "closed")
+_TEXTS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
+_QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # allowed in queries of states
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)

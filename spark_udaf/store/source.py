@@ -101,7 +101,7 @@ def read(
     within, where, measures, keys : optional
         As in `tiltframe.Query`.
     members : optional
-        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``edges`` and ``flat``, as in
+        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``closed``, ``edges`` and ``flat``, as in
         `tiltframe.Query`. Use Spark to order and limit. Times of a DataFrame are instants, which Spark shows in the
         zone of its session.
     name : str, optional

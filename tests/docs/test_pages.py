@@ -52,6 +52,7 @@ def test_pages_without_spark():
         "serve.md",
         "how-to/grafana.md",
         "how-to/serve-in-production.md",
+        "how-to/stream-in-production.md",
         "how-to/second-month.md",
         "prometheus.md",
         "how-to/your-own-function.md",

@@ -80,6 +80,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     help="Windows without events too, with nulls and counts of 0, or the chosen fill.",
 )
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
+@click.option("--closed", is_flag=True, help="Without windows that are partial.")
 @click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_read_number, metavar="N", help="At most so many rows.")

@@ -32,7 +32,7 @@ from tiltframe.text.results import plain
 
 MANY = ("per", "measures", "keys", "order_by")  # parameters that an address may repeat
 INTEGER_WORDS = ("limit", "points")
-TRUTHS = ("flat", "latest")
+TRUTHS = ("flat", "latest", "closed")
 WORDS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # values of a key in a list of choices
 _LABELS = (LEVEL, START, END, PARTIAL)
@@ -44,7 +44,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
     Query(per='1h', within=None, where=None, measures={'n': 'n', 'rate': 'errors/n'}, keys=(), fill=False, order_by=(),
-    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, edges=None)
+    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None)
     """
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):

@@ -240,7 +240,7 @@ class FrameStore:
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
             Passed to `Query`, which describes each.
-        now, flat, having, points, timezone, latest, edges : optional
+        now, flat, having, points, timezone, latest, closed, edges : optional
             Passed to `Query`.
 
         Returns
@@ -272,7 +272,7 @@ class FrameStore:
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
             Passed to `Query`. With ``fill`` or ``edges`` all states are in memory, with ``order_by`` all results.
-        now, flat, having, points, timezone, latest, edges : optional
+        now, flat, having, points, timezone, latest, closed, edges : optional
             Passed to `Query`.
 
         Returns
@@ -327,7 +327,7 @@ class FrameStore:
         prefix : str
             Text before the names of all columns of results, for rows that have columns of the same names.
         options : values by name
-            where, measures, keys, having, fill, latest, flat, timezone, now and edges, as for `Query`.
+            where, measures, keys, having, fill, latest, closed, flat, timezone, now and edges, as for `Query`.
 
         Returns
         -------

@@ -23,7 +23,7 @@ from tiltframe.store.query.lookup import Lookup, noting_unmapped
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united
+from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united, without_partial
 from tiltframe.time_range import closed
 from windows import TimeWindow
 
@@ -199,13 +199,15 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
     plan, first_held = reading.plan, reading.held
     if plan.edges is not None:
         return iter([finish_to_edges(pa.concat_tables(slices), plan, query=query, known_from=first_held, now=now)])
+    if query.closed and not query.fill:
+        slices = (without_partial(states, first_held, now) for states in slices)
     if query.latest:
         slices = iter([reduce(lambda newest, more: latest_of_keys(pa.concat_tables([newest, more]), plan), slices)])
     elif query.fill:
         states = pa.concat_tables(slices)
-        return iter(
-            [fill_values(finish(fill_gaps(states, plan, now), plan, first_held, now), states, plan, query.fill)]
-        )
+        results = finish(fill_gaps(states, plan, now), plan, first_held, now)
+        results = fill_values(results, states, plan, query.fill)
+        return iter([without_partial(results, first_held, now) if query.closed else results])
     return (finish(states, plan, first_held, now) for states in slices)
 
 

@@ -22,7 +22,7 @@ from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united
+from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united, without_partial
 from tiltframe.time_range import closed
 from windows.timezone import Instants
 
@@ -89,6 +89,8 @@ def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from:
     results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
     if query.fill:
         results = fill_values(results, inside, plan, query.fill)
+    if query.closed:
+        results = without_partial(results, known_from, now)
     return latest_of_keys(results, plan) if query.latest else results
 
 

@@ -31,7 +31,7 @@ from tiltframe.store.query.query import Query
 
 HOW = ("left", "inner")
 _ROWS_PER_SLICE = 1 << 18
-JOIN_OPTIONS = ("where", "measures", "keys", "having", "fill", "latest", "flat", "timezone", "now", "edges")
+JOIN_OPTIONS = ("where", "measures", "keys", "having", "fill", "latest", "closed", "flat", "timezone", "now", "edges")
 Ask = Callable[[Query], Answer]
 Positions = NDArray[np.int64]
 

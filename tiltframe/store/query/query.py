@@ -73,6 +73,9 @@ class Query:
     latest : bool
         Whether to return, for each key, only the window that begins last in the range; ``having`` is applied
         afterwards.
+    closed : bool
+        Whether to leave out windows that are `partial`: those that end after ``now``, and those whose begin the level
+        no longer has. They are left out before ``latest`` selects a window.
     edges : str, optional
         The largest distance of two points, a length of time, for measures of points (`time_weighted_avg`, `integral`,
         `duration_in`, `rate`, `increase`, `delta`, `resets`). Two points of a key in different windows, in ``within``
@@ -104,13 +107,14 @@ class Query:
     points: int | None = None
     timezone: str | None = None
     latest: bool = False
+    closed: bool = False
     edges: str | None = None
 
     def __post_init__(self) -> None:
         """Check all members, and convert each to one form."""
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
-            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest")},
+            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest", "closed")},
         }
         if self.fill and self.latest:
             raise ValueError(

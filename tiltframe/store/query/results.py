@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import shown
@@ -72,6 +73,16 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     return states.filter(pa.array(starts == last[groups.ids]))
 
 
+def without_partial(states: pa.Table, known_from: int, now: int) -> pa.Table:
+    """Return the states, or results, of the windows that are not partial."""
+    return states.filter(pa.array(~_is_partial(states, known_from, now)))
+
+
+def _is_partial(states: pa.Table, known_from: int, now: int) -> NDArray[np.bool_]:
+    is_partial: NDArray[np.bool_] = (instants_of(states, END) > now) | (instants_of(states) < known_from)
+    return is_partial
+
+
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Return results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
     neighbours = {}
@@ -88,8 +99,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
             column = result_values(expression, finished, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
-    partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
-    return results.append_column(PARTIAL, pa.array(partial))
+    return results.append_column(PARTIAL, pa.array(_is_partial(states, known_from, now)))
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
