@@ -6,6 +6,7 @@ The rows of a key may exceed memory: only one batch and the carries of the windo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
 
-_ARRIVAL, _AT, _END, _KEY = "__arrival", "__at", "__end", "__key"
+_ARRIVAL, _AT, _END, _FIRST, _KEY = "__arrival", "__at", "__end", "__first", "__key"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -42,6 +43,8 @@ def running(
     order: Sequence[str] = (),
     ticks: Tick | str | Sequence[Tick | str] = (),
     emit: str = "rows",
+    until: object = None,
+    fill: str | None = None,
 ) -> DataFrame:
     """Aggregate rows in the order of key and time: by default a result for every row.
 
@@ -63,6 +66,8 @@ def running(
         Instants of additional results.
     emit : "rows", "ticks" or "final"
         The results to return, as in `tiltframe.running`.
+    until, fill : optional
+        Where ticks end, and whether every key has ticks for the whole range, as in `tiltframe.running`.
 
     Returns
     -------
@@ -85,7 +90,9 @@ def running(
 
         su.running(df, {"total": aggr.sum("amount")}, time="at", keys=["account"])
     """
-    query = running_query(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+    query = running_query(
+        measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
+    )
     prepare(df.sparkSession)
     schema = arrow_schema(df)
     query.check(schema)
@@ -96,7 +103,7 @@ def running(
         df,
         columns=columns,
         order=query.order,
-        begin=lambda: RunningAggregation.of(inside),
+        begin=lambda first: RunningAggregation.of(replace(inside, first=first)),
         has_ticks=bool(query.ticks),
         result=result,
     )
@@ -134,7 +141,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
         df,
         columns=frame.columns_in(schema.names),
         order=frame.order,
-        begin=lambda: OrderedRollup(inside),
+        begin=lambda _: OrderedRollup(inside),
         has_ticks=False,
         result=result,
     )
@@ -145,7 +152,7 @@ def _streamed(
     *,
     columns: Sequence[str],
     order: Order,
-    begin: Callable[[], OrderedAggregator],
+    begin: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
     result: pa.Schema,
 ) -> DataFrame:
@@ -155,13 +162,13 @@ def _streamed(
     )
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
-    reserved = [name for name in (_ARRIVAL, _AT, _END, *computed_keys) if name in df.columns]
+    reserved = [name for name in (_ARRIVAL, _AT, _END, _FIRST, *computed_keys) if name in df.columns]
     if reserved:
         raise ValueError(f"the column name {reserved[0]!r} is needed here; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    if has_ticks:  # ticks continue until the end of the data
-        rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
+    if has_ticks:  # ticks continue until the end of the data, and may begin with it
+        rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
     by = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
@@ -179,24 +186,30 @@ def _by_keys(
     columns: Sequence[str],
     *,
     order: Order,
-    begin: Callable[[], OrderedAggregator],
+    begin: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
 ) -> Iterator[pa.Table]:
     """Aggregate the batches of a partition. The carry of a key is released at the first row of the next key."""
-    aggregator, end, empty = begin(), None, None
+    aggregator: OrderedAggregator | None = None
+    empty: pa.Table | None = None
+    end: int | None = None
+    first: int | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
         if has_ticks and end is None and table.num_rows:
-            end = int(event_times(table.column(_END), order.time)[0])
+            end, first = (int(event_times(table.column(name), order.time)[0]) for name in (_END, _FIRST))
         table = table.select(list(columns))
         empty = table.schema.empty_table()
+        if not table.num_rows:
+            continue
+        aggregator = begin(first) if aggregator is None else aggregator
         head = _last_key(table, order)
         if head:
             yield aggregator.finish(table.slice(0, head), end)
-            aggregator = begin()
+            aggregator = begin(first)
         yield aggregator.add(table.slice(head))
     if empty is not None:
-        yield aggregator.finish(empty, end)
+        yield (aggregator or begin(first)).finish(empty, end)
 
 
 def _last_key(table: pa.Table, order: Order) -> int:

@@ -44,13 +44,14 @@ def test_the_same_bits_as_locally(spark, table, partitions):
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200")  # every key comes in several batches
     df = spark.createDataFrame(table).repartition(partitions)
-    for window, emit in (
-        (ordered.running(), "rows"),
-        (ordered.since("x > 2", ordered.daily("Asia/Tokyo")), "rows"),
-        (ordered.sliding(2, ordered.hourly()), "final"),
-        (ordered.count(7), "final"),
+    for window, emit, more in (
+        (ordered.running(), "rows", {}),
+        (ordered.since("x > 2", ordered.daily("Asia/Tokyo")), "rows", {}),
+        (ordered.since(ordered.hourly()), "ticks", {"until": "next", "fill": "zero"}),
+        (ordered.sliding(2, ordered.hourly()), "final", {}),
+        (ordered.count(7), "final", {}),
     ):
-        options = {"time": "ts", "keys": ["key"], "order": ["n"], "emit": emit}
+        options = {"time": "ts", "keys": ["key"], "order": ["n"], "emit": emit, **more}
         expected = running(table, MEASURES, window, **options)
         result = su.running(df, MEASURES, window, **options).toArrow()
         assert expected.num_rows > 0

@@ -45,6 +45,8 @@ _LEVELS = "From fine to coarse: 10s,1m,10m,1h, or 'sec ... year'."
 _ORDERED = (
     click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
     click.option("--ordered", metavar="WINDOWS", help="Of rows in order: sliding(10), since(hourly()); or a chain."),
+    click.option("--until", metavar="next|TIME", help="Of --ordered: the last tick after the end of the input."),
+    click.option("--fill", type=click.Choice(["zero"]), help="Of --ordered: all keys have all ticks, with 0 for null."),
 )
 _READING = (
     click.option(
@@ -148,9 +150,12 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
         ((name, computed),) = keys_from([time]).items()
         frame: TiltFrame | OrderedAggregator
         in_order: str | None = arguments.pop("ordered", None)
+        of_ticks = {name: arguments.pop(name) for name in ("until", "fill") if name in arguments}
         if (levels is None) == (in_order is None):
             raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
         if levels is not None:
+            if any(of_ticks.values()):
+                raise ValueError("--until and --fill concern ticks of --ordered, and --levels has none; leave them out")
             frame = TiltFrame(
                 read_windows(levels, timezone),
                 name,
@@ -160,7 +165,12 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
             )
         else:
             frame = _ordered(
-                str(in_order), name, measures=measures_from(measures), keys=keys_from(keys), timezone=timezone
+                str(in_order),
+                name,
+                measures=measures_from(measures),
+                keys=keys_from(keys),
+                timezone=timezone,
+                **of_ticks,
             )
         types = read_types(arguments.pop("types"), arguments.pop("texts"))
         reads = {option: arguments.pop(option) for option in _AS_GIVEN}
@@ -176,14 +186,23 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
 
 
 def _ordered(
-    text: str, time: str, measures: dict[str, Measure], keys: dict[str, str], timezone: str
+    text: str,
+    time: str,
+    *,
+    measures: dict[str, Measure],
+    keys: dict[str, str],
+    timezone: str,
+    until: str | None,
+    fill: str | None,
 ) -> OrderedAggregator:
     """Return ordered windows: a single one as for `tiltframe.running`, several as a chain."""
     if timezone != "UTC":
         raise ValueError("--timezone is of --levels; give ticks their zone, such as since(daily('Europe/Berlin'))")
     windows = split(text)
     if not windows or len(windows) == 1:
-        return RunningAggregation(measures, text, time=time, keys=keys)
+        return RunningAggregation(measures, text, time=time, keys=keys, until=until, fill=fill)
+    if until is not None or fill is not None:
+        raise ValueError("--until and --fill concern ticks, and a chain of windows has none; leave them out")
     return OrderedRollup(OrderedFrame(windows, time, measures, keys))
 
 

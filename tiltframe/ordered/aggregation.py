@@ -17,7 +17,7 @@ from aggr.groups.groups import Groups
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
-from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query
+from tiltframe.ordered.query import NEXT, ROWS, TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, with_ticks
 from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
 from tiltframe.tabular import whole_or_batches
@@ -32,7 +32,7 @@ class RunningAggregation(OrderedAggregator):
 
     Parameters
     ----------
-    measures, window, time, keys, order, ticks, emit : as in `tiltframe.running`
+    measures, window, time, keys, order, ticks, emit, until, fill : as in `tiltframe.running`
 
     Raises
     ------
@@ -68,9 +68,13 @@ class RunningAggregation(OrderedAggregator):
         order: Sequence[str] = (),
         ticks: Tick | str | Sequence[Tick | str] = (),
         emit: str = "rows",
+        until: object = None,
+        fill: str | None = None,
     ) -> None:
         """Check everything that does not depend on data."""
-        query = running_query(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+        query = running_query(
+            measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
+        )
         super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
@@ -122,7 +126,8 @@ class RunningAggregation(OrderedAggregator):
             if self._schema is None:
                 raise ValueError("there has been no batch, not even an empty one, that shows the columns")
             batch = self._schema.empty_table()
-        if end is not None and self._schema is not None:
+        self._checked_batch(batch)
+        if end is not None:
             self._keys = self._keys._replace(end=max(self._keys.end, end))
         return self._step(batch, True)
 
@@ -146,8 +151,19 @@ class RunningAggregation(OrderedAggregator):
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
         table, query = self._checked_batch(batch), self.query
+        if query.first is not None:
+            self._keys = self._keys._replace(first=query.first)
         ordered = in_order(table, query.order, self._keys)
-        entries = with_ticks(ordered, query.reads, query.ticks, ordered.keys.end + 1 if last else until)
+        if query.fill is not None:
+            self._check_in_range(ordered)
+        entries = with_ticks(
+            ordered,
+            query.reads,
+            query.ticks,
+            self._last_tick(ordered) + 1 if last else until,
+            is_last=last and query.until == NEXT,
+            is_filled=query.fill is not None,
+        )
         spread = [
             state.spread(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
@@ -176,6 +192,19 @@ class RunningAggregation(OrderedAggregator):
         if query.per_row:
             self._keep_final(ordered, entries, done)
         return self._finals(table.schema, last)
+
+    def _last_tick(self, ordered: Sorted) -> int:
+        """Return the time of the last tick, if the data ends with these rows."""
+        until = self.query.until
+        return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
+
+    def _check_in_range(self, ordered: Sorted) -> None:
+        """Raise ``ValueError`` if rows are before the range for which other keys already have ticks."""
+        if self._keys.n and ordered.keys.first < self._keys.first:
+            raise ValueError(
+                "with fill, all keys have ticks from the first row on, and a row of a later batch is before it: sort "
+                "all rows by time, or leave fill out"
+            )
 
     def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
         """Return which outputs are requested; None for all."""
@@ -234,6 +263,8 @@ def running(
     order: Sequence[str] = (),
     ticks: Tick | str | Sequence[Tick | str] = (),
     emit: str = "rows",
+    until: object = None,
+    fill: str | None = None,
     reading: ReadOptions | None = None,
 ) -> pa.Table:
     """Aggregate rows in the order of key and time: by default a result for every row.
@@ -261,6 +292,11 @@ def running(
         ``rows``: a result for each row and each tick; for consecutive windows (count, weighted_count, interval,
         session, emit_when) one for each that is over. ``ticks``: only the results at ticks. ``final``: the last result
         of each key; for consecutive windows that of the open window, if there is one.
+    until : ``next`` or a moment, optional
+        Where ticks end: by default with the last row of all keys; ``next``: with the first tick after that row, so that
+        the last period has a result; or at a time: a datetime, ISO 8601 text, or Unix milliseconds.
+    fill : ``zero``, optional
+        Give every key ticks for the whole range of the data, and 0 in place of null numbers in results at ticks.
     reading : ReadOptions, optional
         Facts that files or tables do not contain, as for `tiltframe.rollup`.
 
@@ -291,7 +327,9 @@ def running(
     >>> running(totals, {"pairs": aggr.sum("n")}, "count(2)", time="ts").column("pairs").to_pylist()
     [7, 17]
     """
-    aggregation = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
+    aggregation = RunningAggregation(
+        measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
+    )
     rows = whole_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregation.finish(rows)
@@ -328,9 +366,21 @@ def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
         columns |= keys | _time(query, times)
+    results = _finished(query, [entry.states for entry in done])
     if query.ticks:
-        columns[TICK] = pa.array(source < 0)
-    return pa.table(columns | _finished(query, [entry.states for entry in done]))
+        is_tick = pa.array(source < 0)
+        columns[TICK] = is_tick
+        if query.fill is not None:
+            results = {name: _with_zeros(column, is_tick) for name, column in results.items()}
+    return pa.table(columns | results)
+
+
+def _with_zeros(column: pa.Array, is_tick: pa.BooleanArray) -> pa.Array:
+    """Replace null numbers in results at ticks by 0."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
+        return column
+    zero = pa.scalar(0, pa.int64()).cast(column.type)
+    return pc.if_else(pc.and_(is_tick, pc.is_null(column)), zero, column)
 
 
 def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> dict[str, pa.Array]:

@@ -67,7 +67,8 @@ class OrderedAggregator:
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
-        tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, "end": np.full(self._keys.n, self._keys.end)})}
+        bounds = {name: np.full(self._keys.n, at) for name, at in (("end", self._keys.end), ("first", self._keys.first))}
+        tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, **bounds})}
         for at, (carry, states) in enumerate(self._window_states):
             of_keys = {"position": carry.position, "counts": carry.counts}
             tables[f"{at}.{_CARRY}"] = pa.table({**of_keys, **{f"number {n}": v for n, v in carry.numbers.items()}})
@@ -78,8 +79,9 @@ class OrderedAggregator:
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
         """Restore the tables of `carried`, for rows of a schema."""
         self._begin(schema)
-        *columns, latest, end = (one_array(column) for column in tables[_KEYS].columns)
-        self._keys = Keys(tuple(columns), _numbers(latest), end[0].as_py() if len(end) else self._keys.end)
+        *columns, latest, end, first = (one_array(column) for column in tables[_KEYS].columns)
+        bounds = (end[0].as_py(), first[0].as_py()) if len(end) else (self._keys.end, self._keys.first)
+        self._keys = Keys(tuple(columns), _numbers(latest), *bounds)
         for at, part in enumerate(self.query.parts):
             of_keys, states = tables[f"{at}.{_CARRY}"], tables[f"{at}.{_STATES}"]
             position, counts, *numbers = (_numbers(column) for column in of_keys.columns)

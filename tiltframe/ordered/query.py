@@ -17,10 +17,12 @@ from aggr.tables.keys import checked_keys, columns_keys_may_read
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.ordered.sequence import Order, check_inputs
 from tiltframe.provenance import describe_states
+from tiltframe.time_range import read_moment
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
+NEXT, ZERO = "next", "zero"  # values of until and of fill
 ROWS = "__rows"  # the number of rows of a window, if it decides whether there are results
 POSITION = pa.int64()  # the order for first and last in ordered windows: the index of a row in its key
 
@@ -106,6 +108,9 @@ class RunningQuery(OrderedQuery):
     parts: tuple[Part, ...]
     ticks: tuple[Tick, ...]
     emit: str
+    until: int | str | None = None  # microseconds UTC, or NEXT
+    fill: str | None = None
+    first: int | None = None  # the first row of other aggregations of the same data, microseconds UTC
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -143,7 +148,7 @@ class RunningQuery(OrderedQuery):
 
     def describe(self) -> dict[str, Any]:
         """Add the ticks and the kind of results to the description."""
-        return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit}
+        return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit, "fill": self.fill}
 
 
 def running_query(
@@ -154,6 +159,8 @@ def running_query(
     order: Sequence[str],
     ticks: Tick | str | Sequence[Tick | str],
     emit: str,
+    until: object = None,
+    fill: str | None = None,
 ) -> RunningQuery:
     """Return a checked query; see `tiltframe.running`."""
     measures = check_measures(measures, time)
@@ -174,13 +181,30 @@ def running_query(
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
     if emit == "ticks" and not every:
         raise ValueError("emit='ticks' needs ticks, say ticks=hourly() or window=since(daily('UTC'))")
+    last_tick = _checked_until(until)
+    if fill not in (None, ZERO):
+        raise ValueError(f"fill is None or {ZERO!r}; got {shown(fill)}")
+    if not every and (last_tick is not None or fill is not None):
+        name = "until" if last_tick is not None else "fill"
+        raise ValueError(f"{name} concerns results at ticks; give ticks=hourly() or window=since(daily('UTC'))")
     by_window = {
         distinct_window: {n: m for n, m in measures.items() if windows[n] == distinct_window}
         | ({ROWS: count()} if distinct_window.least_rows else {})
         for distinct_window in distinct
     }
     parts = tuple(Part(window_of_part, plan(named)) for window_of_part, named in by_window.items())
-    return RunningQuery(make_order(time, keys, order), measures, parts, ticks=every, emit=emit)
+    ordered_by = make_order(time, keys, order)
+    return RunningQuery(ordered_by, measures, parts, ticks=every, emit=emit, until=last_tick, fill=fill)
+
+
+def _checked_until(until: object) -> int | str | None:
+    """Return ``next``, or a moment in microseconds UTC; raise ``ValueError`` for other values."""
+    if until is None or until == NEXT:
+        return None if until is None else NEXT
+    try:
+        return read_moment(until, "UTC")
+    except ValueError as error:
+        raise ValueError(f"until is {NEXT!r}, or the time of the last tick: {error}") from None
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:

@@ -20,7 +20,7 @@ from tiltframe.event_time import event_times
 from windows.ordered import Condition, Input, Rows, Tick, Weight
 
 Ints = NDArray[np.int64]
-_NEVER = -(2**62)
+_NEVER = -(2**62)  # before all times; -_NEVER is after all times
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Order:
 
 
 class Keys(NamedTuple):
-    """The keys so far: their columns, in order, and the time of the last row of each."""
+    """The keys so far: their columns, in order, the time of the last row of each, and the first and last of all."""
 
     columns: tuple[pa.Array, ...]
     latest: Ints
     end: int
+    first: int = -_NEVER
 
     @property
     def n(self) -> int:
@@ -103,15 +104,33 @@ def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
     latest = before.copy()
     latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
     end = max(known_keys.end, int(times.max(initial=_NEVER)))
-    return Sorted(table, key=key, times=times, keys=Keys(columns, latest, end), places=places, before=before)
+    first = min(known_keys.first, int(times.min(initial=-_NEVER)))
+    keys = Keys(columns, latest, end, first)
+    return Sorted(table, key=key, times=times, keys=keys, places=places, before=before)
 
 
-def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], until: int | None = None) -> Entries:
-    """Insert ticks between the rows of each key, and the ticks before a time that later rows cannot precede."""
+def with_ticks(
+    ordered: Sorted,
+    reads: Sequence[Input],
+    ticks: Sequence[Tick],
+    until: int | None = None,
+    *,
+    is_last: bool = False,
+    is_filled: bool = False,
+) -> Entries:
+    """Insert ticks between the rows of each key, and the ticks before a time that later rows cannot precede.
+
+    With ``is_last``, each kind of tick has one more instant, the first one after the last row. With ``is_filled``,
+    every key has ticks from the first row of all keys on.
+    """
     key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
-    instants = _instants(ordered, ticks, ordered.keys.end if until is None else max(ordered.keys.end, until - 1))
+    end = ordered.keys.end if until is None else max(ordered.keys.end, until - 1)
+    instants = _instants(ordered, ticks, end, is_filled=is_filled)
+    if is_last and end > _NEVER:
+        instants = np.unique(np.append(instants, [tick.first_from(end) for tick in ticks]))
+        until = int(instants[-1]) + 1
     if len(instants):
-        tick_key, tick_times = _between(ordered, instants, until)
+        tick_key, tick_times = _between(ordered, instants, until, is_filled=is_filled)
         kind = np.repeat([0, 1], [len(key), len(tick_key)])
         key, times = np.append(key, tick_key), np.append(times, tick_times)
         source = np.append(source, np.full(len(tick_key), -1))
@@ -152,23 +171,26 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
     return True
 
 
-def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
+def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int, *, is_filled: bool) -> Ints:
     """Return all ticks in the range of rows, ascending."""
     seen = ordered.before[ordered.before > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
+    if is_filled:
+        low = min(low, ordered.keys.first)
     if not ticks or low > end:
         return np.zeros(0, np.int64)
     return np.unique(np.concatenate([tick.instants(low, end) for tick in ticks]))
 
 
-def _between(ordered: Sorted, instants: Ints, until: int | None) -> tuple[Ints, Ints]:
+def _between(ordered: Sorted, instants: Ints, until: int | None, *, is_filled: bool) -> tuple[Ints, Ints]:
     """Return the ticks of each key between its rows: from the time of one row up to that of the next, exclusive."""
     key, times = ordered.key, ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     since[heads] = ordered.before[key[heads]]
-    since = np.where(since == _NEVER, times, since)  # a key has no ticks before its first row
+    # without fill, a key has no ticks before its first row
+    since = np.where(since == _NEVER, ordered.keys.first if is_filled else times, since)
     low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
     if until is not None:
         low = np.append(low, np.searchsorted(instants, ordered.keys.latest))

@@ -70,6 +70,26 @@ class Tick:
         """
         return window(_SIZES[self.name], self.timezone or "UTC").starts_between(low, high + 1)
 
+    def first_from(self, at: int) -> int:
+        """Return the first tick at or after an instant.
+
+        Parameters
+        ----------
+        at : int
+            Microseconds UTC.
+
+        Returns
+        -------
+        int
+            Microseconds UTC.
+
+        Examples
+        --------
+        >>> daily("UTC").first_from(1) // 3_600_000_000
+        24
+        """
+        return window(_SIZES[self.name], self.timezone or "UTC").first_start_from(at)
+
     def __str__(self) -> str:
         bare = self.timezone == "UTC" and self.name in ("minutely", "hourly")
         return f"{self.name}()" if bare else f"{self.name}({self.timezone!r})"
