@@ -67,7 +67,9 @@ class OrderedAggregator:
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
-        bounds = {name: np.full(self._keys.n, at) for name, at in (("end", self._keys.end), ("first", self._keys.first))}
+        bounds = {
+            name: np.full(self._keys.n, at) for name, at in (("end", self._keys.end), ("first", self._keys.first))
+        }
         tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, **bounds})}
         for at, (carry, states) in enumerate(self._window_states):
             of_keys = {"position": carry.position, "counts": carry.counts}
