@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
@@ -15,15 +16,17 @@ from aggr.arrays import Floats, Whole
 DEFAULT = (0.5, 0.9, 0.99)
 
 
-def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
+def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ...]:
     """Return quantiles as a tuple of floats; raises ``ValueError`` for one that is outside [0, 1] or occurs twice.
 
-    >>> check_quantiles([0.5, 1])
-    (0.5, 1.0)
+    Elements of a list may be numbers in text, as in Tremor's scripts.
+
+    >>> check_quantiles([0.5, 1]), check_quantiles(["0.5", "0.99"])
+    ((0.5, 1.0), (0.5, 0.99))
     """
     if isinstance(quantiles, str | bytes | Mapping | set | frozenset):
         raise ValueError(f"quantiles must be a list of numbers from 0 to 1; got {shown(quantiles)}")
-    fractions = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
+    fractions = tuple(map(_as_number, quantiles)) if isinstance(quantiles, Iterable) else (quantiles,)
     for q in fractions:
         if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
             raise ValueError(f"a quantile must be a number from 0 to 1; got {shown(q)}")
@@ -32,6 +35,13 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     if len(set(fractions)) < len(fractions):
         raise ValueError(f"each quantile must be given once; got {shown(list(fractions))}")
     return tuple(float(q) for q in fractions)
+
+
+def _as_number(quantile: object) -> object:
+    """Return the number in a text of decimal digits, such as ``0.999``; other values are unchanged."""
+    if isinstance(quantile, str) and re.fullmatch(r"[01](\.[0-9]{1,30})?", quantile, re.ASCII):
+        return float(quantile)
+    return quantile
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:

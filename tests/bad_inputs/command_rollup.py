@@ -94,7 +94,7 @@ MEASURES = {
     "column that is not there": "n=sum(mss)",
     "sum of text": "n=sum(host)",
     "quantile above 1": "n=dds(ms, quantiles=[1.5])",
-    "quantile of text": "n=dds(ms, quantiles=['0.5'])",
+    "quantile of text": "n=dds(ms, quantiles=['half'])",
     "quantiles of text": "n=dds(ms, quantiles='0.5')",
     "quantiles of none": "n=dds(ms, quantiles=None)",
     "no quantiles": "n=dds(ms, quantiles=[])",

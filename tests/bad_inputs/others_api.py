@@ -28,7 +28,7 @@ DEEP = pa.list_(
     pa.struct([(f"field_{number}", pa.list_(pa.struct([("of", pa.list_(pa.int64()))]))) for number in range(40)])
 )
 QUANTILES = {
-    "none": None, "text": "0.5", "bytes": b"x", "true": True, "above 1": 1.5, "negative": -0.1, "nan": float("nan"), "nothing": [], "texts": ["0.5"],
+    "none": None, "text": "0.5", "bytes": b"x", "true": True, "above 1": 1.5, "negative": -0.1, "nan": float("nan"), "nothing": [], "texts": ["half"],
     "nones": [None], "nested": [[0.5]], "dict": {0.5: 1}, "set": {0.5}, "twice": [0.5, 0.5], "thousands, one of them twice": [*MANY[:-1], 0.5],
     "thousands, one of them above 1": MANY, "a long text": "x" * 5000, "long texts": ["x" * 5000], "a long list in a list": [[0.5] * 5000],
     "a complex number": 1j, "a type": float,
