@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ..
     return tuple(float(q) for q in fractions)
 
 
-def _as_number(quantile: object) -> object:
+def _as_number(quantile: Any) -> Any:
     """Return the number in a text of decimal digits, such as ``0.999``; other values are unchanged."""
     if isinstance(quantile, str) and re.fullmatch(r"[01](\.[0-9]{1,30})?", quantile, re.ASCII):
         return float(quantile)

@@ -13,7 +13,7 @@ def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Map
     >>> print("\n".join(metric_lines("n", help="Rows.", kind="counter", samples=[({"input": 'a"b'}, 2.0)])))
     # HELP n Rows.
     # TYPE n counter
-    n{input="a\\\\"b"} 2
+    n{input="a\"b"} 2
     """
     lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
