@@ -78,7 +78,7 @@ def run(
             emit = emit_policy(command_options["emit"], frame)
             if emit.by_arrival and once:
                 raise ValueError(
-                    f"--once would not end with --emit {emit}, which counts by the clock; give --emit on_update, or "
+                    f"--once would not end with --emit {command_options['emit'] or emit}, which counts by the clock; give --emit on_update, or "
                     "leave out --once"
                 )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
