@@ -77,8 +77,9 @@ def run(
         if isinstance(frame, TiltFrame):
             emit = emit_policy(command_options["emit"], frame)
             if emit.by_arrival and once:
+                written = command_options["emit"] or emit
                 raise ValueError(
-                    f"--once would not end with --emit {command_options['emit'] or emit}, which counts by the clock; give --emit on_update, or "
+                    f"--once would not end with --emit {written}, which counts by the clock; give --emit on_update, or "
                     "leave out --once"
                 )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
