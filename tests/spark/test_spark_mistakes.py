@@ -73,7 +73,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.states.quantile(3, 0.5)": "a column must be a Column or a name; got 3",
     "su.states.quantile('', 0.5)": "a column must be a Column or a name; got ''",
     "su.states.quantile(None, 0.5)": "a column must be a Column or a name; got None",
-    "su.states.quantile('d', '0.5')": "a quantile must be a number from 0 to 1; got '0.5'",
+    "su.states.quantile('d', 'half')": "a quantile must be a number from 0 to 1; got 'half'",
     "su.states.quantile('d', None)": "a quantile must be a number from 0 to 1; got None",
     "su.states.quantile('d', [0.5])": "a quantile must be a number from 0 to 1",
     "su.states.quantile('d', float('nan'))": "a quantile must be a number from 0 to 1; got nan",
