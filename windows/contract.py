@@ -417,11 +417,12 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
         If a finer window ends after a window of the level that it begins in, or begins outside and ends inside one.
     """
     cut = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
-    if not len(cut) and len(np.unique(assigned.rows)) < len(fine_starts):
+    if not len(cut):
         outside = np.ones(len(fine_starts), np.bool_)
         outside[assigned.rows] = False
-        at = np.flatnonzero(outside)
-        cut = at[level.assign(fine_ends[at] - 1).rows]
+        if outside.any():
+            at = np.flatnonzero(outside)
+            cut = at[level.assign(fine_ends[at] - 1).rows]
     if not len(cut):
         return
     start, end = (
