@@ -125,6 +125,28 @@ class Function(ABC):
             If a field that is checked during reading is damaged.
         """
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        """Return whether `finish` raises no error for states of a type whose rows each count once.
+
+        A store need not compute the results of such states before it adds them. The default is False. A subclass that
+        has a `finish_states` of its own does not inherit the answer.
+
+        Parameters
+        ----------
+        state_type : pa.StructType
+            As `state_type` returns it.
+
+        Returns
+        -------
+        bool
+        """
+        return False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Restore the default of `is_always_readable` for a class that reads results in its own way."""
+        super().__init_subclass__(**kwargs)
+        restore_readable(cls, "finish_states")
+
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         """Read one result per state, extended to the edges of its window, for a function that `reads_neighbours`.
 
@@ -460,6 +482,19 @@ class Function(ABC):
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def restore_readable(cls: type[Function], reader: str) -> None:
+    """Restore the default of `Function.is_always_readable` if a class defines the method ``reader``, but not this one.
+
+    Parameters
+    ----------
+    cls : class of a function
+    reader : str
+        The name of a method that computes results.
+    """
+    if reader in vars(cls) and "is_always_readable" not in vars(cls):
+        setattr(cls, "is_always_readable", Function.is_always_readable)  # noqa: B010
 
 
 def input_rule(function: Function | type[Function], role: str) -> InputTypes:

@@ -9,9 +9,9 @@ slice that completes it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,10 +59,17 @@ class Slices:
             return
         for low, high in pairwise(self._edges()):
             overlapping = [block for block in self.blocks if block.least < high and block.greatest >= low]
-            parts = [self.schema.empty_table(), *(_read(block, low, high) for block in overlapping)]
+            parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
             yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
             pa.default_memory_pool().release_unused()  # freed memory would stay with the process
+
+    def narrowed(self, frame: TiltFrame) -> Slices:
+        """Return the slices with fewer columns of states, those of a frame with the same levels and keys."""
+        names = frame.states_columns[1:]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        in_memory = None if self.held is None else self.held.select(names)
+        return replace(self, frame=frame, schema=schema, held=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
         """Yield the states of all levels, slice by slice: each window once, a coarse one once it is complete."""
@@ -92,14 +99,23 @@ class Slices:
 
 
 @contextmanager
-def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int = HELD_BYTES) -> Iterator[Slices]:
+def spilled(
+    batches: Iterable[pa.RecordBatch],
+    frame: TiltFrame,
+    max_bytes: int = HELD_BYTES,
+    check: Callable[[pa.Table], None] | None = None,
+) -> Iterator[Slices]:
     """Reduce a stream of at least one batch, with about ``max_bytes`` of states in memory at once.
 
     All rows have been read when it yields; runs are in the folder for temporary files, and are removed at the end.
+    ``check`` is called with the states of each run, and may raise an error.
     """
 
     def run(states: pa.Table) -> pa.Table:
-        return merge_panes(made_here(states), frame)
+        merged = merge_panes(made_here(states), frame)
+        if check is not None:
+            check(merged)
+        return merged
 
     runs = map(run, partial_states(batches, frame, max_bytes))  # map keeps no reference to them, unlike a loop
     states_in_memory = next(runs)
@@ -129,8 +145,11 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
     ]
 
 
-def _read(block: _Block, low: int, high: int) -> pa.Table:
+def _read(block: _Block, schema: pa.Schema, low: int, high: int) -> pa.Table:
+    """Read the columns of a schema, from the rows of a block whose windows start in [low, high)."""
     with pa.memory_map(str(block.run)) as file:
-        states = pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block.number)])
+        places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
+        states = pa.Table.from_batches([reader.get_batch(block.number)])
     first, last = np.searchsorted(instants_of(states), [low, high])
     return states.slice(int(first), int(last - first))

@@ -40,6 +40,9 @@ class ArgMin(Function):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return pc.struct_field(states.field(next(iter(self.own_state.fields))), "value")
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class ArgMax(ArgMin):

@@ -36,3 +36,6 @@ class Count(Function):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("count")
+
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True

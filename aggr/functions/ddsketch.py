@@ -187,6 +187,9 @@ class Dds(SignedSketch):
         """The mapping between values and buckets."""
         return self.own_state.mapping
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 @compiled
 def _all_agree(

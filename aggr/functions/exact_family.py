@@ -26,7 +26,7 @@ from aggr.exact.possible_sums import all_possible, schwarz_holds
 from aggr.exact.row_sums import sum_monomials, sum_powers, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
-from aggr.function import Function
+from aggr.function import Function, restore_readable
 from aggr.groups.groups import Groups
 from aggr.input_types import SUMMABLE, InputTypes
 from aggr.state import State
@@ -190,6 +190,7 @@ class ExactSums(Function):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Check that the state's sums and units are of the function's inputs."""
         super().__init_subclass__(**kwargs)
+        restore_readable(cls, "result")
         if isinstance(cls.__dict__.get("own_state"), SumsState):
             _check_inputs(cls)
 

@@ -363,6 +363,9 @@ class Hdr(Function):
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:
     below, above = (pc.fill_null(values, 0).to_numpy().astype(np.float64) for values in (low, high))

@@ -79,3 +79,6 @@ class Hll(Function):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         estimates = Registers(self.lg_k).estimates(states.field("registers"))
         return pa.array(np.rint(estimates).astype(np.int64))
+
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True

@@ -68,6 +68,9 @@ class Min(Function):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field(next(iter(self.own_state.fields)))
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Max(Min):

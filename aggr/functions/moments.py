@@ -93,6 +93,10 @@ class Sum(_Summed):
             return decimal_results(total, present, result_type)
         return whole_results(total, present)
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        is_floating = pa.types.is_floating(state_type.field("unit").type)
+        return self.dtype == "float64" or (is_floating and self.dtype is None)
+
 
 @dataclass(frozen=True)
 class Avg(_Summed):
@@ -118,6 +122,9 @@ class Avg(_Summed):
             return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)
         means = quotient(total, np.maximum(counts, 1), scale=scale_of(dtype))
         return pa.array(with_special(means, states.field("special").to_numpy()), mask=~present)
+
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,9 @@ class Var(_Squared):
     def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=False)
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
     def _variance(self, sums: Sums, root: bool) -> Floats:
         return sums.cross("squares", "sum", "sum").over_integers(sums.counts, sums.counts - self.ddof, root=root)
 
@@ -198,6 +208,9 @@ class Stdev(Var):
     def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=True)
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class SumOfSquares(_Squared):
@@ -221,6 +234,9 @@ class SumOfSquares(_Squared):
         infinite = pa.array((special != 0) & (special & NAN == 0))
         return pc.if_else(infinite, np.inf, super().finish_states(states))
 
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Rms(SumOfSquares):
@@ -237,6 +253,9 @@ class Rms(SumOfSquares):
 
     def result(self, sums: Sums) -> Floats:
         return sums["squares"].over_integers(sums.counts, root=True)
+
+    def is_always_readable(self, state_type: pa.StructType) -> bool:
+        return True
 
 
 def _nearest(totals: Limbs, counts: Whole) -> Whole:

@@ -109,3 +109,49 @@ def test_results_name_the_row_that_has_none():
     states = rollup(rows((0, "a", 1), (5, "b", HALF), (5, "b", HALF)), FRAME)
     with pytest.raises(OverflowError, match=r"level='1m', window_start=1970-01-01T00:05:00\+00:00.*, k='b': the sum"):
         finish(states, FRAME)
+
+
+class LimitedMean(aggr.Avg):
+    """A mean that is an error above 1000."""
+
+    name = "limited_mean"
+
+    def finish_states(self, states):
+        means = super().finish_states(states)
+        if pa.compute.max(means).as_py() > 1000:
+            raise OverflowError("the mean is above 1000")
+        return means
+
+
+def test_a_function_that_reads_results_in_its_own_way_is_asked_again():
+    state_type = aggr.Avg().state_type(pa.float64())
+    assert aggr.Avg().is_always_readable(state_type)
+    assert not LimitedMean().is_always_readable(state_type)
+    assert not aggr.Range().is_always_readable(aggr.Range().state_type(pa.int64()))
+    assert not aggr.Sum().is_always_readable(aggr.Sum().state_type(pa.int64()))
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 26])
+@pytest.mark.parametrize(
+    ("measure", "last_value", "message"),
+    [
+        (
+            aggr.sum("x"),
+            HALF,
+            r"bad, sum\('x'\) at window_start=1970-01-01T00:00:00\+00:00, k='b': the sum 9223372036854775808 ",
+        ),
+        (aggr.range("x"), -HALF - 1, "the range of integers is"),
+        (aggr.dds("x", [0.5], weight="w"), 1, "a count grew beyond int64"),
+    ],
+)
+def test_rows_whose_results_could_not_be_read_leave_no_store(measure, last_value, message, max_bytes, tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "mean": aggr.avg("x"), "bad": measure}, ["k"])
+    data = rows((0, "a", 1), (1, "b", HALF), (2, "b", last_value)).append_column("w", pa.array([1, HALF, HALF]))
+    store = FrameStore(tmp_path / "store", frame)
+    with pytest.raises(OverflowError, match=message):
+        store.append_rows(data, "w", 0, max_bytes=max_bytes)
+    assert not (tmp_path / "store").exists()
+    assert store.append_rows(data.slice(0, 1), "w", 0, max_bytes=max_bytes)
+    with pytest.raises(OverflowError, match=message):
+        store.append_rows(data.slice(1), "w", 1, max_bytes=max_bytes)
+    assert [row["n"] for row in store.query("1h").to_pylist()] == [1]

@@ -32,7 +32,7 @@ from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.reducing import reduce_rows
 from tiltframe.rolling_up import rollup_batches
-from tiltframe.spilled_states import spilled
+from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
@@ -173,9 +173,13 @@ def append_new(
         return
     with ExitStack() as locks:
         files = replace(source, files=tuple(known_file.file for known_file in came))
-        slices, seen = _read(
-            files, store.frame, bad, lambda batches: locks.enter_context(spilled(batches, store.frame, max_bytes))
-        )
+
+        opened = store
+
+        def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
+            return locks.enter_context(spilled(batches, opened.frame, max_bytes, opened.backend.check_values))
+
+        slices, seen = _read(files, store.frame, bad, spill)
         for known_file in came:
             unchanged(known_file)
         if not seen.spans and store.schema is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.arrow.row_hash import row_hashes
-from aggr.state_checks import made_here
+from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import checked_instants
@@ -47,11 +47,29 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     return pa.concat_tables(merged)
 
 
-def check_readable(states: pa.Table, frame: TiltFrame) -> None:
+def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
     """Raise an error with measure, level if it is passed, window and keys if a result cannot be read."""
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    level = [LEVEL] if LEVEL in states.column_names else []
+    level = [LEVEL] if LEVEL in arrow_of(states).column_names else []
     finish_by(states, (*level, START, *frame.keys), measures)
+
+
+def doubtful_frame(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
+    """Return the frame with only the measures that states of its rows could be unreadable for; None without any.
+
+    The states must come from the frame's rows: of weighted rows, counts can grow beyond int64.
+    """
+    doubtful = {
+        name: measure
+        for name, measure in frame.measures.items()
+        if measure.weight is not None
+        or not measure.function.is_always_readable(states.field(frame.state_of(name)).type)
+    }
+    if not doubtful:
+        return None
+    columns = [column for column in frame.states if doubtful.keys() & set(column.serves)]
+    narrow = TiltFrame(frame.levels, frame.time, doubtful, keys=frame.keyed_by, timezone=frame.timezone)
+    return narrow.keeping(columns)
 
 
 def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:

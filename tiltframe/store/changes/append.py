@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
+from aggr.state_checks import made_here
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
-from tiltframe.store.changes.commit import Commit, begin_commit, by_level
-from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
+from tiltframe.store.checked_states import check_readable, checked, doubtful_frame
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.opened import OpenedStore
@@ -126,7 +127,7 @@ def append_rows(
     with ExitStack() as stack:
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return stack.enter_context(spilled(batches, store.frame, bound))
+            return stack.enter_context(spilled(batches, store.frame, bound, store.backend.check_values))
 
         slices = from_rows(data, store.frame, reading, spill)
         return append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded) is not None
@@ -145,6 +146,7 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
+        Of `spilled` with ``check_values`` of the backend as its check.
     writer, commit, recorded, replacing : str, int and mappings
         As for `append`.
 
@@ -158,14 +160,14 @@ def append_spilled(
     ValueError, OverflowError, StoreError
         On the same conditions as `append`.
     """
-    n = 0
-    for _, states in slices.levels():
-        store.backend.check_values(states)
-        check_readable(states, store.frame)
-        n += states.num_rows
+    if (doubtful := doubtful_frame(slices.schema, store.frame)) is not None:
+        for _, states in slices.narrowed(doubtful).levels():
+            check_readable(made_here(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
-    return n if pending.commit([pending.write_checked(slices.levels())]) else None
+    receipt = pending.write_checked(slices.levels())
+    parts, _ = read_receipts([receipt])
+    return sum(part.rows for part in parts) if pending.commit([receipt]) else None
 
 
 def begin(

@@ -186,7 +186,7 @@ def _spilling(batches: Batches) -> Add:
         rows = batches(span)
         if rows is None:
             return False
-        with spilled(rows, store.frame) as slices:
+        with spilled(rows, store.frame, check=store.backend.check_values) as slices:
             return append_spilled(store, slices, writer=writer, commit=number, recorded=recorded) is not None
 
     return add
