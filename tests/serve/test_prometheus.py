@@ -100,9 +100,12 @@ def test_series_labels_and_metadata(world):
     assert server.ask("series", **{"match[]": "mean", "start": BEGIN - 99999, "end": BEGIN - 7200}).data == []
     hosts = {row["host"] for row in store.query("1h", within="2026-03-28T00:00Z,2026-03-28T01:00Z").to_pylist()}
     assert server.ask("label/host/values", **first).data == sorted(hosts - {None})
-    assert server.ask("labels").data == ["__name__", "code", "host", "quantile", "store"]
+    assert server.ask("labels").data == ["__name__", "code", "host", "le", "quantile", "store"]
     assert server.ask("labels", **{"match[]": 'mean{host=""}'}).data == ["__name__", "code", "store"]
-    assert server.ask("label/__name__/values", **{"match[]": '{__name__=~"lat.*t"}'}).data == ["latency_count"]
+    assert server.ask("label/__name__/values", **{"match[]": '{__name__=~"lat.*t"}'}).data == [
+        "latency_bucket",
+        "latency_count",
+    ]
     assert server.ask("label/quantile/values").data == ["0.5", "0.99"]
     assert server.ask("label/nothing/values").data == []
     described = server.ask("metadata").data

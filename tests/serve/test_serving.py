@@ -53,6 +53,8 @@ MISTAKES = {
     "no windows": ["web", "--max-windows", "-1"],
     "no seconds": ["web", "--max-seconds", "soon"],
     "no queries": ["web", "--max-queries", "0"],
+    "buckets of words": ["web", "--buckets", "fast,slow"],
+    "buckets of no measure": ["web", "--buckets", "nothing=1,2"],
 }  # fmt: skip
 
 

@@ -36,6 +36,13 @@ from aggr.extras import MissingExtra
     metavar="[NAME=]STATE",
     help="Read a store with the newest windows, which a stream that saves its --state here still holds; may repeat.",
 )
+@click.option(
+    "--buckets",
+    multiple=True,
+    metavar="[MEASURE=]N,N,…",
+    help="Upper bounds of the series x_bucket of sketches in PromQL, of one measure or of all others; may repeat.  "
+    "[default: 0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10]",
+)
 @click.option("--max-rows", default=10_000_000, show_default=True, help="Of states that one query reads, about.")
 @click.option("--max-windows", default=100_000, show_default=True, help="That one query asks for.")
 @click.option("--max-seconds", default=30, show_default=True, help="That one query takes.")
@@ -48,6 +55,7 @@ def serve(
     writable: bool,
     maintain: bool,
     with_open: tuple[str, ...],
+    buckets: tuple[str, ...],
     max_rows: int,
     max_windows: int,
     max_seconds: int,
@@ -58,6 +66,7 @@ def serve(
         from tiltframe.serve.access import check_origin, check_reach, listen_address, read_token
         from tiltframe.serve.app import run
         from tiltframe.serve.cost import Limits
+        from tiltframe.serve.promql.classic_buckets import BucketBounds
         from tiltframe.serve.stores import Stores
     except ImportError as error:
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
@@ -66,10 +75,20 @@ def serve(
     if maintain and with_open:
         raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)
+    bounds = BucketBounds.read(buckets)
     limits = Limits(max_rows, max_windows, max_seconds, max_queries)
     secret = None if token is None else read_token(token)
     check_reach(address[0], secret)
     for origin in origins:
         check_origin(origin)
     served = Stores(stores, durable=writable, with_open=with_open)
-    run(served, address, limits=limits, token=secret, origins=origins, writable=writable, maintained=maintain)
+    run(
+        served,
+        address,
+        limits=limits,
+        token=secret,
+        origins=origins,
+        writable=writable,
+        maintained=maintain,
+        buckets=bounds,
+    )

@@ -30,6 +30,7 @@ from tiltframe.serve.joining import Joining
 from tiltframe.serve.maintaining import Maintenance
 from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
+from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
 from tiltframe.serve.pushed import Pushed
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.writing import Writing
@@ -57,8 +58,12 @@ def app_of(
     origins: Sequence[str] = (),
     writable: bool = False,
     metrics: Metrics | None = None,
+    buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the app. Scripts of pages at ``origins`` may query it, and ``writable`` stores accept events."""
+    """Return the app. Scripts of pages at ``origins`` may query it, and ``writable`` stores accept events.
+
+    Classic histograms of the Prometheus API have ``buckets``.
+    """
     metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
@@ -95,7 +100,7 @@ def app_of(
         *Asking(stores, answers, budget).routes(),
         *Joining(stores, answers, budget).routes(),
         *Pushed(stores, pool).routes(),
-        *prometheus.routes(stores.all_now, pool, answers, budget),
+        *prometheus.routes(stores.all_now, pool, answers=answers, budget=budget, buckets=buckets),
         *(Writing(stores, pool, limits).routes() if writable else _refusals()),
     ]
     app = Starlette(
@@ -148,11 +153,14 @@ def run(
     origins: Sequence[str],
     writable: bool,
     maintained: bool = False,
+    buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> None:
-    """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address cannot be used."""
+    """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address or a bucket cannot be used."""
     pool = WorkerPool(limits)
     metrics = Metrics()
-    app = app_of(stores, pool, limits, token=token, origins=origins, writable=writable, metrics=metrics)
+    app = app_of(
+        stores, pool, limits, token=token, origins=origins, writable=writable, metrics=metrics, buckets=buckets
+    )
     maintenance = Maintenance(stores, metrics)
     host, port = address
     listening = _listening(host, port)

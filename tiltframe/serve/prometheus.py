@@ -22,6 +22,7 @@ from tiltframe.serve.errors import BadData, prometheus_failure, status_of
 from tiltframe.serve.http import read_body
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import Listing, Metrics, label_names, label_values, series_of
+from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_bound, read_duration, read_expression, read_moment
@@ -44,13 +45,19 @@ _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy
 
 
 def routes(
-    now: Callable[[], Mapping[str, StoreView]], pool: WorkerPool, answers: Answers, budget: Budget
+    now: Callable[[], Mapping[str, StoreView]],
+    pool: WorkerPool,
+    answers: Answers,
+    budget: Budget,
+    buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> list[Route]:
     """Return the routes of the API; ``now`` returns the current views of the stores, for each request.
 
-    Raise ``ValueError`` if two measures or two keys of a store would have the same valid name.
+    Raise ``ValueError`` if two measures or two keys of a store would have the same valid name, or ``buckets`` names a
+    measure that no store has.
     """
     metrics_of(now())
+    buckets.check([measure for view in now().values() for measure in view.frame.measures])
     api = _Api(budget)
     texts: dict[str, TextOf] = {
         "query": api.query,
@@ -76,7 +83,7 @@ def routes(
                 form = {"time": [f"{time.time():.3f}"], **form}
 
             def ask() -> Question:
-                metrics = metrics_of(now())
+                metrics = metrics_of(now(), buckets)
                 versions = {metric.store_name: metric.view.version for named in metrics.values() for metric in named}
                 words = json.dumps([name, form, versions], sort_keys=True)
                 return written(words, lambda deadline: text_of(form, metrics, deadline))
@@ -87,7 +94,7 @@ def routes(
 
     async def read(request: Request) -> Response:
         body = await read_body(request, _MOST_BYTES, seconds, ("identity", "snappy"))
-        answer = await pool.run(lambda: api.read(body, metrics_of(now()), Deadline(seconds)))
+        answer = await pool.run(lambda: api.read(body, metrics_of(now(), buckets), Deadline(seconds)))
         return Response(answer, headers=_PACKED)
 
     api_routes = [

@@ -20,8 +20,10 @@ from tiltframe.ranges import as_text
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData
+from tiltframe.serve.promql.classic_buckets import LE
 from tiltframe.serve.promql.metrics import (
     AVG,
+    BUCKETS,
     HISTOGRAM,
     MAX,
     MIN,
@@ -63,7 +65,8 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
         labels = tuple(metrics_of_store[0].labels)
         for metric, labels_of_metric in _labels(metrics_of_store, matchers, labels, listing):
             own = {NAME: metric.name, STORE: metric.store_name}
-            series += [own | key_labels for key_labels in labels_of_metric]
+            of_buckets = [{LE: text} for text in metric.bounds] if metric.kind == BUCKETS else [{}]
+            series += [own | key_labels | of_bucket for key_labels in labels_of_metric for of_bucket in of_buckets]
     return [dict(labels) for labels in dict.fromkeys(tuple(one_series.items()) for one_series in series)]
 
 
@@ -72,8 +75,9 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     every = [metric for of_name in metrics.values() for metric in of_name]
-    summaries = {QUANTILE for metric in every if metric.kind == HISTOGRAM}
-    return sorted({NAME, STORE, *summaries, *(label for metric in every for label in metric.labels)})
+    of_kind = {HISTOGRAM: QUANTILE, BUCKETS: LE}
+    own_labels = {of_kind[metric.kind] for metric in every if metric.kind in of_kind}
+    return sorted({NAME, STORE, *own_labels, *(label for metric in every for label in metric.labels)})
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
@@ -87,6 +91,9 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
     if label == QUANTILE:
         histograms = [metric.reader.parameters()["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
         return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
+    if label == LE:
+        bounds = {text: bound for metric, _ in selected for text, bound in metric.bounds.items()}
+        return sorted(bounds, key=lambda text: bounds[text])
     with_label = [(metric, matchers) for metric, matchers in selected if label in metric.labels]
     label_sets = [
         labels
@@ -107,7 +114,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
         metric.path: metric
         for named in metrics_of({name: view}).values()
         for metric in named
-        if metric.measure == measure
+        if metric.measure == measure and metric.kind != BUCKETS
     }
     function = view.frame.measures[measure].function
     result = function.result_type(view.manifest.schema.field(view.frame.state_of(measure)).type)
@@ -131,8 +138,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
         matchers = [Matcher.of(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
             matchers.append(Matcher(NAME, node.name, regex=False, negated=False))
-        on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
-        yield from ((m, on_keys) for of_name in metrics.values() for m in of_name if m.is_chosen(matchers))
+        yield from (m.matched(matchers) for of_name in metrics.values() for m in of_name if m.is_chosen(matchers))
 
 
 def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:

@@ -8,8 +8,9 @@ series   ┌──┬──┬──┬──┐     A cell is absent if the ser
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +22,9 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
+from tiltframe.serve.promql.classic_buckets import LE, Bounds, bucket_counts, is_sketch
 from tiltframe.serve.promql.metrics import (
+    BUCKETS,
     HISTOGRAM,
     NAME,
     SUM,
@@ -115,12 +118,19 @@ class States:
     path: tuple[str, ...]  # the fields that lead to the values in the reader's results
     kind: str  # a kind of `tiltframe.serve.promql.metrics`: which aggregation is a merge
     per: float = 1.0  # the divisor of sums: the seconds of a rate
+    bounds: Bounds = field(default_factory=dict)  # of `BUCKETS`: each series is one for each bound
     known_results: pa.Array | None = None  # the reader's result for each state, if already computed
 
+    def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:
+        """Return whether an aggregation of the values is a merge of the states."""
+        if self.kind == BUCKETS:
+            return aggregation == SUM and grouping.keeps(LE)
+        return aggregation == (SUM if self.kind == HISTOGRAM else self.kind)
+
     @property
-    def merged_by(self) -> str:
-        """The aggregation that merges the states."""
-        return SUM if self.kind == HISTOGRAM else self.kind
+    def has_all_buckets(self) -> bool:
+        """Whether the values are the buckets of a sketch up to infinity, from which a quantile can be computed."""
+        return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.reader)
 
     def present(self) -> NDArray[np.bool_]:
         """Return which cells are present, shape (series, moments)."""
@@ -156,6 +166,8 @@ class States:
 
     def values(self) -> Vector:
         """Return the values of the states."""
+        if self.kind == BUCKETS:
+            return self._bucket_values()
         results = self.known_results
         if results is None:
             results = self.reader.finish(made_here(self.states))
@@ -164,3 +176,12 @@ class States:
         values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.per
         present = self.present()
         return Vector(self.series, values.reshape(present.shape), present)
+
+    def _bucket_values(self) -> Vector:
+        """Return the counts up to each bound, as a series for each bound."""
+        values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
+        row, moment = np.divmod(self.cells, self.moments)
+        values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.per
+        series = [{**labels, LE: text} for labels in self.series for text in self.bounds]
+        present = np.repeat(self.present(), len(self.bounds), axis=0)
+        return Vector(series, values.reshape(present.shape), present)

@@ -35,7 +35,7 @@ from tiltframe.serve.promql.functions import (
     reduced,
     steps_before,
 )
-from tiltframe.serve.promql.metrics import ALL, HISTOGRAM, LAST, QUANTILE, Grouping, Matcher
+from tiltframe.serve.promql.metrics import ALL, BUCKETS, HISTOGRAM, LAST, QUANTILE, Grouping, Matcher
 from tiltframe.serve.promql.operators import SET_OPERATORS, absent, combined, united
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
@@ -172,6 +172,8 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     value, text = evaluate(node.args[-1], evaluation), _text(node.args[-1])
     if isinstance(value, Vector) and not value.series:
         return value
+    if name == HISTOGRAM_QUANTILE and isinstance(value, States) and value.has_all_buckets:
+        value = value.read_by(value.reader, (), HISTOGRAM)
     if not isinstance(value, States) or value.kind != HISTOGRAM:
         raise Unanswerable(f"{name} reads sketches, and {text} is not one; of buckets with the label le {WAY}")
     value = replace(value, series=[ALL.kept_labels(labels) for labels in value.series])
@@ -213,6 +215,8 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 def _presence(states: States) -> Vector:
     """Return which cells have a value, for functions that do not read the values."""
+    if states.kind == BUCKETS:
+        return states.values()
     present = states.present()
     return Vector(states.series, np.ones(present.shape), present)
 
@@ -266,7 +270,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
         grouping = Grouping(tuple(modifier.labels), modifier.type == promql_parser.AggModifierType.Without)
     value = _aggregated_over(name, node.expr, grouping, evaluation)
     if isinstance(value, States):
-        if value.merged_by == name:
+        if value.is_merged_by(name, grouping):
             return value.merged(grouping)
         if name == "count":  # counts histograms too
             value = _presence(value)
@@ -285,7 +289,7 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
         selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}, infos={}))
-        if selector is not None and merges(name, node.func.name, selector.metric.kind):
+        if selector is not None and merges(name, node.func.name, selector.metric.kind, grouping):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
     assert isinstance(value, States | Vector)  # the parser checks types

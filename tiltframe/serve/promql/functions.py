@@ -17,9 +17,10 @@ from aggr.groups.groups import Groups
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
+from tiltframe.serve.promql.classic_buckets import LE
 from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, WAY
 from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, histogram_buckets
-from tiltframe.serve.promql.metrics import AVG, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
+from tiltframe.serve.promql.metrics import AVG, BUCKETS, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
 from windows.timezone import Instants
 
 RATE, COUNTING = "rate", ("rate", "increase")
@@ -31,6 +32,7 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
     GAUGE: (),
+    BUCKETS: (*COUNTING, "sum_over_time"),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are NaN
@@ -49,8 +51,10 @@ def check_over_time(name: str, kind: str, text: str) -> None:
         )
 
 
-def merges(aggregation: str, function: str, kind: str) -> bool:
+def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
     """Return whether an aggregation of a function of ranges is a merge of the states."""
+    if kind == BUCKETS:
+        return aggregation == SUM and grouping.keeps(LE)
     part = function.removesuffix("_over_time")
     return aggregation == (kind if kind != HISTOGRAM else SUM if part in COUNTING else _PARTS.get(part))
 
@@ -91,13 +95,13 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """
     present = states.present()
     values = np.full(present.size, np.nan)
-    count, _, buckets = histogram_buckets(states)
+    count, _, buckets = histogram_buckets(states.states, states.reader)
     if lower >= upper:
         values[states.cells] = 0.0
     elif not math.isnan(lower) and not math.isnan(upper):
         below = counts_below(buckets, len(count), np.array([lower]))[:, 0]
         up_to = counts_up_to(buckets, len(count), np.array([upper]))[:, 0]
-        values[states.cells] = (up_to - below) / states.per / count
+        values[states.cells] = (up_to - below) / count
     return Vector(states.series, values.reshape(present.shape), present)
 
 

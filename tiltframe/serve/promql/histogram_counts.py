@@ -12,44 +12,43 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Floats
 from aggr.arrow import compute as pc
+from aggr.function import Function
 from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.bucket_state import BucketState
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
-from tiltframe.serve.promql.cells import Floats, States
 
 
-def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
+def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats, Floats, BucketRanges]:
     """Return the count and sum of each state, NaN without a sum, and all buckets, ascending by state and bound.
 
     Raise `Unanswerable` if a sketch cannot list its buckets.
     """
-    state = states.reader.own_state
+    state = reader.own_state
     if not isinstance(state, BucketState):
-        raise Unanswerable(f"the buckets of {states.reader.name} cannot be shown; read them by histogram_quantile")
-    results = states.reader.finish(made_here(states.states))
+        raise Unanswerable(f"the buckets of {reader.name} cannot be shown; read them by histogram_quantile")
+    results = reader.finish(made_here(states))
     names = [field.name for field in results.type]
     count, total = (
         pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())
         for name in ("count", "sum")
     )
-    ranges = state.buckets(states.states)
-    count, total = pc.fill_null(count, 0.0).to_numpy() / states.per, pc.fill_null(total, np.nan).to_numpy() / states.per
-    return count, total, ranges
+    return pc.fill_null(count, 0.0).to_numpy(), pc.fill_null(total, np.nan).to_numpy(), state.buckets(states)
 
 
 def counts_up_to(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return the number of rows up to each bound, both included, shape (states, bounds)."""
+    """Return the number of rows up to each of ascending bounds, both included, shape (states, bounds)."""
     low, includes_low = _lower_edges(buckets, states)
-    counted = (low[:, None] < bounds) | (includes_low[:, None] & (low[:, None] == bounds))
-    return _sums(buckets, states, counted)
+    above, from_low = (np.searchsorted(bounds, low, side) for side in ("right", "left"))
+    return _sums(buckets, states, np.where(includes_low, from_low, above), len(bounds))
 
 
 def counts_below(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return the number of rows below each bound, shape (states, bounds): rows equal to an edge are not counted."""
+    """Return the number of rows below each of ascending bounds: rows equal to an edge are not counted."""
     low, _ = _lower_edges(buckets, states)
-    return _sums(buckets, states, low[:, None] < bounds)
+    return _sums(buckets, states, np.searchsorted(bounds, low, "right"), len(bounds))
 
 
 def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np.bool_]]:
@@ -65,9 +64,9 @@ def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np
     return low, includes_low
 
 
-def _sums(buckets: BucketRanges, states: int, counted: NDArray[np.bool_]) -> Floats:
-    sums = np.zeros((states, counted.shape[1]))
-    for bound in range(counted.shape[1]):
-        chosen = counted[:, bound]
-        sums[:, bound] = np.bincount(buckets.rows[chosen], weights=buckets.counts[chosen], minlength=states)
+def _sums(buckets: BucketRanges, states: int, first_bounds: NDArray[np.intp], bounds: int) -> Floats:
+    """Return the counts up to each bound, if ``first_bounds`` is the first bound that counts each bucket."""
+    cells = buckets.rows * (bounds + 1) + first_bounds
+    counts = np.bincount(cells, weights=buckets.counts, minlength=states * (bounds + 1))
+    sums: Floats = np.cumsum(counts.reshape(states, bounds + 1)[:, :bounds], axis=1)
     return sums

@@ -3,6 +3,7 @@
 count() as requests         requests_total                    a counter
 sum, min, max, avg, …       bytes                             a gauge, by the measure's name
 dds, hdr as latency         latency                           a histogram, and of its quantiles a summary
+                            latency_bucket                    counters of the rows up to bounds
                             latency_count, latency_sum, …     its other parts
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -18,17 +19,26 @@ import promql_parser
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr import Histogram
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.signed_sketch import SignedSketch
-from aggr.histograms.bucket_state import BucketState
 from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import made_here
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.errors import BadData
+from tiltframe.serve.promql.classic_buckets import (
+    DEFAULT_BOUNDS,
+    LE,
+    Bounds,
+    BucketBounds,
+    is_sketch,
+    missing_part,
+    more_bounds,
+)
 from tiltframe.store import Manifest, StoreView
 from tiltframe.text.results import iso_times, plain
 
@@ -40,7 +50,8 @@ _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
 _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and only the point does in RE2
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-SUM, MIN, MAX, AVG, LAST, GAUGE, HISTOGRAM = "sum", "min", "max", "avg", "last", "gauge", "histogram"
+SUM, MIN, MAX, AVG, LAST, GAUGE = "sum", "min", "max", "avg", "last", "gauge"
+HISTOGRAM, BUCKETS = "histogram", "buckets"
 _COUNT = "count"
 _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX, "avg": AVG, "mean": AVG, "last": LAST}
 
@@ -83,6 +94,11 @@ class Matcher:
     def takes(self, text: str) -> bool:
         """Return whether a text matches."""
         return bool(self.matches(pa.array([text]))[0])
+
+    @property
+    def choices(self) -> list[str]:
+        """The text of ``=``, or the alternatives of ``a|b`` without escapes, which need not match."""
+        return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
 
     def condition(self, key: str) -> str | None:
         """Return the matcher as SQL on a text key, so that stores skip files; None if it has no simple SQL."""
@@ -170,19 +186,22 @@ def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return which states have a value, and the reader's results if they had to be computed for it."""
-    if kind == HISTOGRAM and isinstance(reader, Hdr | SignedSketch):
+    if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
         results = None  # the minimum is null if the result is, and needs no quantiles
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(made_here(states))
-        valid = part_of_results(results, path).is_valid()
+        valid = part_of_results(results, (_COUNT,) if kind == BUCKETS else path).is_valid()
     mask: NDArray[np.bool_] = valid.to_numpy(zero_copy_only=False)
     return mask, results
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the fields of results at a path."""
-    return pc.struct_field(results, list(path)) if path else results
+    """Return the fields of results at a path, or a part that is computed from other fields."""
+    if not path:
+        return results
+    is_field = results.type.get_field_index(path[0]) >= 0
+    return pc.struct_field(results, list(path)) if is_field else missing_part(results, path[0])
 
 
 @dataclass(frozen=True)
@@ -194,8 +213,11 @@ class Metric:
     view: StoreView  # the version of the store that is read
     measure: str  # a measure of the store's frame
     path: tuple[str, ...]  # the fields that lead to the values in the measure's results
-    kind: str  # which aggregation of values is a merge of states: sum, min, max, avg, last, or ``gauge``; ``histogram``
+    kind: (
+        str  # the aggregation that is a merge of states: sum, min, max, avg, last; ``gauge``, ``histogram``, `BUCKETS`
+    )
     labels: Mapping[str, str]  # key of the store's frame by label
+    bounds: Bounds = field(default_factory=dict)  # of `BUCKETS`
 
     @property
     def reader(self) -> Function:
@@ -219,6 +241,22 @@ class Metric:
         """Whether windows with rows may lack a value."""
         return self.reader.name != _COUNT
 
+    @property
+    def is_at_events(self) -> bool:
+        """Whether the states contain the time of the event that has the value."""
+        return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
+
+    def matched(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
+        """Return the metric with the buckets that matchers of ``le`` select, and the matchers on keys."""
+        on_keys = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
+        if self.kind != BUCKETS:
+            return self, tuple(on_keys)
+        of_le = [matcher for matcher in on_keys if matcher.label == LE]
+        requested = [text for matcher in of_le if not matcher.negated for text in matcher.choices]
+        bounds = {**self.bounds, **more_bounds(requested, self.bounds, self.reader)}
+        bounds = {text: bound for text, bound in bounds.items() if all(matcher.takes(text) for matcher in of_le)}
+        return replace(self, bounds=bounds), tuple(matcher for matcher in on_keys if matcher.label != LE)
+
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
         """Return which states have a result other than null."""
         valid, _ = valued(states, self.reader, self.path, self.kind)
@@ -227,7 +265,7 @@ class Metric:
     @property
     def described(self) -> dict[str, str]:
         """The description in ``/api/v1/metadata``."""
-        kind = "counter" if self.is_counter else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
+        kind = HISTOGRAM if self.kind in (HISTOGRAM, BUCKETS) else "counter" if self.is_counter else GAUGE
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
@@ -237,7 +275,7 @@ class Metric:
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
-def metrics_of(views: Mapping[str, StoreView]) -> dict[str, list[Metric]]:
+def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS) -> dict[str, list[Metric]]:
     """Return the metrics of stores by name, each name with one metric per store that has it.
 
     Raise ``ValueError`` if two measures, or two keys, of one store have the same valid name.
@@ -246,6 +284,8 @@ def metrics_of(views: Mapping[str, StoreView]) -> dict[str, list[Metric]]:
     for store_name, view in views.items():
         for make in _of_store(store_name, view.manifest):
             metric = make(view=view)
+            if metric.kind == BUCKETS:
+                metric = replace(metric, bounds=bucket_bounds.for_measure(metric.measure, metric.reader))
             by_name.setdefault(metric.name, []).append(metric)
     return by_name
 
@@ -256,8 +296,9 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
     labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
     metrics = tuple(_metrics(store_name, manifest, labels))
     named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
-    _once(named, store_name, "measures")
-    return metrics
+    names = _once(named, store_name, "measures")
+    of_histograms = _of_classic_histograms(store_name, manifest, labels)
+    return metrics + tuple(metric for metric in of_histograms if metric.keywords["name"] not in names)
 
 
 def legal(name: str) -> str:
@@ -276,14 +317,14 @@ def label_of(key: str) -> str:
     ('route_id', 'exported_store')
     """
     label = legal(key)
-    return f"exported_{label}" if label in (STORE, QUANTILE, NAME) else label
+    return f"exported_{label}" if label in (STORE, QUANTILE, LE, NAME) else label
 
 
 def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)
-        is_histogram = isinstance(function.own_state, BucketState)
+        is_histogram = is_sketch(function)
         if is_histogram:
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
@@ -293,6 +334,18 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
             yield partial(metric, name=legal(name + ending), measure=measure, path=tuple(path), kind=kind)
+
+
+def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
+    """Yield the series of classic histograms that results do not contain; a measure of the same name replaces them."""
+    metric = partial(Metric, store_name=store_name, labels=labels)
+    for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
+        if not is_sketch(function) and not isinstance(function, Histogram):
+            continue
+        yield partial(metric, name=legal(f"{measure}_bucket"), measure=measure, path=(), kind=BUCKETS)
+        part = _COUNT if isinstance(function, Histogram) else "sum"
+        if isinstance(function, Hdr | Histogram):
+            yield partial(metric, name=legal(f"{measure}_{part}"), measure=measure, path=(part,), kind=SUM)
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Remote read: samples of series by matchers, as Prometheus reads other storages, in protobuf with snappy.
 
-A count or a sum is a counter: the running total of its windows. Only such a total may be read from coarse windows.
-Every other measure is read from the finest windows, or rejected if these have expired.
-
+A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows. Only such a total may
+be read from coarse windows. Every other measure is read from the finest windows, or rejected if these have expired.
+A sample is at the end of its window; the last value of a window is at the time of its event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; the response type is SAMPLES.
 """
@@ -21,16 +21,18 @@ from aggr.interchange.protobuf_messages import message_classes
 from tiltframe.ranges import as_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.cells import Vector
+from tiltframe.serve.promql.cells import States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.metrics import NAME, STORE, SUM, Matcher, Metric
-from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
+from tiltframe.serve.promql.metrics import BUCKETS, SUM, Matcher, Metric
+from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES = 0  # a value of ReadRequest.ResponseType
+_MOST_SAMPLES = 5_000_000  # of a response, which has 22 bytes for each
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
+_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # of a range, read its ends only
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
@@ -65,11 +67,20 @@ def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
     """Return the response to a request before the evaluation's deadline; raise `BadData` if it cannot be read."""
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
+    samples = 0
     for query in _queries(body):
         result = response.results.add()
         for metric in evaluation.deadline.checked(metrics):
-            if metric.is_chosen(query.matchers):
-                result.series.extend(_series_of(metric, query, evaluation))
+            if not metric.is_chosen(query.matchers):
+                continue
+            vector, times = _samples_of(metric, query, evaluation)
+            samples += int(vector.present.sum())
+            if samples > _MOST_SAMPLES:
+                raise Unanswerable(
+                    f"a response has at most {_MOST_SAMPLES:,} samples, and this one would have more; ask for fewer "
+                    "series, a shorter range, or greater steps and ranges, which are read from coarser windows"
+                )
+            result.series.extend(_written(vector, times, evaluation.deadline))
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
@@ -107,28 +118,41 @@ def _read_query(query: Any) -> _ReadQuery:
     return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
 
 
-def _series_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> list[bytes]:
-    """Return a metric's series with one sample per window at its end: the running total of a counter, else the value.
+def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tuple[Vector, NDArray[np.int64]]:
+    """Return a metric's series with one sample per window, and the time of each in milliseconds.
 
-    ``sum_over_time`` adds samples up itself, so it gets the values of single windows.
+    Samples of a counter are running totals. ``sum_over_time`` adds samples up itself, so it gets the values of windows.
     """
-    is_total = metric.kind == SUM and query.function != "sum_over_time"
+    is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, is_total=is_total, first=first)
     low = max(query.start, first) - int(level.length)  # a counter is 0 before the first events
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
-    window_ends = window_ends[(window_ends >= query.start) & (window_ends <= query.end)]
+    window_ends = window_ends[window_ends >= query.start]
+    if not metric.is_at_events:
+        window_ends = window_ends[window_ends <= query.end]
     if not len(window_ends):
-        return []
-    on_keys = tuple(matcher for matcher in query.matchers if matcher.label not in (NAME, STORE))
+        return Vector.empty(0), np.zeros((0, 0), np.int64)
+    metric, on_keys = metric.matched(query.matchers)
     at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
     selector = Selector(metric, on_keys, span=None, offset=0, text=metric.name)
+    if metric.is_at_events:
+        return _at_events(select(selector, at_ends), query)
     vector = numbers_of(selector, at_ends)
     if is_total:
         vector = _running_total(vector, metric, query)
-    return _written(vector, window_ends // _MILLIS, evaluation.deadline)
+    return vector, np.broadcast_to(window_ends // _MILLIS, vector.present.shape)
+
+
+def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:
+    """Return the last values of windows at the times of their events, in milliseconds, within the range."""
+    vector = states.values()
+    times = np.full(vector.present.shape, query.start - 1)
+    times.flat[states.cells] = states.states.field("latest").field("time").cast(pa.int64()).to_numpy()
+    is_in_range = (times >= query.start) & (times <= query.end)
+    return replace(vector, present=vector.present & is_in_range), times // _MILLIS
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
@@ -155,21 +179,24 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
     """Return the windows to read: the finest, or for a total the coarsest that fit the moments and ranges.
 
     Steps, ranges and their first moment must be whole windows, and a range must have at least ten. Without a range, the
-    next sample must come before the last one is stale. Raise `Unanswerable` if the windows of the range have expired.
+    next sample must come before the last one is stale. If the finest windows have expired, a total is read from the
+    finest level that is short enough, at any moments. Raise `Unanswerable` if no level covers the range.
     """
     frame = metric.view.frame
     longest = query.span // 10 or LOOKBACK
     moments = [query.start + (query.span or LOOKBACK)]
     moments += [] if query.step else [query.end]
+    finest = frame.levels[0]
+    reads_ends = is_total and (not query.span or query.function in _OF_COARSE_WINDOWS)
+    coarser = [level for level in frame.levels[1:] if reads_ends and int(level.length) <= longest]
 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
         # since Prometheus 3, ranges exclude their start and begin 1 ms later
-        return is_total and length <= longest and is_aligned and all(at % length in (0, _MILLIS) for at in moments)
+        return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
-    finest = frame.levels[0]
-    levels = [*filter(fits, reversed(frame.levels)), finest]
+    levels = [*filter(fits, reversed(coarser)), finest, *coarser]
     start = max(query.start, first)
     for level in levels:
         if metric.view.level(level.name).held_from <= start:
@@ -187,7 +214,7 @@ def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> li
     samples = np.tile(_SAMPLE, (len(rows), 1))
     samples[:, 3:11] = vector.values[rows, moments].astype("<f8").view(np.uint8).reshape(-1, 8)
     shifts = 7 * np.arange(10, dtype=np.uint64)
-    varints = times[moments].astype(np.uint64)[:, None] >> shifts & np.uint64(127)
+    varints = times[rows, moments].astype(np.uint64)[:, None] >> shifts & np.uint64(127)
     samples[:, 12:] = varints | np.where(shifts < 63, 128, 0).astype(np.uint64)
     offsets = np.searchsorted(rows, np.arange(len(vector.series) + 1))
     make = _classes()["Series"]

@@ -81,14 +81,14 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
 
 def _histogram_texts(states: States) -> pa.Array:
     """Return histograms with all buckets: they exclude the bound nearer to 0; that around 0 includes both."""
-    count, total, buckets = histogram_buckets(states)
+    count, total, buckets = histogram_buckets(states.states, states.reader)
     low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
     numbers = [number_texts(column) for column in (low, high, buckets.counts / states.per)]
     fields = ["[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]']
     texts = _text(*fields)
     joined = _joined(texts, buckets.rows, len(count))
-    counts, totals = number_texts(count), number_texts(total)
+    counts, totals = number_texts(count / states.per), number_texts(total / states.per)
     members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', joined, "]}"]
     return _text(*members)
 

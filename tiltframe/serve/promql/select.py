@@ -98,9 +98,9 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
         )
     if not metrics:
         return None
-    on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
+    metric, on_keys = metrics[0].matched(matchers)
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return Selector(metrics[0], on_keys, span=span, offset=offset, text=text)
+    return Selector(metric, on_keys, span=span, offset=offset, text=text)
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
@@ -113,7 +113,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     rows = _rows(selector, level, limits=limits, evaluation=evaluation, labels=labels)
     groups, first_rows = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
     series = _series(rows.select(labels), first_rows, metric, grouping)
-    evaluation.check(len(series) * len(moments))
+    evaluation.check(len(series) * len(moments) * max(len(metric.bounds), 1))
     first, last = _ranges(groups.ids, len(series), window_ends=instants_of(rows, END), moments=moments, span=span)
     name, function = metric.state
     states = rows.column(name).combine_chunks()
@@ -129,6 +129,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
             reader=metric.reader,
             path=metric.path,
             kind=metric.kind,
+            bounds=metric.bounds,
         )
 
     if selector.span is None:

@@ -1,0 +1,139 @@
+"""Classic histograms: the series ``x_bucket{le="0.5"}`` of a sketch, the numbers of rows up to bounds.
+
+A sketch counts up to any bound; ``histogram`` counts up to its own edges, and values equal to an edge count above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import Histogram
+from aggr.arguments import nearest, shown
+from aggr.arrays import Floats
+from aggr.arrow import compute as pc
+from aggr.function import Function
+from aggr.histograms.bucket_state import BucketState
+from aggr.state_checks import made_here
+from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
+
+LE = "le"
+Bounds = Mapping[str, float]  # by the text of the label ``le``, ascending
+
+_MOST_BOUNDS = 1000
+_EXAMPLE = "--buckets 0.1,0.5,2.5 or, for one measure, --buckets latency=0.1,0.5,2.5"
+
+
+def bounds_of(numbers: Iterable[float]) -> Bounds:
+    """Return ascending bounds by their texts; the last one is ``+Inf``.
+
+    >>> bounds_of([0.005, 1.0])
+    {'0.005': 0.005, '1': 1.0, '+Inf': inf}
+    """
+    finite = {np.format_float_positional(number, trim="-"): float(number) for number in numbers}
+    return {**finite, "+Inf": math.inf}
+
+
+@dataclass(frozen=True)
+class BucketBounds:
+    """The bounds of the buckets of measures: the bounds for all of them, and those of some measures."""
+
+    all: Bounds = field(default_factory=lambda: bounds_of(Histogram().edges))
+    by_measure: Mapping[str, Bounds] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, texts: Iterable[str]) -> BucketBounds:
+        """Return the bounds that texts state, such as ``0.1,0.5`` and ``latency=5,10``.
+
+        Raise ``ValueError`` if a text does not consist of ascending numbers, or one measure or all have two texts.
+
+        >>> BucketBounds.read(["latency=5,10"]).by_measure["latency"]
+        {'5': 5.0, '10': 10.0, '+Inf': inf}
+        """
+        by_measure: dict[str, Bounds] = {}
+        for text in texts:
+            measure, _, numbers = text.rpartition("=")
+            if measure in by_measure:
+                raise ValueError(f"--buckets is given twice for {measure or 'all measures'}; give it once")
+            by_measure[measure] = bounds_of(_read_numbers(numbers))
+        return cls(by_measure.pop("", cls().all), by_measure)
+
+    def check(self, measures: Iterable[str]) -> None:
+        """Raise ``ValueError`` if bounds are those of a measure that does not exist."""
+        existing = list(measures)
+        for name in self.by_measure:
+            if name not in existing:
+                raise ValueError(f"no store has the measure {shown(name)} of --buckets; {nearest(name, existing)}")
+
+    def for_measure(self, measure: str, function: Function) -> Bounds:
+        """Return the bounds of a measure; those of ``histogram`` are its edges."""
+        if isinstance(function, Histogram):
+            return bounds_of(function.edges)
+        return self.by_measure.get(measure, self.all)
+
+
+DEFAULT_BOUNDS = BucketBounds()
+
+
+def _read_numbers(text: str) -> list[float]:
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    is_ascending = all(low < high for low, high in pairwise(numbers))
+    if not 1 <= len(numbers) <= _MOST_BOUNDS or not is_ascending or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"--buckets must be 1 to {_MOST_BOUNDS} ascending numbers, {_EXAMPLE}; got {shown(text)}")
+    return numbers
+
+
+def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
+    """Return the bounds among the texts of matchers, such as ``le="0.3"``, that the function can count up to."""
+    requested = {}
+    for text in texts:
+        try:
+            number = float(text)
+        except ValueError:
+            continue
+        if number in bounds.values() or (is_sketch(function) and not math.isnan(number)):
+            requested[text] = number
+    return requested
+
+
+def is_sketch(function: Function) -> bool:
+    """Return whether a function can count up to any bound, and compute any quantile."""
+    return isinstance(function.own_state, BucketState)
+
+
+def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> Floats:
+    """Return the number of rows of each state up to each bound, shape (states, bounds)."""
+    numbers = np.array(list(bounds.values()))
+    if isinstance(reader, Histogram):
+        results = reader.finish(made_here(states))
+        counts = pc.struct_field(results, "counts").flatten().to_numpy().reshape(len(states), -1)
+        below, above = (pc.struct_field(results, name).to_numpy()[:, None] for name in ("below", "above"))
+        cumulative: Floats = np.cumsum(np.hstack([below, counts, above]), axis=1, dtype=np.float64)
+        return cumulative[:, np.searchsorted([*reader.edges, math.inf], numbers)]
+    _, _, buckets = histogram_buckets(states, reader)
+    ascending = np.argsort(numbers, kind="stable")
+    counted = np.empty((len(states), len(numbers)))
+    counted[:, ascending] = counts_up_to(buckets, len(states), numbers[ascending])
+    return counted
+
+
+def missing_part(results: pa.StructArray, part: str) -> pa.Array:
+    """Return a part that a function does not return: the count of ``histogram``, the sum of ``hdr``.
+
+    The sum is the mean times the count, so it has the accuracy of the mean.
+    """
+    if part == "sum":
+        mean, count = (pc.struct_field(results, name).cast(pa.float64()) for name in ("mean", "count"))
+        return pc.multiply(mean, count)
+    lists = pc.struct_field(results, "counts")
+    counts = lists.flatten().to_numpy().reshape(len(results), -1).sum(axis=1)
+    total = counts + sum(pc.struct_field(results, name).to_numpy() for name in ("below", "above"))
+    return pa.array(total, mask=total == 0)
