@@ -12,6 +12,7 @@ from typing import Any
 
 from aggr.arguments import checked_truth, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
+from aggr.functions.limits import BEYOND, ERROR, REACTIONS, check_beyond
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
@@ -19,11 +20,10 @@ from aggr.registry import get
 _OPTIONAL = "str | None"
 _DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}  # what distinct=True calls
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}  # what beyond="estimate" calls
+_ESTIMATE = "estimate"
 _WORDS = {  # parameters that several calls have, with their descriptions
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
-    "beyond": """"estimate" counts up to ``max`` values exactly and estimates more, as `approx_count_distinct` does with
-    that ``k``, of 4,096 unless given.""",
     "distinct": "Take each distinct value once: the set of them is the state, of ``max`` values a group at most.",
     WEIGHT: """The column that says how many rows a row stands for: whole numbers from 0, of any numeric type. Rows in
     which it is 0 or null do not count. The state is to the bit that of the rows repeated.""",
@@ -73,7 +73,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             raise TypeError(f"{function.name}: {reason}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
             return call_of(get(_DISTINCT[function.name]))(**arguments)
-        if function.name in _ESTIMATES and _is_estimate(arguments.pop("beyond", "error")):
+        if function.name in _ESTIMATES and _is_estimate(arguments.get(BEYOND, ERROR)):
+            del arguments[BEYOND]
             exact = {"k": arguments.pop("max")} if "max" in arguments else {}
             return call_of(get(_ESTIMATES[function.name]))(**arguments, **exact)
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
@@ -91,9 +92,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 def _is_estimate(beyond: object) -> bool:
     """Return whether values beyond ``max`` are estimated; raises ``ValueError`` for an unknown word."""
-    if beyond not in ("error", "estimate"):
-        raise ValueError(f"beyond must be 'error' or 'estimate'; got {shown(beyond)}")
-    return beyond == "estimate"
+    check_beyond(beyond, (*REACTIONS, _ESTIMATE))
+    return beyond == _ESTIMATE
 
 
 def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
@@ -111,8 +111,6 @@ def _signature(function: type[Function]) -> Signature:
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
     if function.name in _DISTINCT:
         named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
-    if function.name in _ESTIMATES:
-        named.append(Parameter("beyond", Parameter.KEYWORD_ONLY, default="error", annotation="str"))
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
 
 
@@ -131,7 +129,7 @@ def _docstring(function: type[Function], signature: Signature) -> str:
         for word, role in about.items()
     ]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    kinds = {"distinct": "bool", "beyond": '"error" or "estimate"'}
+    kinds = {"distinct": "bool"}
     words = [f"{word} : {kinds.get(word, 'str, optional')}\n    {_WORDS[word]}" for word in named]
     own = [sections["Parameters"]] if "Parameters" in sections else []
     sections = {

@@ -10,7 +10,7 @@ def approx_count_distinct(column: str, k: int = 4096, *, where: str | None = Non
 def arg_max(column: str, by: str, *, where: str | None = None) -> Measure: ...
 def arg_min(column: str, by: str, *, where: str | None = None) -> Measure: ...
 def avg(column: str, *, where: str | None = None, weight: str | None = None, distinct: bool = False) -> Measure: ...
-def avg_distinct(column: str, max: int = 10000, *, where: str | None = None) -> Measure: ...
+def avg_distinct(column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None) -> Measure: ...
 def bit_and(column: str, *, where: str | None = None) -> Measure: ...
 def bit_or(column: str, *, where: str | None = None) -> Measure: ...
 def bit_xor(column: str, *, where: str | None = None) -> Measure: ...
@@ -23,16 +23,17 @@ def collect(
     max: int = 10000,
     keep: str = "all",
     nested: str | Sequence[str] = (),
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
 ) -> Measure: ...
-def collect_set(column: str, max: int = 10000, *, where: str | None = None) -> Measure: ...
+def collect_set(column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None) -> Measure: ...
 def corr(column: str, x: str, *, where: str | None = None) -> Measure: ...
 def count(
     column: str | None = None, *, where: str | None = None, weight: str | None = None, distinct: bool = False
 ) -> Measure: ...
-def count_distinct(column: str, max: int = 10000, *, where: str | None = None, beyond: str = "error") -> Measure: ...
+def count_distinct(column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None) -> Measure: ...
 def covar(column: str, x: str, ddof: int = 1, *, where: str | None = None) -> Measure: ...
 def dds(
     column: str,
@@ -58,6 +59,7 @@ def delta(
     extrapolate: str | None = None,
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
@@ -67,16 +69,20 @@ def duration_in(
     state: bool | int | float | str = True,
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
 ) -> Measure: ...
-def entropy(column: str, max: int = 10000, *, where: str | None = None, weight: str | None = None) -> Measure: ...
+def entropy(
+    column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None, weight: str | None = None
+) -> Measure: ...
 def exact_quantiles(
     column: str,
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     max: int = 10000,
     method: str = "lower",
+    beyond: str = "error",
     *,
     where: str | None = None,
     weight: str | None = None,
@@ -101,6 +107,7 @@ def funnel(
     within: str = "1h",
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
@@ -130,6 +137,7 @@ def increase(
     extrapolate: str | None = None,
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
@@ -140,6 +148,7 @@ def integral(
     unit: str = "1s",
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
@@ -148,13 +157,22 @@ def intercept(column: str, x: str, *, where: str | None = None) -> Measure: ...
 def kurtosis(column: str, sample: bool = False, *, where: str | None = None) -> Measure: ...
 def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
 def lttb(
-    column: str, n: int = 100, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+    column: str,
+    n: int = 100,
+    max: int = 10000,
+    keep: str = "all",
+    beyond: str = "error",
+    *,
+    by: str | None = None,
+    where: str | None = None,
 ) -> Measure: ...
 def m4(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
 def max(column: str, *, where: str | None = None) -> Measure: ...
 def mean(column: str, *, where: str | None = None, weight: str | None = None, distinct: bool = False) -> Measure: ...
 def min(column: str, *, where: str | None = None) -> Measure: ...
-def mode(column: str, max: int = 10000, *, where: str | None = None, weight: str | None = None) -> Measure: ...
+def mode(
+    column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None, weight: str | None = None
+) -> Measure: ...
 def per(
     column: str,
     of: Mapping[str, Measure] | None = None,
@@ -167,7 +185,13 @@ def per(
     weight: str | None = None,
 ) -> Measure: ...
 def points(
-    column: str, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+    column: str,
+    max: int = 10000,
+    keep: str = "all",
+    beyond: str = "error",
+    *,
+    by: str | None = None,
+    where: str | None = None,
 ) -> Measure: ...
 def r2(column: str, x: str, *, where: str | None = None) -> Measure: ...
 def range(column: str, *, where: str | None = None) -> Measure: ...
@@ -176,12 +200,19 @@ def rate(
     extrapolate: str | None = None,
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
 ) -> Measure: ...
 def resets(
-    column: str, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+    column: str,
+    max: int = 10000,
+    keep: str = "all",
+    beyond: str = "error",
+    *,
+    by: str | None = None,
+    where: str | None = None,
 ) -> Measure: ...
 def rms(column: str, *, where: str | None = None) -> Measure: ...
 def skewness(column: str, sample: bool = False, *, where: str | None = None) -> Measure: ...
@@ -196,20 +227,27 @@ def sum(
     weight: str | None = None,
     distinct: bool = False,
 ) -> Measure: ...
-def sum_distinct(column: str, max: int = 10000, *, where: str | None = None) -> Measure: ...
+def sum_distinct(column: str, max: int = 10000, beyond: str = "error", *, where: str | None = None) -> Measure: ...
 def sum_of_squares(column: str, *, where: str | None = None) -> Measure: ...
 def time_weighted_avg(
     column: str,
     method: str = "step",
     max: int = 10000,
     keep: str = "all",
+    beyond: str = "error",
     *,
     by: str | None = None,
     where: str | None = None,
 ) -> Measure: ...
 def top_k(column: str, by: str, k: int = 10, *, where: str | None = None) -> Measure: ...
 def value_counts(
-    column: str, max: int = 10000, top: int | None = None, *, where: str | None = None, weight: str | None = None
+    column: str,
+    max: int = 10000,
+    top: int | None = None,
+    beyond: str = "error",
+    *,
+    where: str | None = None,
+    weight: str | None = None,
 ) -> Measure: ...
 def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure: ...
 def variance(column: str, ddof: int = 1, *, where: str | None = None) -> Measure: ...

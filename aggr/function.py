@@ -16,6 +16,7 @@ from typing import Any, ClassVar, final, overload
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
@@ -391,7 +392,8 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state, and if the state has no rows to compute a result from.
+            Null for a null state, for one beyond an absorbing limit, and if the state has no rows to compute a result
+            from.
 
         Raises
         ------
@@ -403,18 +405,24 @@ class Function(ABC):
         """
         is_checked = isinstance(states, CheckedStates)
         column, is_named = (one_array(states.states), True) if is_checked else received(self.own_state, states, self)
-        valid = column.drop_null() if column.null_count else column
+        readable = column.drop_null() if column.null_count else column
         if not is_checked:
-            check_states(self.own_state, valid, self, is_named, in_full=False)
+            check_states(self.own_state, readable, self, is_named, in_full=False)
+        is_readable = column.is_valid()
+        beyond = self.own_state.beyond_limit(readable)
+        if beyond is not None:
+            readable = readable.filter(pa.array(~beyond))
+            is_readable = _without(is_readable, beyond)
         try:
             if neighbours is None:
-                results = self.finish_states(valid)
+                results = self.finish_states(readable)
             else:
-                is_present = column.is_valid().to_numpy(zero_copy_only=False)
-                results = self.finish_with_neighbours(valid, neighbours.filter(is_present))
+                results = self.finish_with_neighbours(
+                    readable, neighbours.filter(is_readable.to_numpy(zero_copy_only=False))
+                )
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
-        return with_nulls(results, column.is_valid()) if column.null_count else results
+        return with_nulls(results, is_readable)
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
@@ -512,6 +520,13 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
     """
     takes = function.takes
     return takes if isinstance(takes, InputTypes) else takes.get(role, ANY)
+
+
+def _without(valid: pa.Array, removed: Flags) -> pa.Array:
+    """Clear some of the true flags of ``valid``; ``removed`` has one flag for each true flag."""
+    flags = valid.to_numpy(zero_copy_only=False).copy()
+    flags[flags] = ~removed
+    return pa.array(flags)
 
 
 def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.arrays import Ids, Whole
+from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
@@ -54,6 +54,8 @@ class State(ABC):
     name : the word that is stored in each row; the name of the function that owns the state
     fields : name -> the field, which merges its part of the states
     parameters : name -> Arrow type, of its dataclass fields, which are stored in each row; unequal ones are refused
+    optional_parameters : name -> Arrow type, of dataclass fields that are in ``parameters`` unless they have their
+        default; states without them keep their layout, and are read as states of the default
     versions : the layouts that can be read, ascending; the last one is written, others are refused by name
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
@@ -68,6 +70,7 @@ class State(ABC):
     """
 
     name: str
+    optional_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
     reads: ClassVar[tuple[State, ...]] = ()  # a state is read only from its own columns; see `aggr.Function.reads`
@@ -129,6 +132,21 @@ class State(ABC):
             If the weights of a group add up beyond int64.
         """
         return {name: field.reduce(values) for name, field in self.fields.items()}
+
+    def beyond_limit(self, states: pa.StructArray) -> Flags | None:
+        """Return which states are beyond an absorbing limit, and therefore have no result; by default none are.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null, and checked.
+
+        Returns
+        -------
+        array of bool, shape (rows,), or None
+            None if no state is beyond a limit.
+        """
+        return None
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Raise `DamagedState` if fields of a state contradict each other; each field has been checked before.

@@ -66,6 +66,13 @@ class Layout(Protocol):
     def fields(self) -> Mapping[str, Field]:
         """The fields, by name."""
 
+    @property
+    def optional_parameters(self) -> Mapping[str, pa.DataType]:
+        """The parameters that are stored only if they differ from their defaults."""
+
+    def parameter(self, name: str) -> Any:
+        """Return the value of a parameter."""
+
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Repeat the parameters that are stored in the states."""
 
@@ -160,6 +167,8 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
     fields = state.fields
     parameters = state.parameter_columns(1)
     is_struct = pa.types.is_struct(states.type)
+    if state.optional_parameters and is_struct:
+        _check_optional(state, states, parameters, reading.name)
     for name in (FUNCTION, VERSION, *parameters, *fields):
         if not is_struct or states.type.get_field_index(name) < 0:
             raise ValueError(f"these are not states of {reading.name}: no field {name!r} in {states.type}")
@@ -228,6 +237,19 @@ def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Arra
                 f"{name}={shortened(str(expected[0]))}; "
                 f"use the same {name} everywhere"
             )
+
+
+def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[str, pa.Array], reader: str) -> None:
+    """Raise ``ValueError`` if a parameter that is stored only if it is not the default differs in presence."""
+    for name in state.optional_parameters:
+        is_stored = states.type.get_field_index(name) >= 0
+        if is_stored == (name in parameters) or (is_stored and not len(states)):
+            continue
+        other = shortened(str(states.field(name)[0])) if is_stored else getattr(type(state), name)
+        raise ValueError(
+            f"states of {reader} with {name}={other} cannot be merged or read as {name}={state.parameter(name)}; "
+            f"use the same {name} everywhere"
+        )
 
 
 @lru_cache(maxsize=512)

@@ -17,6 +17,7 @@ from aggr.arguments import checked_type
 from aggr.state_checks import made_here
 from aggr.tables.by_key import check_rows
 from aggr.tables.keys import plain_keys
+from tiltframe.beyond_limit import GroupsBeyondLimit
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -54,6 +55,11 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     ValueError, TypeError
         If the data does not fit the frame.
 
+    Warns
+    -----
+    BeyondLimit
+        For each measure with ``beyond="null"`` that has groups of more values than its limit, with their number.
+
     Examples
     --------
     >>> import aggr, pyarrow as pa
@@ -63,7 +69,11 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    return from_rows(data, frame, reading, lambda batches: rollup_batches(batches, frame))
+    states = from_rows(data, frame, reading, lambda batches: rollup_batches(batches, frame))
+    beyond = GroupsBeyondLimit(frame)
+    beyond.add_levels(states)
+    beyond.report()
+    return states
 
 
 def from_rows(

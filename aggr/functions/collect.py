@@ -25,8 +25,11 @@ class Collect(EventLists):
     max : int
         The greatest number of values per group, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "all" raises an error, "earliest" and "latest" keep ``max``
-        values.
+        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
+        as ``beyond`` says.
+    beyond : "error" or "null"
+        The reaction to more than ``max`` values: an error, or no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. It shapes the state.
     nested : str or sequence of str
         Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each such span of time
         with values, aligned to UTC, and lists of coarser spans contain those of finer ones. It affects results only,
@@ -35,8 +38,8 @@ class Collect(EventLists):
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, ``keep`` is not one of the words above, or a length in
-        ``nested`` is not a multiple of the one before it.
+        If ``max`` is not a whole number of at least 1, ``keep`` or ``beyond`` is not one of the words above, or a
+        length in ``nested`` is not a multiple of the one before it.
     TypeError
         When data is reduced, if ``nested`` is set and ``by`` is not a column of timestamps.
 

@@ -27,7 +27,7 @@ class Increase(SeriesFunction):
     extrapolate : str, optional
         Length of windows, such as ``"1m"``, aligned to UTC: the increase is extrapolated to the edges of the window in
         which the points lie, as Prometheus 2 does; null if they lie in several. It affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------
@@ -115,7 +115,7 @@ class Rate(Increase):
     ----------
     extrapolate : str, optional
         Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, over the whole window.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------
@@ -142,7 +142,7 @@ class Delta(Increase):
     extrapolate : str, optional
         Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, but without the rules for
         counters.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------
@@ -166,7 +166,7 @@ class Resets(SeriesFunction):
 
     Parameters
     ----------
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.fields import Field
 from aggr.function import Function
+from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, null_lists, stored_reaction
 from aggr.functions.moments import Avg, Sum
-from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max, entries_of
+from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, entries_of
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE
 from aggr.state import State
@@ -21,16 +23,24 @@ from aggr.state_checks import made_here
 
 @dataclass(frozen=True)
 class SetState(State):
-    """Up to ``max`` distinct values."""
+    """Up to ``max`` distinct values; ``beyond`` is the reaction to more."""
 
     max: int
+    beyond: str = ERROR
 
     name = "collect_set"
-    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+    optional_parameters = STORED
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        return {"max": pa.int32(), **stored_reaction(self.beyond)}
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"values": ValueSet(self.max)}
+        return {"values": ValueSet(self.max, self.beyond)}
+
+    def beyond_limit(self, states: pa.StructArray) -> Flags | None:
+        return null_lists(states.field("values"))
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,15 @@ class CollectSet(Function):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -55,6 +68,7 @@ class CollectSet(Function):
     """
 
     max: int = DEFAULT_MAX
+    beyond: str = field(default=ERROR, kw_only=True)
 
     name = "collect_set"
     takes = ORDERED
@@ -64,10 +78,11 @@ class CollectSet(Function):
 
     def __post_init__(self) -> None:
         check_max(self.max)
+        check_beyond(self.beyond)
 
     @property
     def own_state(self) -> SetState:
-        return SetState(self.max)
+        return SetState(self.max, self.beyond)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("values")
@@ -82,12 +97,16 @@ class CountDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error", "null" or "estimate"
+        The reaction to more: an error, no result, or, in calls, an estimate of all groups by `approx_count_distinct`
+        with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null", a group with too many values stays
+        beyond the limit in every merge and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -115,12 +134,15 @@ class SumDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -148,12 +170,15 @@ class AvgDistinct(SumDistinct):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------

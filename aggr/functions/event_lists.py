@@ -18,7 +18,8 @@ from aggr.arrow.normalize import microseconds
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
-from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max
+from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, null_lists, stored_reaction
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE, TIMES, InputTypes
 from aggr.neighbours import Neighbours
@@ -29,17 +30,28 @@ ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIME
 
 @dataclass(frozen=True)
 class EventsState(State):
-    """Lists of up to ``max`` values and their event times, ordered by both; ``keep`` selects among more."""
+    """Lists of up to ``max`` values and their event times, ordered by both.
+
+    ``keep`` selects among more, and ``beyond`` is the reaction to more if all are kept.
+    """
 
     max: int
     keep: str
+    beyond: str = ERROR
 
     name = "collect"
-    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
+    optional_parameters = STORED
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        return {"max": pa.int32(), "keep": pa.string(), **stored_reaction(self.beyond)}
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"events": OrderedRows(self.max, self.keep)}
+        return {"events": OrderedRows(self.max, self.keep, beyond=self.beyond)}
+
+    def beyond_limit(self, states: pa.StructArray) -> Flags | None:
+        return null_lists(states.field("events"))
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class EventLists(Function):
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
+    beyond: str = field(default=ERROR, kw_only=True)
 
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = ORDERED
     keeps = "the values and their event times"
@@ -57,10 +70,13 @@ class EventLists(Function):
         check_max(self.max)
         if not isinstance(self.keep, str) or self.keep not in KEEPS:
             raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
+        check_beyond(self.beyond)
+        if self.beyond != ERROR and self.keep != ALL:
+            raise ValueError(f"beyond={self.beyond!r} is for keep='all'; keep={self.keep!r} never has too many values")
 
     @property
     def own_state(self) -> EventsState:
-        return EventsState(self.max, self.keep)
+        return EventsState(self.max, self.keep, self.beyond)
 
 
 @dataclass(frozen=True, eq=False)

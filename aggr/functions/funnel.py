@@ -28,7 +28,7 @@ class Funnel(SeriesFunction):
         The events, in their order, each once. They affect results only.
     within : str
         The longest time from the first step to the last, such as ``"1h"``. It affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------

@@ -2,10 +2,10 @@
 
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
-More than `max` keys either raise an error, or leave the `max` keys of the smallest hashes. The states of these keys
-cover all of their rows: a key that is in the final sample was in the sample of every part. theta is the least hash
-outside of the sample, so each key is kept with probability theta / 2^63, and a sum over the sampled keys, divided by
-that probability, estimates the sum over all keys without bias.
+More than `max` keys raise an error, leave a null list (`aggr.functions.limits`), or leave the `max` keys of the
+smallest hashes. The states of a kept key cover all of its rows: a key that is in the final sample was in the sample
+of every part. theta is the least hash outside of the sample, so each key is kept with probability theta / 2^63, and a
+sum over the sampled keys, divided by that probability, estimates the sum over all keys without bias.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -24,10 +24,12 @@ from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.row_hash import ALL, hash64
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of
+from aggr.functions.limits import ERROR, Limit, absorbed_groups, null_lists
+from aggr.functions.value_lists import check_set, checked_entries, entries_of, lists_of
 from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import check_states, made_here
 
+SAMPLE = "sample"  # the reaction to more keys that keeps some of them
 _KEY = "key"
 
 
@@ -36,7 +38,7 @@ class KeyGroups(NamedTuple):
 
     ``groups`` has a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
     ``rows`` is a mask of the kept rows, or None for all. ``keys`` are the keys, ``owners`` the group that owns each
-    key, and ``thetas`` has one hash per owner.
+    key, and ``thetas`` has one hash per owner. ``beyond`` marks the owners beyond an absorbing limit; None if none is.
     """
 
     groups: Groups
@@ -44,15 +46,16 @@ class KeyGroups(NamedTuple):
     keys: pa.Array
     owners: Ids
     thetas: Whole
+    beyond: Flags | None = None
 
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps up to ``max`` keys to states of functions; more are an error, or a sample."""
+    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` is the reaction to more."""
 
     functions: tuple[tuple[str, Function], ...]
     max: int
-    sample: bool = False
+    beyond: str = ERROR
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by their group and their key. Keys must not be null."""
@@ -62,14 +65,15 @@ class KeyedStates(Field):
         """Make maps from the states of each key; ``states`` has one column for each function."""
         names = [_KEY, *(name for name, _ in self.functions)]
         entries = pa.StructArray.from_arrays([keyed.keys, *states], names=names)
-        lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)))
+        lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)), keyed.beyond)
         return pa.StructArray.from_arrays([pa.array(keyed.thetas), lists], names=["theta", "entries"])
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         thetas = np.full(groups.n, ALL)
         np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
         entries, owners = entries_of(column.field("entries"), groups)
-        keyed = self._group(entries.field(_KEY), owners, thetas)
+        absorbed = absorbed_groups(column.field("entries"), groups)
+        keyed = self._group(entries.field(_KEY), owners, thetas, absorbed)
         if keyed.rows is not None:
             entries = entries.filter(pa.array(keyed.rows))
         merged = [function.merge(made_here(entries.field(name)), keyed.groups) for name, function in self.functions]
@@ -87,30 +91,32 @@ class KeyedStates(Field):
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
-    def _group(self, keys: pa.Array, owners: Groups, thetas: Whole) -> KeyGroups:
+    def beyond_limit(self, column: pa.StructArray) -> Flags | None:
+        """Return which maps are beyond an absorbing limit; None if none is."""
+        return null_lists(column.field("entries"))
+
+    def _group(self, keys: pa.Array, owners: Groups, thetas: Whole, absorbed: Flags | None = None) -> KeyGroups:
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
         keys, owner = keys.take(pa.array(first_rows)), owners.ids[first_rows]
         counts = np.bincount(owner, minlength=owners.n)
-        if not self.sample:
-            check_room("the map", counts, self.max, "or keep a sample of the keys by beyond='sample'")
+        keyed = KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
+        if self.beyond != SAMPLE:
+            limit = Limit(self.max, self.beyond)
+            beyond = limit.exceeded(counts, "the map", "or keep a sample of the keys by beyond='sample'", absorbed)
+            return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
         crowded = counts > self.max  # samples have max keys; no more in total means equal keys
         if not crowded.any():
-            return KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
+            return keyed
         hashes, thetas = hash64(keys), thetas.copy()
         among = crowded[owner]
         thetas[crowded] = _next_hash(hashes[among], owner[among], thetas, crowded=crowded, room=self.max)
-        is_sampled = hashes < thetas[owner]
-        rows = is_sampled[groups.ids]
-        numbers = np.cumsum(is_sampled) - 1
-        groups = Groups(numbers[groups.ids[rows]], int(is_sampled.sum()))
-        keys = keys.filter(pa.array(is_sampled))
-        return KeyGroups(groups, rows=rows, keys=keys, owners=owner[is_sampled], thetas=thetas)
+        return _only(keyed, hashes < thetas[owner])._replace(thetas=thetas)
 
     def check(self, column: pa.Array) -> None:
         names = [_KEY, *(name for name, _ in self.functions)]
         if not pa.types.is_struct(column.type) or sorted(f.name for f in column.type) != ["entries", "theta"]:
             raise DamagedState(f"has type {column.type}, not a struct of theta and entries")
-        entries, lengths = checked_entries(column.field("entries"), self.max)
+        entries, lengths = checked_entries(column.field("entries"), self.max, self.beyond)
         if not pa.types.is_struct(entries.type) or [f.name for f in entries.type] != names:
             raise DamagedState(f"has entries of type {entries.type}, not structs of {', '.join(names)}")
         check_set(entries.field(_KEY), lengths)
@@ -128,9 +134,18 @@ class KeyedStates(Field):
         sampled = thetas < ALL
         if not sampled.any():
             return
-        full = self.sample and (lengths[sampled] == self.max).all()
+        full = self.beyond == SAMPLE and (lengths[sampled] == self.max).all()
         if not full or (hash64(keys) >= np.repeat(thetas, lengths)).any():
             raise DamagedState("is a sample of other keys than those of the smallest hashes")
+
+
+def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
+    """Keep some of the keys, and the rows that have them."""
+    rows = is_kept[keyed.groups.ids]
+    numbers = np.cumsum(is_kept) - 1
+    groups = Groups(numbers[keyed.groups.ids[rows]], int(is_kept.sum()))
+    keys = keyed.keys.filter(pa.array(is_kept))
+    return keyed._replace(groups=groups, rows=rows, keys=keys, owners=keyed.owners[is_kept])
 
 
 def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:

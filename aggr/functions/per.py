@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest, shown
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function, input_rule
 from aggr.functions.count import Count
-from aggr.functions.keyed_states import KeyedStates
-from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, lists_of
+from aggr.functions.keyed_states import SAMPLE, KeyedStates
+from aggr.functions.limits import ERROR, NULL, check_beyond, check_max
+from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED
 from aggr.measure import Measure, from_description
@@ -26,7 +28,7 @@ from aggr.sql.number_columns import Use
 from aggr.state import State
 from aggr.values import Values
 
-ERROR, SAMPLE = "error", "sample"
+REACTIONS = (ERROR, SAMPLE, NULL)
 
 
 class Measures(dict[str, Measure]):
@@ -38,7 +40,7 @@ class Measures(dict[str, Measure]):
 
 @dataclass(frozen=True)
 class MapState(State):
-    """A map from each of up to ``max`` keys to states of measures; more keys are an error or a sample (``beyond``)."""
+    """A map from each of up to ``max`` keys to states of measures; ``beyond`` is the reaction to more."""
 
     of: Measures
     max: int
@@ -55,6 +57,9 @@ class MapState(State):
     @property
     def fields(self) -> Mapping[str, Field]:
         return {"map": self.map}
+
+    def beyond_limit(self, states: pa.StructArray) -> Flags | None:
+        return self.map.beyond_limit(states.field("map"))
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Repeat the parameters; the measures are stored as the JSON text of their descriptions."""
@@ -91,10 +96,12 @@ class Per(Function):
         weight of their own: the weight of the map applies to all of them.
     max : int
         The greatest number of keys per group, at every level. It shapes the state, as does ``beyond``.
-    beyond : "error" or "sample"
-        The reaction to more keys. A sample has the ``max`` keys of the smallest hashes, each with the results of all of
-        its rows, and ``share`` is the estimated share of all keys. A sum over its keys, divided by ``share``, estimates
-        the sum over all keys without bias, with a standard error of about ``sqrt((1 / share - 1) Σx²)`` over all keys.
+    beyond : "error", "sample" or "null"
+        The reaction to more keys: an error, a sample, or no result. A sample has the ``max`` keys of the smallest
+        hashes, each with the results of all of its rows, and ``share`` is the estimated share of all keys. A sum over
+        its keys, divided by ``share``, estimates the sum over all keys without bias, with a standard error of about
+        ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", a group with too many keys stays beyond the limit in
+        every merge and is stored without keys.
     top : int, optional
         The number of keys to list: those with the greatest result ``by``, the greatest first; ties go to the least
         keys. It affects results only, as does ``by``.
@@ -131,8 +138,7 @@ class Per(Function):
     def __post_init__(self) -> None:
         measures = _checked_measures(self.of)
         check_max(self.max)
-        if not isinstance(self.beyond, str) or self.beyond not in (ERROR, SAMPLE):
-            raise ValueError(f"beyond must be 'error' or 'sample'; got {shown(self.beyond)}")
+        check_beyond(self.beyond, REACTIONS)
         if self.top is not None:
             checked_whole(self.top, "top, the number of keys that are listed,", 1)
             if self.by is None and len(measures) > 1:
@@ -246,7 +252,7 @@ def of_states(measures: Measures) -> Measures:
 
 def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
     functions = tuple((name, measure.function) for name, measure in measures.items())
-    return KeyedStates(functions, max_keys, beyond == SAMPLE)
+    return KeyedStates(functions, max_keys, beyond)
 
 
 def _texts(measure: Measure) -> Iterator[str | None]:

@@ -25,13 +25,16 @@ class Points(SeriesFunction):
     max : int
         The greatest number of points per group, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "all" raises an error, "earliest" and "latest" keep ``max``
-        values.
+        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
+        as ``beyond`` says.
+    beyond : "error" or "null"
+        The reaction to more than ``max`` values: an error, or no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``keep`` or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -61,7 +64,7 @@ class Lttb(SeriesFunction):
     ----------
     n : int
         The number of points, from 3. It affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------

@@ -36,7 +36,7 @@ class Integral(SeriesFunction):
         affects results only.
     unit : str
         The unit of time: for watts, ``"1h"`` gives watt hours. It affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------
@@ -79,7 +79,7 @@ class TimeWeightedAvg(SeriesFunction):
     method : "step" or "linear"
         "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
         affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------
@@ -117,7 +117,7 @@ class DurationIn(SeriesFunction):
     ----------
     state : a value of the column's type
         The value, such as ``"running"`` or True. It affects results only.
-    max, keep : as for `points`
+    max, keep, beyond : as for `points`
 
     Raises
     ------

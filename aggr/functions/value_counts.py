@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
-from aggr.arrays import Ids, Whole
+from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
 from aggr.asked_quantiles import DEFAULT, check_quantiles, record
@@ -19,7 +18,8 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.count import Count
 from aggr.functions.keyed_states import KeyedStates
-from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, lists_of
+from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, stored_reaction
+from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.input_types import ORDERED
@@ -30,25 +30,34 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class CountsState(State):
-    """A map from each of up to ``max`` distinct values to its count."""
+    """A map from each of up to ``max`` distinct values to its count; ``beyond`` is the reaction to more."""
 
     max: int
+    beyond: str = ERROR
 
     name = "value_counts"
-    parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+    optional_parameters = STORED
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        return {"max": pa.int32(), **stored_reaction(self.beyond)}
 
     @property
     def map(self) -> KeyedStates:
         """The field of the map."""
-        return KeyedStates((("count", Count()),), self.max)
+        return KeyedStates((("count", Count()),), self.max, self.beyond)
 
     @property
     def fields(self) -> Mapping[str, Field]:
         return {"values": self.map}
 
+    def beyond_limit(self, states: pa.StructArray) -> Flags | None:
+        return self.map.beyond_limit(states.field("values"))
+
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         keyed = self.map.group(values.array, values.groups)
-        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
+        rows = values if keyed.rows is None else values.filter(keyed.rows)
+        counts = Count().reduce(Values(rows.array, keyed.groups, rows.weights))
         return {"values": self.map.pack(keyed, [counts])}
 
 
@@ -56,7 +65,8 @@ class CountsState(State):
 class _Counted(Function):
     """A function of the distinct values and their counts; its parameter ``max`` bounds the number of values."""
 
-    max = DEFAULT_MAX  # without an annotation, so that each subclass chooses the position of this parameter
+    max = DEFAULT_MAX  # without annotations, so that each subclass chooses the positions of both parameters
+    beyond = ERROR
 
     takes = ORDERED
     keeps = "each distinct value and its count"
@@ -64,10 +74,11 @@ class _Counted(Function):
 
     def __post_init__(self) -> None:
         check_max(self.max)
+        check_beyond(self.beyond)
 
     @property
     def own_state(self) -> CountsState:
-        return CountsState(self.max)
+        return CountsState(self.max, self.beyond)
 
     def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
         """Return the values of all states, end to end in their order, their counts, and the state of each value."""
@@ -84,12 +95,15 @@ class Mode(_Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -99,6 +113,7 @@ class Mode(_Counted):
     """
 
     max: int = DEFAULT_MAX
+    beyond: str = field(default=ERROR, kw_only=True)
 
     name = "mode"
     returns = "the input's type; null if there are no values"
@@ -120,14 +135,17 @@ class ValueCounts(_Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
     top : int, optional
         The number of values to list. It affects results only.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` or ``top`` is not a whole number of at least 1.
+        If ``max`` or ``top`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -138,6 +156,7 @@ class ValueCounts(_Counted):
 
     max: int = DEFAULT_MAX
     top: int | None = None
+    beyond: str = field(default=ERROR, kw_only=True)
 
     name = "value_counts"
     guarantee = "exact; ties go to the least value"
@@ -167,12 +186,15 @@ class Entropy(_Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
 
     Examples
     --------
@@ -182,6 +204,7 @@ class Entropy(_Counted):
     """
 
     max: int = DEFAULT_MAX
+    beyond: str = field(default=ERROR, kw_only=True)
 
     name = "entropy"
     returns = "float64; null if there are no values"
@@ -207,15 +230,19 @@ class ExactQuantiles(_Counted):
     quantiles : sequence of float in [0, 1]
         The quantiles to compute. They affect results only.
     max : int
-        The greatest number of distinct values per group, at every level; more raise an error. It shapes the state.
+        The greatest number of distinct values per group, at every level. It shapes the state.
     method : str
         The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
         "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+    beyond : "error" or "null"
+        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
+        and is stored without values. It shapes the state.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, a quantile lies outside [0, 1], or ``method`` is unknown.
+        If ``max`` is not a whole number of at least 1, a quantile lies outside [0, 1], or ``beyond`` or ``method`` is
+        unknown.
     TypeError
         If ``method`` interpolates, and the column is not of numbers.
 
@@ -229,6 +256,7 @@ class ExactQuantiles(_Counted):
     quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     max: int = DEFAULT_MAX
     method: str = field(default=LOWER, kw_only=True)
+    beyond: str = field(default=ERROR, kw_only=True)
 
     name = "exact_quantiles"
     ordered_inputs = frozenset({"value"})

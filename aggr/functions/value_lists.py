@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
 from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, refuse_nulls
 from aggr.arrow.normalize import canonical, normalize, normalize_floats
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
+from aggr.functions.limits import ERROR, Limit, absorbed_groups
 from aggr.groups.groups import Groups
 from aggr.values import Values
 
@@ -31,12 +31,13 @@ DEFAULT_MAX = 10_000  # values per group
 class OrderedRows(Field):
     """The field of a state that lists up to ``max`` rows, structs ordered by their field ``by``, then by ``value``.
 
-    If there are more, ``keep`` selects an error, the earliest rows or the latest rows.
+    If there are more, ``keep`` selects the earliest rows, the latest rows, or the reaction ``beyond`` the limit.
     """
 
     max: int
     keep: str
     by: str = "time"
+    beyond: str = ERROR
 
     def reduce(self, values: Values) -> pa.ListArray:
         names = [self.by, "value"]
@@ -44,22 +45,28 @@ class OrderedRows(Field):
         return self.list_rows(rows, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.list_rows(*entries_of(column, groups))
+        return self.list_rows(*entries_of(column, groups), absorbed_groups(column, groups))
 
-    def list_rows(self, rows: pa.StructArray, groups: Groups) -> pa.ListArray:
-        """List the rows of each group."""
+    def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
+        """List the rows of each group; ``absorbed`` are the groups that are beyond the limit already."""
         counts = groups.counts()
+        beyond = None
         if self.keep == ALL:
-            check_room("collect", counts, self.max, "or keep='earliest' or 'latest'")
+            limit = Limit(self.max, self.beyond)
+            beyond = limit.exceeded(counts, "collect", "or keep='earliest' or 'latest'", absorbed)
+        if beyond is not None:
+            is_listed = ~beyond[groups.ids]
+            rows, groups = rows.filter(pa.array(is_listed)), groups.filter(is_listed)
+            counts = groups.counts()
         keys, values = (order_keys(rows.field(name)) for name in (self.by, "value"))
         order = np.lexsort((values, keys, groups.ids))
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         if self.keep == LATEST:
             place = np.repeat(counts, counts) - 1 - place
-        return lists_of(rows.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
+        return lists_of(rows.take(pa.array(order[place < self.max])), np.minimum(counts, self.max), beyond)
 
     def check(self, column: pa.Array) -> None:
-        rows, lengths = checked_entries(column, self.max)
+        rows, lengths = checked_entries(column, self.max, self.beyond)
         if not pa.types.is_struct(rows.type) or sorted(f.name for f in rows.type) != sorted([self.by, "value"]):
             raise DamagedState(f"has entries of type {rows.type}, not structs of {self.by} and value")
         keys, values = (_checked_keys(rows.field(name)) for name in (self.by, "value"))
@@ -69,18 +76,22 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists up to ``max`` distinct values in their order; more are an error."""
+    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` is the reaction to more."""
 
     max: int
+    beyond: str = ERROR
 
     def reduce(self, values: Values) -> pa.ListArray:
         return self.list_values(values.array, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.list_values(*entries_of(column, groups))
+        return self.list_values(*entries_of(column, groups), absorbed_groups(column, groups))
 
-    def list_values(self, values: pa.Array, groups: Groups) -> pa.ListArray:
-        """List the distinct values of each group; both zeros are one value, and all NaN are one."""
+    def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
+        """List the distinct values of each group; both zeros are one value, and all NaN are one.
+
+        ``absorbed`` are the groups that are beyond the limit already.
+        """
         values = normalize_floats(values)
         keys = order_keys(values)
         order = np.lexsort((keys, groups.ids))
@@ -88,12 +99,15 @@ class ValueSet(Field):
         new = np.ones(len(order), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
-        instead = "count and collect fewer, or estimate by approx_count_distinct"
-        check_room("the set of distinct values", counts, self.max, instead)
-        return lists_of(values.take(pa.array(order[new])), counts)
+        instead = "count and collect fewer, estimate by approx_count_distinct"
+        beyond = Limit(self.max, self.beyond).exceeded(counts, "the set of distinct values", instead, absorbed)
+        if beyond is not None:
+            new &= ~beyond[ids]
+            counts = np.where(beyond, 0, counts)
+        return lists_of(values.take(pa.array(order[new])), counts, beyond)
 
     def check(self, column: pa.Array) -> None:
-        check_set(*checked_entries(column, self.max))
+        check_set(*checked_entries(column, self.max, self.beyond))
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
@@ -121,20 +135,6 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     return lists_of(inner, np.bincount(owners[np.cumsum(sizes) - sizes], minlength=len(counts)))
 
 
-def check_max(size: int) -> None:
-    """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
-        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(size)}")
-
-
-def check_room(what: str, counts: Whole, max_values: int, instead: str) -> None:
-    """Raise ``ValueError`` if a group has more than ``max_values``."""
-    if (counts > max_values).any():
-        raise ValueError(
-            f"{what} holds at most max={max_values} values a group; one has {counts.max()}; raise max, {instead}"
-        )
-
-
 def check_set(values: pa.Array, lengths: Whole) -> None:
     """Raise `DamagedState` unless the values, end to end, are ordered sets of the lengths ``lengths``."""
     keys = _checked_keys(values)
@@ -149,12 +149,16 @@ def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
-def checked_entries(column: pa.Array, max_values: int) -> tuple[pa.Array, Whole]:
-    """Return the entries of lists, end to end, and the length of each list; raise `DamagedState` for other columns."""
+def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> tuple[pa.Array, Whole]:
+    """Return the entries of lists, end to end, and the length of each list; raise `DamagedState` for other columns.
+
+    If the limit is absorbing, the null list of a group beyond it has the length 0; otherwise null is damage.
+    """
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
-    refuse_nulls(column)
-    entries, lengths = column.flatten(), pc.list_value_length(column).to_numpy().astype(np.int64)
+    if not Limit(max_values, beyond).is_absorbing:
+        refuse_nulls(column)
+    entries, lengths = column.flatten(), pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     refuse_nulls(entries)
     if len(lengths) and lengths.max() > max_values:
         raise DamagedState(f"holds {lengths.max()} values, and max is {max_values}")
@@ -182,9 +186,10 @@ def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 
-def lists_of(values: pa.Array, lengths: Whole) -> pa.ListArray:
-    """Split values into lists of the lengths ``lengths``."""
+def lists_of(values: pa.Array, lengths: Whole, is_null: Flags | None = None) -> pa.ListArray:
+    """Split values into lists of the lengths ``lengths``; lists that are null have the length 0."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("too many values in one batch of states; use smaller batches or a smaller max")
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), canonical(values))
+    mask = None if is_null is None else pa.array(is_null)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), canonical(values), mask=mask)

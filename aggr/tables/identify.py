@@ -34,7 +34,9 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     if function is None:
         raise TypeError(f"no registered function has states of type {states.type}; there are {', '.join(names())}")
     rows = states.drop_null()
-    types = function().own_state.parameters
+    state = function().own_state
+    optional = {name: t for name, t in state.optional_parameters.items() if states.type.get_field_index(name) >= 0}
+    types = {**state.parameters, **optional}
     parameters = {name: distinct(name, rows.field(name), dtype).to_pylist() for name, dtype in types.items()}
     for name, values in parameters.items():
         if len(values) > 1:
@@ -69,7 +71,7 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
     if not pa.types.is_struct(dtype):
         return None
     fields = frozenset(f.name for f in dtype)
-    able = [function for function in map(get, names()) if _fields_of(function) == fields]
+    able = [function for function in map(get, names()) if _has_layout(function, fields)]
     return next((function for function in able if _takes(function, dtype)), able[0] if able else None)
 
 
@@ -87,7 +89,14 @@ def _takes(function: type[Function], dtype: pa.DataType) -> bool:
     return function.name == function().own_state.name
 
 
+def _has_layout(function: type[Function], fields: frozenset[str]) -> bool:
+    """Return whether fields are those of a function's states, with or without its optional parameters."""
+    required, optional = _fields_of(function)
+    return required <= fields <= required | optional
+
+
 @lru_cache(maxsize=256)
-def _fields_of(function: type[Function]) -> frozenset[str]:
+def _fields_of(function: type[Function]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the fields that all states of a function have, and the names of its optional parameters."""
     state = function().own_state
-    return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields})
+    return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), frozenset(state.optional_parameters)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
 from aggr.arrow.row_hash import hash64
+from aggr.function import Function
 from aggr.functions.keyed_states import KeyedStates
 from aggr.functions.value_lists import entries_of
 from aggr.groups.groups import Groups, group_by
@@ -26,9 +27,9 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null if either is null, or ``states`` has no keys to look for. Exact up to ``max`` keys. For samples,
-        it is the share among the keys below both thetas, an estimate with a standard error of ``sqrt(p (1 - p) /
-        keys)``.
+        In [0, 1]; null if either is null or beyond an absorbing limit, or ``states`` has no keys to look for. Exact up
+        to ``max`` keys. For samples, it is the share among the keys below both thetas, an estimate with a standard
+        error of ``sqrt(p (1 - p) / keys)``.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     pair = [checked(function, column).states for column in (states, later)]
     if len(states) != len(later):
         raise ValueError(f"retention goes row by row; got {len(states)} states and {len(later)}")
-    valid = pc.and_(pair[0].is_valid(), pair[1].is_valid())
+    valid = pc.and_(*(_has_keys(function, column) for column in pair))
     maps = [column.filter(valid).field(name) for column in pair]
     thetas = np.minimum(*(column.field("theta").to_numpy() for column in maps))
     entries = [entries_of(column.field("entries"), Groups.each(len(column))) for column in maps]
@@ -61,3 +62,9 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     again = np.isin(groups.ids[:first], groups.ids[first:])
     could_return, did_return = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
     return with_nulls(pa.array(did_return / np.maximum(could_return, 1), mask=could_return == 0), valid)
+
+
+def _has_keys(function: Function, states: pa.Array) -> pa.Array:
+    """Return which states are neither null nor beyond an absorbing limit."""
+    beyond = function.own_state.beyond_limit(states)
+    return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))

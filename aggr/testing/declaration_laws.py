@@ -55,8 +55,9 @@ def versions(case: Case) -> None:
 
 def reading_parameters(case: Case) -> None:
     """A parameter that is not in the parameters of the state does not change any state."""
+    shaping = {*case.function.own_state.parameters, *case.function.own_state.optional_parameters}
     for parameter in fields(case.function):
-        if not parameter.init or parameter.name in case.function.own_state.parameters:
+        if not parameter.init or parameter.name in shaping:
             continue
         promised = list(case.parameters.get(parameter.name, ()))
         for value, other in variants(case.function, parameter.name, case.parameters):

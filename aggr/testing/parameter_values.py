@@ -61,7 +61,7 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
     for unknown in sorted(set(parameters) - set(names)):
         raise ValueError(f"{function.name} has no parameter {unknown!r}; it has {', '.join(names) or 'none'}")
     for name in names:
-        if name in function.own_state.parameters:
+        if name in function.own_state.parameters or name in function.own_state.optional_parameters:
             continue
         guessable = isinstance(getattr(function, name), int | float) or bool(_words(function, name))
         tried = variants(function, name, parameters)

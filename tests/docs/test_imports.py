@@ -127,6 +127,7 @@ LAYERS = [
         "tiltframe.merged_windows",
         "tiltframe.reducing",
         "tiltframe.level_chain",
+        "tiltframe.beyond_limit",
     ],
     ["tiltframe.rolling_up", "tiltframe.results", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],

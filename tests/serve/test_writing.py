@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
+import aggr
 from aggr.arrow.bit_equality import same_bits
 from tests.serve.servers import FRAME, make_store, rows, serving
-from tiltframe import FrameStore
+from tiltframe import FrameStore, TiltFrame
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -38,9 +39,22 @@ def writable(tmp_path):
         yield server, tmp_path / "web"
 
 
-def frame_without(name):
-    from tiltframe import TiltFrame
+def test_the_answer_reports_groups_beyond_a_limit(tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"hosts": aggr.count_distinct("host", max=2, beyond="null")})
+    FrameStore(tmp_path / "web", frame).append_rows(pa.table({"ts": [0], "host": ["a"]}), "first", 1)
+    events = [b'{"ts": "2024-05-01T10:00:00Z", "host": "%s"}\n' % host for host in (b"a", b"b", b"c")]
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        answers = [
+            server.ask(f"{EVENTS}?writer=w&number={number}", b"".join(events[:count]), headers=LINES).json()
+            for number, count in [(1, 2), (2, 3)]
+        ]
+    assert answers[0] == {"added": True}
+    [sentence] = answers[1]["warnings"]
+    assert sentence.startswith("hosts, count_distinct('host', max=2, beyond='null'): ")
+    assert sentence.endswith("are null: 1 of 1m, 1 of 1h")
 
+
+def frame_without(name):
     return TiltFrame(FRAME.levels, "ts", {n: m for n, m in FRAME.measures.items() if n != name}, ["host"])
 
 

@@ -17,6 +17,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
+from tiltframe.beyond_limit import GroupsBeyondLimit
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
@@ -191,7 +192,9 @@ def append_new(
         store = writable() if store.schema is None else store
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
         with writing(lambda: store.has_commit(writer, 0)):
-            added = store.append_spilled(slices, writer, 0, recorded=recorded, replacing=replacing)
+            added = store.append_spilled(
+                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True)
+            )
     if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
         return
@@ -233,6 +236,9 @@ def replace_in(
     with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
         store.replace(inside, (as_text(span[0]), as_text(span[1])), recorded, replacing)
     writable()
+    beyond = GroupsBeyondLimit(store.frame)
+    beyond.add(store.frame.levels[0].name, inside)
+    beyond.report(partial(click.echo, err=True))
     message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
     click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)

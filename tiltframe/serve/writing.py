@@ -49,14 +49,17 @@ class Writing:
         writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
 
+        notes: list[str] = []
+
         def append() -> bool:
             name = request.path_params["name"]
             store = self._stores[name]
             rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
             with _called(store, name):
-                return store.append_rows(rows, writer, number)
+                return store.append_rows(rows, writer, number, note=notes.append)
 
-        return JSONResponse({"added": await self._pool.run(append)})
+        added = await self._pool.run(append)
+        return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
         """Add points of an OpenTelemetry exporter by a writer's number; without a number, the same bytes once."""

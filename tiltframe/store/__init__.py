@@ -1,5 +1,6 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
+from tiltframe.beyond_limit import BeyondLimit
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.backfill import Backfill
 from tiltframe.store.frame_store import FrameStore
@@ -29,6 +30,7 @@ __all__ = [
     "JOIN_OPTIONS",
     "Answer",
     "Backfill",
+    "BeyondLimit",
     "Changes",
     "CommitConflict",
     "Cost",

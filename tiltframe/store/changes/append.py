@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.state_checks import made_here
+from tiltframe.beyond_limit import GroupsBeyondLimit, Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
 from tiltframe.rolling_up import from_rows
@@ -29,6 +30,7 @@ def append(
     commit: int,
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
+    note: Note | None = None,
 ) -> bool:
     """Add states under a writer's commit number, atomically.
 
@@ -48,6 +50,9 @@ def append(
     replacing : name -> plain data, optional
         The values that `recorded` returned for the names in ``recorded``. If the records have changed since, nothing
         is written. By default, the names must not have records yet.
+    note : function of a text, optional
+        Receives a sentence for each measure with ``beyond="null"`` that has groups of more values than its limit, with
+        their number; by default these are `BeyondLimit` warnings.
 
     Returns
     -------
@@ -71,7 +76,12 @@ def append(
     check_readable(states, store.frame)
     store.backend.check_values(states)
     pending = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
-    return pending.commit([pending.write_checked(by_level(states, store.frame))])
+    is_added = pending.commit([pending.write_checked(by_level(states, store.frame))])
+    if is_added:
+        beyond = GroupsBeyondLimit(store.frame)
+        beyond.add_levels(states)
+        beyond.report(note)
+    return is_added
 
 
 def append_rows(
@@ -82,6 +92,7 @@ def append_rows(
     recorded: Mapping[str, Any] | None = None,
     max_bytes: int = HELD_BYTES,
     reading: ReadOptions | None = None,
+    note: Note | None = None,
 ) -> bool:
     """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
 
@@ -98,6 +109,8 @@ def append_rows(
         The bytes of states in memory at once; the process needs a multiple of it.
     reading : ReadOptions, optional
         As for `tiltframe.rollup`.
+    note : function of a text, optional
+        As for `append`.
 
     Returns
     -------
@@ -130,7 +143,8 @@ def append_rows(
             return stack.enter_context(spilled(batches, store.frame, bound, store.backend.check_values))
 
         slices = from_rows(data, store.frame, reading, spill)
-        return append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded) is not None
+        added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note)
+        return added is not None
 
 
 def append_spilled(
@@ -140,6 +154,7 @@ def append_spilled(
     commit: int,
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
+    note: Note | None = None,
 ) -> int | None:
     """Add the states of a rollup that was spilled, as `append_rows` does.
 
@@ -147,7 +162,7 @@ def append_spilled(
     ----------
     slices : Slices
         Of `spilled` with ``check_values`` of the backend as its check.
-    writer, commit, recorded, replacing : str, int and mappings
+    writer, commit, recorded, replacing, note : str, int, mappings and function
         As for `append`.
 
     Returns
@@ -165,9 +180,13 @@ def append_spilled(
             check_readable(made_here(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
-    receipt = pending.write_checked(slices.levels())
+    beyond = GroupsBeyondLimit(store.frame)
+    receipt = pending.write_checked(beyond.counted(slices.levels()))
+    if not pending.commit([receipt]):
+        return None
+    beyond.report(note, stacklevel=3)
     parts, _ = read_receipts([receipt])
-    return sum(part.rows for part in parts) if pending.commit([receipt]) else None
+    return sum(part.rows for part in parts)
 
 
 def begin(

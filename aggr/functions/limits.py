@@ -1,0 +1,94 @@
+"""Limits on the number of values per group: beyond one, an error, or an absorbing state without a result.
+
+    max=3     [1, 4]  ─┐
+                       ├─ merge ─▶  null      five values: a null list, which stays null in every later merge
+           [2, 5, 9]  ─┘
+
+A group is beyond its limit if the values of all its parts together are more than ``max``. A part never has more values
+than its group, so it does not matter which merge notices the excess, and states do not depend on the order or the tree
+of merges. The values of such a group are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrays import Flags, Whole
+from aggr.groups.groups import Groups
+
+ERROR, NULL = "error", "null"
+REACTIONS = (ERROR, NULL)
+BEYOND = "beyond"  # the parameter of functions and states with a limit
+STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # only in states whose limit is absorbing
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The greatest number of values of a group, and the reaction to more: an error, or an absorbing state.
+
+    >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "or keep fewer")
+    array([False,  True])
+    """
+
+    max: int
+    beyond: str = ERROR
+
+    @property
+    def is_absorbing(self) -> bool:
+        """Whether a group beyond the limit gets a null list."""
+        return self.beyond == NULL
+
+    def exceeded(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
+        """Return which groups are beyond the limit, by their counts or because they were before; None if none is.
+
+        Raises ``ValueError`` if the limit is not absorbing; ``what`` and ``instead`` are words of the message.
+        """
+        crowded = counts > self.max
+        if self.is_absorbing and absorbed is not None:
+            crowded |= absorbed
+        if not crowded.any():
+            return None
+        if not self.is_absorbing:
+            raise ValueError(
+                f"{what} holds at most max={self.max} values a group; one has {counts.max()}; raise max, {instead}, "
+                "or give groups beyond it a null result by beyond='null'"
+            )
+        return crowded
+
+
+def check_max(size: int) -> None:
+    """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
+        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(size)}")
+
+
+def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
+    """Raise ``ValueError`` unless the reaction to more values is an allowed word."""
+    if not isinstance(beyond, str) or beyond not in allowed:
+        words = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
+        raise ValueError(f"beyond must be {words}; got {shown(beyond)}")
+
+
+def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
+    """Return the parameter of a state with a limit: states of the default have the layout that they always had."""
+    return {} if beyond == ERROR else STORED
+
+
+def null_lists(lists: pa.Array) -> Flags | None:
+    """Return which states are beyond their limit, from their lists; None if none is."""
+    return lists.is_null().to_numpy(zero_copy_only=False) if lists.null_count else None
+
+
+def absorbed_groups(lists: pa.Array, groups: Groups) -> Flags | None:
+    """Return which groups have a state that is beyond its limit; None if none has."""
+    is_beyond = null_lists(lists)
+    if is_beyond is None:
+        return None
+    absorbed = np.zeros(groups.n, np.bool_)
+    absorbed[groups.ids[is_beyond]] = True
+    return absorbed
