@@ -1,4 +1,6 @@
-"""The installed command ``tiltframe``. It is outside of the packages so that Ctrl-C also stops their import."""
+"""The installed command ``tiltframe``. It is not part of the packages, so that Ctrl-C can also interrupt their
+import.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from contextlib import suppress
 
 def main() -> None:
     """Import the command line, and run it."""
-    gc.set_threshold(50_000)  # imported objects live forever; repeated collections of them take a tenth of the start
+    # Imported objects live for ever; without this, collecting them repeatedly would take a tenth of the start.
+    gc.set_threshold(50_000)
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)  # KeyboardInterrupt during an import would print a traceback, or be lost
-    with suppress(ImportError):  # `tiltframe.command` reports a missing module
+        signal.signal(signal.SIGINT, _end)  # A KeyboardInterrupt during an import would print a traceback or get lost.
+    with suppress(ImportError):  # `tiltframe.command` reports missing modules
         import tiltframe.cli  # noqa: F401
     from tiltframe.command import main as run
 

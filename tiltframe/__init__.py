@@ -1,4 +1,5 @@
-"""tiltframe: a chain of windows over named measures, each level merged from the one below, without added error.
+"""tiltframe: a frame of windows of increasing length. Each level is merged from the states of the level below, without
+added error.
 
 >>> import aggr, pyarrow as pa
 >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"requests": aggr.count()})
@@ -20,7 +21,7 @@ from tiltframe.store import FrameStore, Query, StoreError, lookup
 def __getattr__(name: str) -> str:
     """Read the version, ``tiltframe.__version__``, from the installed package."""
     if name == "__version__":
-        from importlib.metadata import version  # imports email and zipfile
+        from importlib.metadata import version  # imported here, because it imports email and zipfile
 
         return version("tiltframe")
     raise AttributeError(f"module 'tiltframe' has no attribute {name!r}")

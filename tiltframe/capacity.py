@@ -1,4 +1,4 @@
-"""Capacity: the cost of a frame per day, predicted from a sample of its rows before a job is run."""
+"""Capacity: predict the daily cost of a frame from a sample of its rows, before a job is run."""
 
 from __future__ import annotations
 
@@ -33,32 +33,34 @@ from windows import TimeWindow, window
 
 _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01
-_GROUP_BYTES, _FEWEST = 1 << 19, 512  # approximate bytes, and minimum rows, of a row group in a store
-_COMMITS = 4  # the number of timed commits
-_TABLE_BYTES = 1 << 26  # bytes of states that a Spark task merges and writes at once
-_SHUFFLE_BLOCK = 1 << 15  # bytes that Spark compresses at once by default
-_ENOUGH = 4  # complete windows of a level that the sample must have to count states
+# the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
+_GROUP_BYTES, _FEWEST = 1 << 19, 512
+_COMMITS = 4  # the number of commits that are timed
+_TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
+_SHUFFLE_BLOCK = 1 << 15  # the bytes that Spark compresses at once by default
+_ENOUGH = 4  # the number of complete windows that a sample must have for its states to be counted
 
 
 @dataclass(frozen=True)
 class LevelCapacity:
-    """The cost of a level.
+    """The predicted cost of one level.
 
     Parameters
     ----------
     level : str
     states_per_day : float
-        One state for each window and key that has rows.
+        The number of states; each window and key that has rows has one state.
     bytes_per_state : mapping of str to float
-        The compressed size of a row of states in a store in a folder: its window and keys, and each column of states
-        under the names of the measures that read it.
+        The compressed bytes per row in a folder store: those of the window and keys, and those of each column of
+        states, named after the measures that read the column.
     retained_states : float
-        The number of states that the level has after its retention, or after a year if it keeps all.
+        The number of states that remain after the level's retention, or after a year if the level has no retention.
     open_bytes : float
-        The memory for the states of one window of all keys: what a stream needs for each open window.
+        The memory for the states of one window of all keys. A stream needs this memory for each open window.
     extrapolated : bool
-        Whether the sample has too few complete windows of the level. Then every key is assumed to have rows in each of
-        its windows, and the bytes of a state are extrapolated from finer levels by the logarithm of their rows.
+        Whether the sample has too few complete windows of the level to count their states. If so, every key is assumed
+        to have rows in every window, and the bytes of a state are extrapolated from finer levels by the logarithm of
+        the number of rows per state.
     """
 
     level: str
@@ -70,35 +72,35 @@ class LevelCapacity:
 
     @property
     def bytes_per_day(self) -> float:
-        """The number of states per day times their bytes."""
+        """The bytes of the states that are added per day."""
         return self.states_per_day * sum(self.bytes_per_state.values())
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes that the level has after its retention."""
+        """The bytes of the states that remain after the level's retention."""
         return self.retained_states * sum(self.bytes_per_state.values())
 
 
 @dataclass(frozen=True, repr=False)
 class Capacity:
-    """The cost of a frame per day: states, bytes, shuffle and work, predicted from a sample of its rows.
+    """The daily cost of a frame, predicted from a sample of its rows: states, bytes, shuffle and work.
 
     Parameters
     ----------
     rows_per_day, keys : float, int
-        The arguments, or the values of the sample.
+        The values that were passed to `explain`, or else those of the sample.
     levels : tuple of LevelCapacity
         The levels, finest first.
     shuffle_bytes_per_day : float
-        The finest states, once each, as Spark's shuffle compresses them by LZ4. Files without an order send a state
-        once for each task that has rows of it.
+        The bytes that Spark shuffles per day if each finest state is sent once, compressed by LZ4. If the files are not
+        ordered by time, a state is sent once for each task that has rows of it.
     commits_per_day, files_per_day : float
-        The number of commits of the argument, and the files that they write into a store in a folder: one for each
-        level and bucket of time, or with Spark for each 64 MiB of states, and one more after compaction. 0 if a store
-        does not keep such windows.
+        The number of commits, as passed to `explain`, and the number of files that they write into a folder store. A
+        commit writes one file for each level and bucket of time (with Spark, one for each 64 MiB of states); compaction
+        writes one more. 0 if a store does not support such windows.
     core_seconds_per_day : float
-        The time to reduce rows, merge states and commit them, measured with the sample on one core of this machine.
-        Reading the rows, and the overhead of an engine, are not included.
+        The time to reduce rows, merge states and commit them. It is measured with the sample on one core of this
+        machine. The time to read the rows, and the overhead of an engine, are not included.
     """
 
     rows_per_day: float
@@ -111,17 +113,17 @@ class Capacity:
 
     @property
     def states_per_day(self) -> float:
-        """The states of all levels per day."""
+        """The number of states of all levels that are added per day."""
         return sum(level.states_per_day for level in self.levels)
 
     @property
     def bytes_per_day(self) -> float:
-        """The bytes of all levels per day."""
+        """The bytes of all levels that are added per day."""
         return sum(level.bytes_per_day for level in self.levels)
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes that a store has after the retention of all levels."""
+        """The bytes of the states of all levels that remain after each level's retention."""
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
@@ -145,7 +147,7 @@ class Capacity:
         )
 
     def to_json(self) -> str:
-        """Return the prediction as JSON: bytes, seconds and numbers of states."""
+        """Return the prediction as JSON, with units of bytes and seconds."""
         return json.dumps(asdict(self), indent=1)
 
 
@@ -158,25 +160,25 @@ def explain(
     reading: ReadOptions | None = None,
     commits_per_day: float = 1,
 ) -> Capacity:
-    """Predict the cost of a frame per day before a job is run: states, bytes, shuffle and work.
+    """Predict the daily cost of a frame before a job is run: states, bytes, shuffle and work.
 
     Parameters
     ----------
     sample : table, DataFrame, paths
-        Rows, as for `tiltframe.rollup`: a contiguous part of the data, or a random sample. A million rows are usually
-        enough.
+        A sample of rows, in any form that `tiltframe.rollup` accepts: a contiguous part of the data, or a random
+        sample. A million rows are usually sufficient.
     frame : TiltFrame
     rows_per_day : float, optional
         The expected number of rows per day; by default the sample's rows divided by its days.
     keys : int, optional
-        The expected number of combinations of keys; by default those of the sample. Further ones are assumed to be
-        alike.
+        The expected number of different key combinations; by default the number in the sample. Keys that are not in the
+        sample are assumed to have as many rows as those in it.
     retention : level -> duration, optional
-        As for a store; levels without a duration are counted for a year.
+        How long each level is kept, as for a store. Levels without a retention are counted for a year.
     reading : ReadOptions, optional
         As for `tiltframe.rollup`.
     commits_per_day : float
-        The number of commits that bring the rows into a store, each with the rows of a contiguous time.
+        The number of commits that write the rows into a store; each commits the rows of a contiguous range of time.
 
     Returns
     -------
@@ -185,14 +187,14 @@ def explain(
     Raises
     ------
     ValueError, TypeError
-        If the sample does not fit the frame, has fewer than two different times, or a number is not above 0.
+        If the sample does not fit the frame or has fewer than two different times, or if a number is not above 0.
 
     Guarantee
     ---------
-    This is a prediction. docs/capacity.md compares one with the costs of 10⁸ rows: states and bytes are within a tenth,
-    work is within a quarter. The sample's times are compressed until each key has its expected number of rows per day.
-    Then the sample is rolled up, and its states are counted and written. A level for which the sample has few windows
-    is extrapolated and marked as such.
+    The result is a prediction. docs/capacity.md compares one with the measured costs of 10⁸ rows: states and bytes
+    differ by less than a tenth, work by less than a quarter. The sample's times are compressed until each key has its
+    expected number of rows per day. The sample is then rolled up, and its states are counted and written. The costs of
+    a level for which the sample has few windows are extrapolated and marked as extrapolated.
 
     Examples
     --------
@@ -215,7 +217,7 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
-    repeated = count / sampled_keys  # the number of samples with different keys that make up the data
+    repeated = count / sampled_keys  # the number of samples, each with different keys, that the data consists of
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, repeated, rate=rate, retained=retained)
@@ -251,7 +253,9 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Return the seconds of a commit of the states: the minimum of several, because the first ones open resources."""
+    """Return the time of a commit of the states, in seconds. It is the minimum of several commits, because the first
+    ones open connections and files.
+    """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
     states, seconds = joined(levels, frame), []
@@ -265,7 +269,9 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
 
 
 def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
-    """Return the number of files of a commit: one for each level, bucket of time, and table that a task writes."""
+    """Return the number of files that a commit writes: one for each level, bucket of time, and table written by a
+    task.
+    """
     if not all(level.contiguous for level in levels):
         return 0.0
     tables = math.ceil(states_bytes / commits_per_day / _TABLE_BYTES)
@@ -274,7 +280,7 @@ def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits
 
 
 def _compressed_bytes(states: pa.Table) -> int:
-    """Return the bytes of states as a message that Spark's shuffle compresses."""
+    """Return the bytes of states after the compression that Spark's shuffle applies to a message."""
     (batch,) = states.combine_chunks().to_batches()
     message = batch.serialize()
     blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))
@@ -289,11 +295,13 @@ def _level_capacities(
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
     capacities: list[LevelCapacity] = []
-    sampled: list[tuple[float, dict[str, float]]] = []  # per level: the logarithm of a state's rows, and its bytes
+    # for each level: the logarithm of the number of rows per state, and the bytes of a state
+    sampled: list[tuple[float, dict[str, float]]] = []
     keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
-        span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1  # without the last window
+        # The last window is left out, because it may be incomplete.
+        span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1
         per_day = _windows_per_day(level)
         few = windows < _ENOUGH and per_day is not None
         per_window = keys if few else int((starts < starts.max()).sum()) / max(windows, 1)
@@ -312,21 +320,23 @@ def _level_capacities(
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:
-    """Return the number of windows of a level that begin per day; None if it depends on the rows."""
+    """Return the number of windows of a level that begin per day, or None if it depends on the rows."""
     if level.is_merging:
         return None
     days = 1 if level.length <= DAY / 24 else 4 * _YEAR + 1
     try:
         return len(level.starts_between(_SOME_DAY, _SOME_DAY + days * DAY)) / days
-    except ValueError:  # the window has no start
+    except ValueError:  # a window over all time has no start
         return 0.0
 
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
-    """Write states as a store in a folder does, and return the bytes of a row by the measures that they belong to."""
+    """Write states in the format of a folder store, and return the bytes per row by the measures
+    that they belong to.
+    """
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)
-    import pyarrow.parquet as pq  # slow to import, and only needed here
+    import pyarrow.parquet as pq  # imported here, because it is slow to import and only this function needs it
 
     file = pa.BufferOutputStream()
     ordered = states.drop_columns([END]).sort_by([*((name, "ascending") for name in frame.keys), (START, "ascending")])
@@ -341,14 +351,16 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 
 
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
-    """Extrapolate the bytes of two finer levels by the logarithm of the rows in a state, as sketches grow."""
+    """Extrapolate the bytes of two finer levels by the logarithm of the rows per state, because sketches grow that
+    way.
+    """
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)
     return {name: size + further * max(size - before[name], 0.0) for name, size in last.items()}
 
 
 def _size(count: float) -> str:
-    """Return an amount of bytes as text with three digits.
+    """Return a number of bytes as text with three digits.
 
     >>> _size(1234567), _size(12)
     ('1.23 MB', '12 B')

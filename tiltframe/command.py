@@ -1,4 +1,4 @@
-"""The command line, or a message that names the extra to install."""
+"""The command line, or a message that names the extra to install for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doctor: checks whether this machine has the requirements of tiltframe and Spark, with advice."""
+"""Doctor: check whether this machine meets the requirements of tiltframe and Spark, and give advice."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 _JAVA = 17  # the oldest version that Spark 4 supports
-_FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras that users do not install
-_MEMORY = 2 << 30  # bytes that a JVM and a worker need
+_FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
+_MEMORY = 2 << 30  # the bytes of memory that a JVM and a Python worker need
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check, and what to ``do`` about it; empty if it is ``ok``."""
+    """The result of one check. ``do`` is the advice, or empty if ``ok`` is true."""
 
     about: str
     ok: bool
@@ -28,12 +28,12 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Run all checks; Java is started for its version, Spark is not."""
+    """Run all checks. Java is started to read its version; Spark is not started."""
     return [*_packages(), _java(), _workers(), _memory(), _cache()]
 
 
 def _packages() -> Iterator[Finding]:
-    """Check Python, and each package that tiltframe requires, against the required versions."""
+    """Check the versions of Python and of each package that tiltframe requires."""
     new = sys.version_info >= (3, 11)
     yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
@@ -74,7 +74,7 @@ def _java() -> Finding:
 
 
 def java_finding(version_output: str, program: str) -> Finding:
-    """Return the result for the output of ``java -version``.
+    """Check the output of ``java -version``.
 
     >>> java_finding('openjdk version "1.8.0_392"', "java").do
     'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
@@ -90,7 +90,7 @@ def java_finding(version_output: str, program: str) -> Finding:
 
 
 def _workers() -> Finding:
-    """Check whether Spark's Python workers would be this Python, in this version, with these packages."""
+    """Check whether Spark's Python workers would use this Python version and these packages."""
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:
         return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python says which")

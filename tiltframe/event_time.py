@@ -1,4 +1,4 @@
-"""Event times: columns of any supported type as microseconds since 1970-01-01 UTC."""
+"""Event times: convert columns of any supported type to microseconds since 1970-01-01 UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiltframe.units_of_numbers import refuse_other_units
 
 
 class NoClock(ValueError):
-    """Times have no zone, and windows have another zone than UTC."""
+    """Times have no zone, and the windows are in another zone than UTC."""
 
 
 UTC = "UTC"
@@ -34,14 +34,14 @@ _FORMS = (
 def event_times(
     column: pa.Array | pa.ChunkedArray, name: str, timezone: str = UTC, clock: str | None = None
 ) -> NDArray[np.int64]:
-    """Return event times in microseconds UTC.
+    """Convert event times to microseconds UTC.
 
     Timestamps with a zone and text with an offset are instants. Other times are local times of the zone ``clock``, by
-    default UTC; ``clock`` is required if ``timezone``, the zone of the windows, is not UTC. A local time that occurs
-    twice is the earlier instant; one that is skipped is the instant of the change. A date is the first instant of its
-    day in ``timezone``. Text is ISO 8601, extended or basic: ``2024-05-01 10:00``, ``20240501T100000,5Z``,
-    ``2024-05-01T10:00:00.123 +0530``. Integers are Unix milliseconds. Fractions of a microsecond are rounded down, also
-    before 1970.
+    default UTC. ``clock`` is required if ``timezone``, the zone of the windows, is not UTC. A local time that occurs
+    twice is read as the earlier instant. A local time that is skipped is read as the instant of the transition. A date
+    is the first instant of its day in ``timezone``. Text must be ISO 8601, extended or basic: ``2024-05-01 10:00``,
+    ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``. Integers are Unix milliseconds. Fractions of a
+    microsecond are rounded down, also for times before 1970.
 
     Raise ``ValueError`` for a time that is missing or cannot be read, for local times without a required ``clock``, and
     for whole numbers that look like seconds or dates; raise ``TypeError`` if the column's type cannot represent times.
@@ -85,13 +85,15 @@ def event_times(
 def of_clock(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
-    """Return the instants of local times in microseconds; raise `NoClock` if their zone is unknown."""
+    """Convert local times to instants in microseconds; raise `NoClock` if their zone is unknown."""
     check_clock(name, timezone, clock, str(times[0]))
     return instants_of_clock(micros, clock or UTC)
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if times without a zone are read for windows in another zone than UTC without ``clock``."""
+    """Raise `NoClock` if times without a zone are read without ``clock``, and the windows are in another zone than
+    UTC.
+    """
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
         raise NoClock(
@@ -102,22 +104,24 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
 
 
 def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
-    """Return the instants of local times of a zone, in microseconds.
+    """Convert local times of a zone to instants in microseconds.
 
-    A local time that occurs twice is the earlier instant; one that is skipped is the instant of the change.
+    A local time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant
+    of the transition.
 
     >>> instants_of_clock(np.array([0]), "Europe/Berlin")
     array([-3600000000])
     """
     if zone == UTC:
         return micros
-    from aggr.sql.zones import from_local  # imported for local times only, because it loads pyarrow.compute
+    # imported here, because it loads pyarrow.compute, which only local times need
+    from aggr.sql.zones import from_local
 
     return _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))
 
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
-    """Return timestamps of any unit in microseconds; nanoseconds are rounded down."""
+    """Convert timestamps of any unit to microseconds; nanoseconds are rounded down."""
     if unit == "us":
         return _int64(times)
     if unit != "ns":
@@ -132,7 +136,7 @@ def _int64(times: pa.Array) -> NDArray[np.int64]:
 
 
 def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) -> NDArray[np.int64]:
-    """Return the times of ISO 8601 text; without an offset they are in ``clock``, dates in the zone of the windows."""
+    """Parse ISO 8601 text. Times without an offset are in ``clock``; dates are in the zone of the windows."""
     micros = _int64(_read_text(texts))
     if timezone == UTC and clock in (None, UTC):
         return micros
@@ -148,10 +152,11 @@ def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) ->
 
 
 def _read_text(texts: pa.Array) -> pa.Array:
-    """Return times of ISO 8601 text, with or without an offset; raise ``ValueError`` with the first other text."""
-    for dtype in (INSTANT, pa.timestamp("us")):  # the fast conversions, if all texts have the same form
+    """Parse ISO 8601 text with or without an offset; raise ``ValueError`` with the first text that is not a time."""
+    # try the fast conversions first, which require that all texts have the same form
+    for dtype in (INSTANT, pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
-            texts[:1].cast(dtype)  # fail early: Arrow reports errors only at the end
+            texts[:1].cast(dtype)  # fail early, because Arrow reports errors only at the end
             return texts.cast(dtype)
     times = read_times(texts)
     if times.null_count:

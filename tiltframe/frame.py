@@ -1,4 +1,4 @@
-"""The tilt frame: a chain of window levels over the same keys and measures."""
+"""The tilt frame: levels of windows, from fine to coarse, over the same keys and measures."""
 
 from __future__ import annotations
 
@@ -30,35 +30,39 @@ from windows.level_range import is_level_range
 
 @dataclass(frozen=True, init=False, eq=False)
 class TiltFrame:
-    """A chain of windows, from fine to coarse, over named measures.
+    """Levels of windows, from fine to coarse, and the measures that are computed per window and key.
 
     Parameters
     ----------
     levels : windows, from the finest to the coarsest
-        By name, as `windows.read_window` reads them, or as values. Each window must consist of whole windows of the
-        level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of whole panes, and the next window
-        of whole panes of the hopping window: ``["hopping(1h, 10m)", "1d"]``. A session, ``["session(30m)"]``, must be
-        the only level. The text ``sec ... year`` is the seconds, minutes, hours, days, months and years.
+        Windows as text, as `windows.read_window` reads it, or as objects. Each window must consist of whole windows of
+        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of complete panes, the shorter
+        windows that it is merged from; so must the next level: ``["hopping(1h, 10m)", "1d"]``. A session,
+        ``["session(30m)"]``, must be the only level. The text ``sec ... year`` is the seconds, minutes, hours, days,
+        months and years.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
-        names their zone. A date is the whole day in ``timezone``.
+        names their zone. A date means the whole day in ``timezone``.
     measures : name -> measure
-        Measures are made by `aggr.count`, `aggr.dds` and the other functions of `aggr`.
+        `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures.
     keys : column names, or name -> column or expression
-        Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an SQL
-        expression, ``{"tag": each("tags")}`` by the elements of a list, as `aggr.tables.keys` describes.
+        Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
+        the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as
+        `aggr.tables.keys` describes.
     keyed_by : name -> column or expression
-        ``keys`` as a mapping: the column or expression that computes each key.
+        The keys as a mapping of each name to the column or expression that computes it.
     timezone : str
         The zone in which windows are aligned: an IANA name, or an offset such as ``+05:30``.
     kept : sequence of StateColumn, optional
-        The columns of states of a store, set by `keeping`, if they differ from those that the measures would choose.
+        The columns of states in a store, set by `keeping`, if the store has other columns than the measures would
+        choose.
 
     Raises
     ------
     ValueError
-        If the levels do not nest or have another zone, a name is used twice or reserved, or the zone is unknown.
+        If the levels do not nest or are in different zones, a name is used twice or is reserved, or the zone is
+        unknown.
 
     Examples
     --------
@@ -82,7 +86,7 @@ class TiltFrame:
         keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
-        """Check everything that does not depend on data."""
+        """Check everything that does not depend on the data."""
         timezone = check_timezone(timezone)
         if isinstance(levels, str) and is_level_range(levels):
             levels = read_windows(levels, timezone)
@@ -101,11 +105,11 @@ class TiltFrame:
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states that the measures need. One column may serve several measures."""
+        """The columns of states from which the measures are computed. One column may serve several measures."""
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the frame with the columns of states of a store, which serve the same measures.
+        """Return the frame with the columns of states of a store, from which the same measures are computed.
 
         Parameters
         ----------
@@ -121,7 +125,7 @@ class TiltFrame:
         return frame
 
     def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
-        """Return the frame with further measures; columns of states that `keeping` set stay.
+        """Return the frame with additional measures. Columns of states that were set by `keeping` are preserved.
 
         Parameters
         ----------
@@ -134,7 +138,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            On the same conditions as `TiltFrame`.
+            For the same reasons as `TiltFrame`.
         """
         measures = {**self.measures, **more}
         frame = TiltFrame(self.levels, self.time, measures, keys=self.keyed_by, timezone=self.timezone)
@@ -142,7 +146,7 @@ class TiltFrame:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the keys; ``keyed_by`` has the column or expression of each."""
+        """The names of the keys; ``keyed_by`` maps each name to its column or expression."""
         return tuple(self.keyed_by)
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ class TiltFrame:
         Parameters
         ----------
         names : collection of str
-            The columns of the data. They decide whether a text names a column or is an expression.
+            The columns of the data. They determine whether a text is the name of a column or an expression.
 
         Returns
         -------
@@ -167,12 +171,12 @@ class TiltFrame:
         return tuple(dict.fromkeys([self.time, *columns_read(self.keyed_by, self.states, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Return the names of all columns that the frame could read, if the columns of the data are not known yet.
+        """Return the names of all columns that the frame might read, for data whose columns are not known yet.
 
         Returns
         -------
         tuple of str
-            Every text of a key or an input, unchanged, and the columns of the texts that are expressions.
+            The text of every key and input, unchanged, and for texts that are expressions also the columns in them.
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
@@ -193,7 +197,7 @@ class TiltFrame:
 
     @cached_property
     def level_field(self) -> pa.Field:
-        """The field of the column ``level`` in states; its metadata describes the frame."""
+        """The Arrow field of the column ``level`` in states. Its metadata describes the frame."""
         described = self._parts()
         parts: dict[str, Any] = {
             part: described[part] for part in ("levels", "timezone", "time", "keys", "versions") if part in described
@@ -213,12 +217,16 @@ class TiltFrame:
 
     @property
     def panes(self) -> TimeWindow:
-        """The windows that rows are first reduced to: the panes of the finest level."""
+        """The windows that rows are first reduced to: the panes of the finest level. A pane is the longest window that
+        divides the size and the hop of overlapping windows; other windows are their own panes.
+        """
         return self.levels[0].pane
 
     @property
     def disjoint(self) -> bool:
-        """Whether the windows of every level are disjoint, so that each lies in one window of the coarsest level."""
+        """Whether the windows of every level are disjoint, so that each window lies in one window of the coarsest
+        level.
+        """
         return all(level.disjoint for level in self.levels)
 
     def level(self, name: str | TimeWindow) -> TimeWindow:
@@ -227,7 +235,7 @@ class TiltFrame:
         Parameters
         ----------
         name : str or TimeWindow
-            As `windows.read_window` reads it; ``60s`` is not a name of ``1m``.
+            The name of the level's window, as `windows.read_window` returns it; the name of ``60s`` is ``1m``.
 
         Returns
         -------
@@ -241,7 +249,7 @@ class TiltFrame:
         own = {level.name: level for level in self.levels}
         if isinstance(name, str) and name in own:
             return own[name]
-        with suppress(ValueError):  # for a text that is not of a window: the levels say more about it
+        with suppress(ValueError):  # The text is not a window; the list of levels is more helpful than that error.
             name_of_level = as_window(name).name
             if name_of_level in own:
                 return own[name_of_level]
@@ -253,7 +261,7 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-            The schema of the rows; further columns are ignored.
+            The schema of the rows; additional columns are ignored.
 
         Raises
         ------
@@ -279,12 +287,12 @@ class TiltFrame:
         Returns
         -------
         pa.Schema
-            The columns level, window_start, window_end, keys, and a struct for each column of states.
+            The schema with the columns level, window_start, window_end, keys, and a struct for each column of states.
 
         Raises
         ------
         TypeError, ValueError
-            On the same conditions as `check`.
+            For the same reasons as `check`.
         """
         self.check(schema)
         fields = states_fields(schema, self.keyed_by, self.states, INSTANT)
@@ -296,7 +304,7 @@ class TiltFrame:
         Parameters
         ----------
         states : pa.Schema
-            As `states_schema` returns it.
+            A schema from `states_schema`.
 
         Returns
         -------
@@ -306,7 +314,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            On the same conditions as `check_states`.
+            For the same reasons as `check_states`.
         """
         self.check_states(states)
         results = [
@@ -346,9 +354,10 @@ class TiltFrame:
         Parameters
         ----------
         schema : pa.Schema
-            The schema of the states; further columns are ignored.
+            The schema of the states; additional columns are ignored.
         exactly : bool
-            Whether the columns of states must equal the frame's. Otherwise they must contain what the frame reads.
+            Whether the columns of states must be exactly the frame's columns. If not, they must contain the states from
+            which the frame's measures can be computed.
 
         Raises
         ------
@@ -377,7 +386,7 @@ class TiltFrame:
             checked(column.measure.function, pa.array([], schema.field(column.name).type))
 
     def describe(self) -> dict[str, Any]:
-        """Return the frame as plain data that JSON can represent; `from_dict` reads it.
+        """Return a description of the frame as plain data that JSON can represent; `from_dict` reads it.
 
         Returns
         -------
@@ -386,7 +395,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If the kind of window of a level is not registered, because its name could not be read back.
+            If the kind of window of a level is not registered, so that its name could not be read back.
         """
         for level in self.levels:
             text_of(level)
@@ -408,12 +417,12 @@ class TiltFrame:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
-        """Return the frame of a description.
+        """Return the frame that a description defines.
 
         Parameters
         ----------
         described : mapping
-            As `describe` returns it.
+            A description from `describe`.
 
         Returns
         -------
@@ -422,7 +431,7 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a part is missing or cannot be read, if windows have another version here, or on the same conditions as
+            If a part is missing or cannot be read, if windows have another version here, or for the same reasons as
             `TiltFrame`.
 
         Examples
@@ -457,13 +466,13 @@ class TiltFrame:
         )
 
     def difference(self, other: TiltFrame, own: str = "here", others: str = "there") -> str | None:
-        """Return the first part in which another frame differs, as a clause for an error message.
+        """Return the first difference to another frame, as a clause for an error message.
 
         Parameters
         ----------
         other : TiltFrame
         own, others : str
-            The words in the message for the place of this frame's parts and of the other frame's parts.
+            The words that the message uses for the location of this frame's parts and of the other frame's parts.
 
         Returns
         -------
@@ -509,7 +518,9 @@ class TiltFrame:
         return f"<table><caption>{escape(caption)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments of the constructor; windows and functions are pickled as objects, so all kinds work."""
+        """Pickle the arguments of the constructor. Windows and functions are pickled as objects, so that unregistered
+        kinds work too.
+        """
         arguments = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
         return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
 
@@ -537,12 +548,16 @@ class TiltFrame:
 
 
 def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
-    """Return the version of each level's windows, without first versions, so that older descriptions are unchanged."""
+    """Return the version of each level's windows. Version 1 is left out, so that older descriptions
+    remain unchanged.
+    """
     return {level.name: level.version for level in levels if level.version != 1}
 
 
 def _check_versions(levels: Sequence[TimeWindow], described: Mapping[str, int]) -> None:
-    """Raise ``ValueError`` if the windows of a described level were defined in another way than here."""
+    """Raise ``ValueError`` if the windows of a described level were defined by another version than the installed
+    one.
+    """
     for level in levels:
         version = described.get(level.name, 1)
         if version != level.version:
@@ -560,13 +575,15 @@ _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
 
 def finest_frame(frame: TiltFrame) -> TiltFrame:
-    """Return the frame of the finest level alone, with the same columns of states."""
+    """Return the frame with only the finest level and the same columns of states."""
     finest = TiltFrame(frame.levels[:1], frame.time, frame.measures, keys=frame.keyed_by, timezone=frame.timezone)
     return finest.keeping(frame.states)
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Return a window of a zone by its name; raise ``ValueError`` if the window has another zone."""
+    """Return a window by its name and zone, or check that a window object is in the zone; raise ``ValueError`` if it is
+    not.
+    """
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Moments of a table in microseconds UTC, and rows of a table by their indices."""
+"""Moments of a table as microseconds UTC, and rows of a table by index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windows.timezone import Instants
 
 
 def instants_of(table: pa.Table, name: str = START) -> Instants:
-    """Return a column of moments in microseconds UTC; by default the starts of windows."""
+    """Return a column of moments in microseconds UTC; the default column is the start of the window."""
     micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
 
@@ -29,12 +29,12 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def as_instants(micros: Instants) -> pa.Array:
-    """Return microseconds UTC as a column of moments."""
+    """Convert microseconds UTC to a column of moments."""
     return pa.array(micros).cast(INSTANT)
 
 
 def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return rows of a table by ascending indices; the table itself if these are all of its rows."""
+    """Return the rows of a table at ascending indices. If these are all rows, the table itself is returned."""
     return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
 
 

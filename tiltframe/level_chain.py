@@ -24,12 +24,11 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 def climb(
     finest: pa.Table, frame: TiltFrame, coarser: Sequence[pa.Table] = ()
 ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge states of the finest panes up through all levels, and yield each level with its states, finest first.
+    """Merge states of the finest panes into the windows of all levels; yield each level with its states, finest first.
 
-    ``finest`` has merged states of panes, as `merge_panes` returns them. ``coarser`` has, for each level above the
-    finest, states that `climb_within` has already merged into windows of that level; their rows must not be in
-    states of finer levels as well. States have the columns window_start, window_end, keys and states, in the order
-    of window and keys.
+    ``finest`` has the merged states of panes, as `merge_panes` returns them. ``coarser`` has states that `climb_within`
+    has already merged into windows of levels above the finest. Their rows must not be in the states of finer levels as
+    well. States have the columns window_start, window_end, keys and states, and are sorted by window and keys.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
@@ -43,14 +42,15 @@ def climb(
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Merge states of the finest panes up to the windows from ``start`` to ``end``, the span.
+    """Merge states of the finest panes into the windows between ``start`` and ``end``.
 
-    All rows of the span must be in ``finest``.
+    ``finest`` must contain all rows between ``start`` and ``end``.
 
     Return two lists, ``whole`` and ``left``. If the levels of the frame are disjoint, ``whole`` has each level, finest
-    first, with the states of its windows in the span, without those in ``left``. ``left`` has, for each level, the
-    states that must still be merged with others: for the finest level, the states of windows outside the span; for
-    every level, the states that belong to a coarser window outside the span. Pass ``left`` to `climb` to continue.
+    first, with the states of its windows between ``start`` and ``end``, except the states in ``left``. ``left`` has,
+    for each level, the states that must still be merged with other states. For the finest level, these include the
+    states of windows outside the range. For every level, they include the states that belong to a coarser window
+    outside the range. Pass ``left`` to `climb` to merge them.
 
     >>> import aggr, pyarrow as pa
     >>> from tiltframe import TiltFrame
@@ -79,15 +79,15 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into those whose window of a level lies between ``start`` and ``end``, and the others.
+    """Split states into those whose window of a level lies between ``start`` and ``end``, and all others.
 
-    A state without a window of the level counts as inside.
+    A state that lies in no window of the level counts as inside.
     """
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)
     rows = np.flatnonzero(within)
-    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # windows are sorted, so slices without a copy suffice
+    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # Windows are sorted, so slices suffice, which need no copy.
         first, last = int(rows[0]), int(rows[-1]) + 1
         return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])
     return states.filter(pa.array(within)), states.filter(pa.array(~within))
@@ -99,7 +99,7 @@ def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> p
 
 
 def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
-    """Add the name of the level to states; a window without start or end has null there."""
+    """Add the name of the level to states. Start and end are null for a window over all time."""
     for name in (START, END):
         at = instants_of(states, name)
         if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):

@@ -1,7 +1,7 @@
-"""Merging states of windows: of the same pane and key, and of finer windows into the windows of a level.
+"""Merging states of windows: states of the same pane and key, and states of finer windows into the windows of a level.
 
-If the windows of a level overlap, its states are stored per pane, the longest window that divides their size and hop.
-The state of a window is the merge of its panes. Other windows are their own panes.
+If the windows of a level overlap, states are stored per pane: the longest window that divides size and hop. The state
+of an overlapping window is merged from its panes. Windows that do not overlap are their own panes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from windows.timezone import Instants
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` returns them: one row per pane and key.
+    """Merge partial states of the finest panes, as `reduce_rows` returns them, to one row per pane and key.
 
-    With ``max_ratio`` below 1, states may stay unmerged, and checked states may lose their check, as in
+    With ``max_ratio`` below 1, states may stay unmerged and may have to be checked again, as in
     `aggr.tables.by_key.merge_by`.
     """
     table = arrow_of(states)
@@ -45,8 +45,8 @@ def merge_level(
 ) -> pa.Table:
     """Merge states of windows into the windows of a level that have the same starts, or contain them.
 
-    Null states mean ``unknown`` in a store, and the identity elsewhere. Checked states are not checked again. Raise
-    ``ValueError`` if a window crosses an edge of the level.
+    In a store, a null state means ``unknown``. Elsewhere it means the state of no rows. States that were already
+    checked are not checked again. Raise ``ValueError`` if a window crosses an edge of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -63,9 +63,9 @@ def merge_level(
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
-    """Merge states of panes, whose windows are ``numbered``, into overlapping windows, by ranges of panes.
+    """Merge states of panes into the overlapping windows that ``numbered`` describes, as ranges of panes.
 
-    A window of a key is a range of the key's panes in order. Memory grows with the numbers of panes and windows, not
+    A window of a key consists of consecutive panes of the key. Memory grows with the numbers of panes and windows, not
     with the number of windows per pane.
     """
     table = arrow_of(states)
@@ -83,7 +83,7 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     panes, places = pa.array(order), pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # a null state is the identity: merging each state alone replaces it by the identity's state
+        # A null state means no rows: merging each state alone replaces null by the state of no rows.
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)
@@ -99,7 +99,7 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states by keys and starts of windows; a merged state has the end of one of its group."""
+    """Merge states by keys and starts of windows. A merged state has the window end of one state of its group."""
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)
@@ -109,7 +109,9 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Replace intervals by their windows; equal intervals are grouped by their start without being replaced."""
+    """Replace intervals by the windows that they form. Equal intervals need no replacement: they are grouped by their
+    start.
+    """
     if not window.is_merging:
         return starts, ends
     groups, _ = group_by(list(keys.values()), len(starts))

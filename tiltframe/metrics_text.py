@@ -1,4 +1,4 @@
-"""Prometheus' text format for counters and gauges, which the server and streams expose."""
+"""Prometheus' text format for the counters and gauges that the server and streams expose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
-    r"""Return the lines of a metric in the format 0.0.4: HELP, TYPE, and one line for each sample of labels and value.
+    r"""Return the lines of a metric in the text format 0.0.4: HELP, TYPE, and one line with labels and value per
+    sample.
 
     >>> print("\n".join(metric_lines("n", help="Rows.", kind="counter", samples=[({"input": 'a"b'}, 2.0)])))
     # HELP n Rows.

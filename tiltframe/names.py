@@ -1,4 +1,4 @@
-"""Names of tiltframe's own columns; keys and measures cannot have them."""
+"""Names of the columns that tiltframe adds. Keys and measures cannot have these names."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from aggr.arguments import is_name, shown
 
 LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
-BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of the table of a store
-REASON, REVISION = "reason", "revision"  # columns of rows that a stream emits
-FILLED = "filled"  # a column of results with fill
-COARSE = "__coarse"  # in partial states, the start of the coarsest window
+BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of a store's table
+REASON, REVISION = "reason", "revision"  # columns that a stream adds to the rows it emits
+FILLED = "filled"  # the column that results have if gaps are filled
+COARSE = "__coarse"  # the start of the coarsest window, in partial states
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 
 
 def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
-    """Raise ``ValueError`` if keys and measures do not have distinct, free names.
+    """Raise ``ValueError`` unless keys and measures have different names that are not reserved.
 
-    Names that differ only by case are equal, as in SQL.
+    Names that differ only by case count as equal, as in SQL.
 
     >>> check_names(["host", "n"], ["n"])
     Traceback (most recent call last):

@@ -1,8 +1,8 @@
-"""Unordered rows: if all batches have rows of all times, rows are grouped by time before they are reduced.
+"""Unordered rows: if all batches have rows of all times, rows are partitioned by time before they are reduced.
 
-Such a batch has a few rows of every group, and merging its states with earlier ones costs more than reducing it. So
-rows are buffered, and yielded one part after the other, each a range of time: one-pass radix partitioning, in database
-terms.
+Without this, a batch would have a few rows of every group, and merging its states with earlier ones would cost more
+than reducing its rows. Rows are therefore buffered, and then yielded one range of time after another. Databases call
+this one-pass radix partitioning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # equal ranges of time, so that a part's rows and groups fit into the cache
+PARTS = 64  # the number of equal ranges of time, so that the rows and groups of one range fit into the cache
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]  # the first and the last time, in microseconds
 
@@ -27,10 +27,11 @@ Span = tuple[int, int]  # the first and the last time, in microseconds
 def near_in_time(
     batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool], held_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches unchanged until two have the same times, and from then on the rows of each part of the time.
+    """Yield batches unchanged until two of them cover the same times; from then on, yield the rows of each range of
+    time.
 
-    ``few_rows`` returns whether the groups of the second batch have so few rows each that this is faster. Rows of up to
-    ``held_bytes`` bytes are buffered. Batches that are expensive to split are not split.
+    ``few_rows`` returns whether the groups of the second batch have so few rows that partitioning is faster. Rows of up
+    to ``held_bytes`` bytes are buffered. Batches that are expensive to split are yielded unchanged.
     """
     batches = iter(batches)
     waiting: list[pa.RecordBatch] = []  # the previous batch, until it is compared with the next one
@@ -67,15 +68,17 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
 
 
 def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield each part as one batch, so that a group is not in two tables that are reduced separately."""
+    """Yield each range of time as one batch, so that a group is not spread over two tables that are reduced
+    separately.
+    """
     return chain.from_iterable(joined_batches(part).to_batches() for part in parts if part)
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
     """Return the first and last time of a batch, or None if the batch must not be split by time.
 
-    That is the case if the batch is empty, if its times are null or not timestamps, or if its dictionaries, which every
-    part repeats, are large for its rows.
+    Such a batch is empty, its times are null or not timestamps, or its dictionaries, which would be repeated in every
+    range, are large compared with its rows.
     """
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
@@ -88,7 +91,7 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
 
 
 def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
-    """Sort a column by group; plain numbers by a loop, which takes a fifth of the time."""
+    """Sort a column by group. A compiled loop sorts plain numbers in a fifth of the time."""
     dtype = column.type
     if pa.types.is_dictionary(dtype) and not column.null_count:
         return pa.DictionaryArray.from_arrays(_sorted(column.indices, groups), column.dictionary, ordered=dtype.ordered)
@@ -100,11 +103,13 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _overlap(span: Span, other: Span) -> bool:
-    """Return whether two spans overlap in more than half of the time that both cover."""
+    """Return whether two ranges overlap in more than half of the time that both cover."""
     return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Return the part of ``span`` in which each time lies; times outside are in the first or last part."""
+    """Return the index of the equal range of ``span`` in which each time lies. Times outside count for the first or
+    last one.
+    """
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

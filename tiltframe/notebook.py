@@ -1,4 +1,4 @@
-"""Notebooks: tables of results and states, as HTML or as pandas DataFrames."""
+"""Notebooks: show tables of results and states as HTML, or convert them to pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from aggr.extras import MissingExtra
 from aggr.tables.flat_results import flattened
 from tiltframe.tabular import table_of
 
-_ROWS = 20  # the maximum number of rows in HTML
+_ROWS = 20  # the maximum number of rows shown
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for a notebook: its first rows, with records as plain columns and states as their bytes.
+    """A table for a notebook: its first rows, with the fields of records as plain columns and states as their number of
+    bytes.
 
     >>> Shown(pa.table({"n": [1, 2]}))._repr_html_()
     '<table><tr><th>n</th></tr><tr><td>1</td></tr><tr><td>2</td></tr></table>'
@@ -34,7 +35,7 @@ class Shown:
         return html_table(head.column_names, rows) + more
 
     def to_pandas(self, flat: bool = True) -> Any:
-        """Return a pandas DataFrame; raise `MissingExtra` without pandas."""
+        """Return a pandas DataFrame; raise `MissingExtra` if pandas is not installed."""
         return to_pandas(self.table, flat)
 
 
@@ -44,7 +45,7 @@ def show(table: Any) -> Shown:
     Parameters
     ----------
     table : table, DataFrame, stream or dataset
-        A table that `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query` returns.
+        A table from `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query`.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def show(table: Any) -> Shown:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Show every table in a notebook, such as results of a query, as `show` does: ``%load_ext tiltframe``.
+    """Show every table in a notebook, such as the results of a query, in the form of `show`: ``%load_ext tiltframe``.
 
     Parameters
     ----------
@@ -70,9 +71,9 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
     Parameters
     ----------
     results : table
-        A table that `tiltframe.finish` or `tiltframe.FrameStore.query` returns.
+        A table from `tiltframe.finish` or `tiltframe.FrameStore.query`.
     flat : bool
-        Whether records become plain columns, ``latency_p99``; otherwise they are dicts.
+        Whether the fields of records become plain columns, such as ``latency_p99``; otherwise records become dicts.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Flatten results; a state, recognized by its version, is replaced by its number of bytes."""
+    """Flatten results. A state, recognized by its version field, is replaced by its number of bytes."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:

@@ -1,4 +1,6 @@
-"""Overlapping windows, as ranges of panes: the shorter windows that rows are reduced to first."""
+"""Overlapping windows as ranges of panes. A pane is the longest window that divides size and hop; rows are first
+reduced to panes.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_LIMIT = 2**62  # a key and a number of a window fit into one int64 below it
+_LIMIT = 2**62  # below it, a key and the number of a window fit into one int64
 
 
 class PaneRanges(NamedTuple):
-    """Windows by key and number, and the panes ``[first[i], last[i])`` of each."""
+    """Windows by key and number. Window ``i`` consists of the panes ``[first[i], last[i])``."""
 
     keys: Ints
     numbers: Ints
@@ -21,14 +23,14 @@ class PaneRanges(NamedTuple):
 
 
 def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
-    """Return the windows in which panes lie, each once, and the panes of each.
+    """Return the windows in which panes lie, each once, and the range of panes of each window.
 
     Parameters
     ----------
     keys : array of int64, shape (panes,)
         The key of each pane, ascending.
     first, last : arrays of int64, shape (panes,)
-        The numbers of the first and last window that each pane lies in; neither decreases within a key.
+        The numbers of the first and last window in which each pane lies. Neither decreases within a key.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
         width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
-    else:  # numbers too far apart for one int64 are replaced by ranks
+    else:  # numbers that are too large for one int64 with the key are replaced by ranks
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

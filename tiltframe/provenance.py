@@ -1,8 +1,10 @@
-"""Provenance: the frame of states, stored in the metadata of their column ``level`` and compared before they are used.
+"""Provenance: the frame that states belong to. It is stored in the metadata of the column ``level``, and compared
+before states are used.
 
-A column of states contains its function and parameters, but not the rows that were counted, nor the windows. These are
-in the metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and Spark's
-DataFrames preserve. If another program has dropped the metadata, only the information in the data itself is checked.
+A column of states describes its function and parameters, but neither the column and condition that it was computed
+from, nor the windows. The metadata of the field ``level`` has this information as a JSON object. Filters, slices,
+unions, IPC, Parquet and Spark's DataFrames preserve it. If another program has dropped the metadata, only the names and
+types of columns are checked.
 """
 
 from __future__ import annotations
@@ -20,19 +22,21 @@ KEY = b"tiltframe"  # the key in the field's metadata
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
-    """Return a description of a column of states as plain data, without parameters that only affect reading."""
+    """Return a description of a column of states as plain data. Parameters that only affect how results are read are
+    left out.
+    """
     described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
     parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
     return described | ({"parameters": parameters} if parameters else {})
 
 
 def with_provenance(described: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Return a description as the metadata of a field."""
+    """Return a description in the form of a field's metadata."""
     return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
 
 
 def description_in(field: pa.Field) -> dict[str, Any] | None:
-    """Return the description in the metadata of a field; None if it is missing or invalid."""
+    """Return the description in the metadata of a field, or None if it is missing or invalid."""
     try:
         described = json.loads((field.metadata or {})[KEY])
     except (KeyError, ValueError):
@@ -41,9 +45,9 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
-    """Return the first difference between states and a frame, as a clause; None if they do not differ.
+    """Return the first difference between states and a frame, as a clause for a message, or None if they do not differ.
 
-    Unless ``exactly``, the frame only has to be able to read its own states from these states.
+    Unless ``exactly`` is true, it is sufficient that the frame's own states can be read from these states.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):
@@ -62,7 +66,7 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
-    """Return the difference between a column of states and the states to read from it; None if they can be read."""
+    """Return the difference between a column of states and the states to read from it, or None if they can be read."""
     if read_as == described_as or _serves(described_as, read_as):
         return None
     return f"{name!r} holds states of {_call(described_as)}, and {_call(read_as)} is read from it"
@@ -77,7 +81,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _call(described: Mapping[str, Any]) -> str:
-    """Return a description as the call that creates it."""
+    """Return a description as text in the form of the call that creates the function."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more

@@ -1,4 +1,4 @@
-"""Ranges of time: sorted lists of half-open ``(from, to)`` in microseconds that do not touch."""
+"""Ranges of time: sorted lists of half-open ranges ``(from, to)`` in microseconds, which do not touch each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Range: TypeAlias = tuple[int, int]  # [from, to) of window starts, microseconds 
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)
-FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a year after the earliest window
-LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # windows do not start later
+# a year after the earliest possible window
+FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # no window starts later
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """Join ranges that overlap or touch.
+    """Join the ranges that overlap or touch.
 
     >>> union([(3, 5), (0, 1), (1, 2), (4, 9)])
     [(0, 2), (3, 9)]
@@ -35,7 +36,7 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 
 def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
-    """Return the intersection of two lists.
+    """Return the intersection of two lists of ranges.
 
     >>> common([(0, 5), (7, 9)], [(4, 8)])
     [(4, 5), (7, 8)]
@@ -57,7 +58,7 @@ def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
 
 
 def as_text(at: int) -> str:
-    """Return a moment as ISO 8601.
+    """Return a moment as ISO 8601 text.
 
     >>> as_text(1_500_000)
     '1970-01-01T00:00:01.500000Z'
@@ -66,12 +67,12 @@ def as_text(at: int) -> str:
 
 
 def range_text(span: Range) -> str:
-    """Return a range as the command line reads it: start and end, separated by a comma."""
+    """Return a range in the form that the command line reads: start and end, separated by a comma."""
     return ",".join(as_text(at) for at in span)
 
 
 def align_outward(span: Range, level: TimeWindow) -> Range:
-    """Extend a range to whole windows of a level.
+    """Extend a range to complete windows of a level.
 
     >>> from windows import window
     >>> align_outward((61_000_000, 62_000_000), window("1m"))
@@ -93,7 +94,7 @@ def first_whole(at: int, level: TimeWindow) -> int:
 
 
 def inside(starts: NDArray[np.int64], ranges: Iterable[Range]) -> NDArray[np.bool_]:
-    """Return which window starts lie in any of some ranges.
+    """Return a mask of the window starts that lie in one of the ranges.
 
     >>> inside(np.array([0, 1, 5]), [(1, 3), (5, 6)]).tolist()
     [False, True, True]

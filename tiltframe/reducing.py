@@ -1,6 +1,6 @@
-"""Reducing rows to states of the finest panes: window_start, window_end, keys, states.
+"""Reducing rows to states of the finest panes, a table with window_start, window_end, keys and states.
 
-The panes are the windows of the finest level, or shorter windows that these consist of if they overlap.
+A pane is a window of the finest level, or, if these windows overlap, the longest window that divides size and hop.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from tiltframe.names import END, START
 from tiltframe.near_in_time import near_in_time
 from windows.timezone import Instants
 
-_HELD_BYTES = 1 << 28  # bytes of rows that are buffered to group them by time
-_FEW_ROWS = 256  # rows per group in a batch, below which grouping rows by time is faster than merging
+_HELD_BYTES = 1 << 28  # the bytes of rows that may be buffered to partition them by time
+_FEW_ROWS = 256  # rows per group in a batch; below this number, partitioning rows by time is faster than merging states
 
 
 def partial_states(
     batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None
 ) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
+    """Reduce a stream of batches to states of the finest panes, as tables with window_start, window_end, keys and
+    states.
 
-    States are merged as they come if that reduces their number. A window may come more than once, a session in parts.
-    ``max_bytes`` limits the bytes in memory, as in `aggr.tables.partial_aggregation.partial_states`.
+    States are merged as they arrive if that reduces their number. A window may occur in several tables, and a session
+    may occur in parts. ``max_bytes`` limits the bytes in memory, as in
+    `aggr.tables.partial_aggregation.partial_states`.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
 
@@ -41,14 +43,16 @@ def partial_states(
 def adaptive_states(
     batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches as `partial_states` does, or pass rows on unreduced if few of them share a state.
+    """Reduce a stream of batches like `partial_states`. If few rows share a state, pass the rows on without reducing
+    them.
 
-    Yield pairs of whether the table has states, and the table, as `aggr.tables.partial_aggregation.adaptive_states`.
+    Yield pairs of a boolean (whether the table contains states) and a table, like
+    `aggr.tables.partial_aggregation.adaptive_states`.
     """
     checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
-        schema = table.schema.remove_metadata()  # pandas adds metadata, which older pyarrow cannot hash
+        schema = table.schema.remove_metadata()  # pandas adds metadata, which older versions of pyarrow cannot hash
         if schema not in checked:
             frame.check(schema)
             checked.add(schema)
@@ -60,7 +64,7 @@ def adaptive_states(
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        if places is not None:  # a row is in several groups, one per shard
+        if places is not None:  # in overlapping windows, a row is in several groups
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
@@ -77,10 +81,10 @@ def adaptive_states(
 def reduce_rows(
     rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
+    """Reduce rows to states of the finest panes, a table with window_start, window_end, keys and states.
 
-    ``times``, microseconds UTC, replace the rows' event times. If ``placed`` is passed, rows lie in the windows of
-    these times instead.
+    ``times``, in microseconds UTC, replace the event times of the rows. If ``placed`` is passed, it has the times that
+    select the windows of the rows.
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
@@ -91,16 +95,16 @@ def reduce_rows(
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Return the columns that are needed to reduce rows, without those for keys."""
+    """Return the columns that are needed to reduce rows, without the columns of the keys."""
     return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 
 def reduce_keyed(
     rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows as `reduce_rows` does, with keys from `aggr.tables.keys.keyed` and times that are known already."""
+    """Reduce rows like `reduce_rows`, with keys from `aggr.tables.keys.keyed` and times that were already computed."""
     placed = times if placed is None else placed
-    if frame.panes.contiguous:  # the start determines the end
+    if frame.panes.contiguous:  # the start of a window determines its end
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))

@@ -1,4 +1,4 @@
-"""Regular files: they open without waiting for another process, and have an end."""
+"""Regular files: opening them does not wait for another process, and they have an end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
-    """Return a description of the object at a path, such as ``a folder``; None for a regular file or a missing path.
+    """Return a description of the object at a path, such as ``a folder``, or None for a regular file or a missing path.
 
     Opening a pipe would wait for a writer, and some devices have no end. Symbolic links are followed.
 
@@ -33,7 +33,7 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def not_a_folder(path: str | os.PathLike[str]) -> str | None:
-    """Return a description of the object at a path; None for a folder or a missing path."""
+    """Return a description of the object at a path, or None for a folder or a missing path."""
     kind = _kind(path)
     return None if kind == "a folder" else kind
 
@@ -51,7 +51,7 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the entries of a folder are on the disk."""
+    """Wait until the entries of a folder are written to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -61,7 +61,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Replace a file completely or not at all; with ``durable``, wait until it is on the disk."""
+    """Replace a file completely or not at all. With ``durable``, wait until it is written to the disk."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with beside.open("wb") as out:

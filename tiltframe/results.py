@@ -15,27 +15,28 @@ from tiltframe.tabular import table_of
 
 
 def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
-    """Return the results of states: the same rows, with one result for each measure.
+    """Return the results of states: the same rows, with one column of results for each measure.
 
     Parameters
     ----------
     states : table
-        A table from `rollup`, or the same as a DataFrame, a stream, a dataset or Parquet files. It is not changed.
+        A table from `rollup`, or the same data as a DataFrame, a stream, a dataset or Parquet files. The input is not
+        changed.
     frame : TiltFrame
-        The frame of the states, or one that reads other quantiles from the same states.
+        The frame of the states, or a frame that reads other quantiles from the same states.
     flat : bool
-        Whether to return plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        Whether to return the fields of records as plain columns: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
     table
-        The columns level, window_start, window_end, keys, and one column for each measure, or for each field of its
-        records. Starts and ends are in the frame's time zone, as in `FrameStore.query`.
+        A table with the columns level, window_start, window_end, keys, and one column for each measure, or for each
+        field of its records. Starts and ends are in the frame's time zone, as in `FrameStore.query`.
 
     Raises
     ------
     ValueError
-        If the states are not of the frame, or are damaged.
+        If the states do not belong to the frame, or are damaged.
     OverflowError
         If a result does not fit its type; the message names the group.
 

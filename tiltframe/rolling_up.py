@@ -1,8 +1,8 @@
-"""Rolling up: reduce rows to the finest windows, and merge each level's states into those of the next level.
+"""Rolling up: reduce rows to the finest windows, and merge the states of each level into those of the next level.
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
-Rows are read once. States carry their window's start and end from the first reduction on.
+Rows are read once. States have the start and end of their window from the first reduction on.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
         them. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
     reading : ReadOptions, optional
-        Facts that files do not contain, such as types and the notation of numbers. For all rows, an expression that
-        computes their time, and a condition that selects the rows to count.
+        Information that files do not contain, such as types and the notation of numbers. It also contains, for all
+        inputs, an expression that computes the time and a condition that selects the rows to count.
 
     Returns
     -------
     table
-        One row per level, window and key: level, window_start, window_end (exclusive), keys, and one struct per state;
-        sorted by level, window, keys. Rows that do not lie in a window are left out.
+        A table with one row per level, window and key: level, window_start, window_end (exclusive), keys, and one
+        struct per column of states. It is sorted by level, window and keys. Rows that do not lie in a window are left
+        out.
 
     Raises
     ------
@@ -79,33 +80,36 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
 def from_rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
 ) -> T:
-    """Read the columns of a frame from any input of `rollup`; ``read`` receives at least one batch, which may be empty.
+    """Read the columns of a frame from any input of `rollup`, and pass them to ``read`` as at least one batch, which
+    may be empty.
 
-    If the type of a column of files becomes known late, ``read`` is called again with all batches.
+    If the type of a column in files turns out to be too narrow, ``read`` is called again with all batches.
     """
     rows = _rows(data, frame, reading)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a frame once, as `from_rows` does, if rows cannot be read again."""
+    """Yield the columns of a frame once, like `from_rows`, for rows that cannot be read again."""
     return _frame_batches(_rows(data, frame, reading), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Roll up a stream of at least one batch, which may be empty; memory grows with the windows, not the rows."""
+    """Roll up a stream of at least one batch, which may be empty. Memory grows with the number of windows, not of
+    rows.
+    """
     states = made_here(pa.concat_tables(partial_states(batches, frame)))
     return joined(climb(merge_panes(states, frame), frame), frame)
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Return the states of every level for existing states, such as the intervals of a histogram log.
+    """Return the states of every level for existing states, such as those of the intervals of a histogram log.
 
     Parameters
     ----------
     data : table
-        A table with the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of the
-        same name with states of its function. A state counts, like a row, in the windows of its time.
+        A table with the frame's time and keys. For each of the frame's columns of states (`TiltFrame.states`), it has a
+        column of the same name with states of the same function. A state counts in the windows of its time, like a row.
     frame : TiltFrame
 
     Returns
@@ -115,8 +119,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     Raises
     ------
     ValueError, TypeError
-        If the data does not fit the frame, or the states are of another function or of other parameters. States do not
-        contain the rows they were computed from; the caller must ensure that the rows are of the measure's column.
+        If the data does not fit the frame, or the states belong to another function or other parameters. States do not
+        record which column they were computed from. The caller must ensure that it is the measure's column.
 
     Examples
     --------
@@ -158,11 +162,11 @@ def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
 
 
 def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a frame of batches, after one batch without rows."""
+    """Yield an empty batch, and then the columns of a frame in each batch."""
     schema = rows.schema
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays(
         [pa.nulls(0, field.type) for field in schema], schema=schema
-    )  # the only batch of an empty stream
+    )  # the only batch, if the stream is empty
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

@@ -1,8 +1,9 @@
-"""Spilled states: states of more windows than fit into memory, in sorted runs on disk, read back by slices of time.
+"""Spilled states: states of more windows than fit into memory. They are stored in sorted runs on disk, and read back
+one slice of time after another.
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-This is an external merge sort. A window of the finest level lies in one slice; a coarser window is yielded with the
+This is an external merge sort. A window of the finest level lies in one slice. A coarser window is yielded with the
 slice that completes it.
 """
 
@@ -27,8 +28,8 @@ from tiltframe.names import END
 from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
-HELD_BYTES = 1 << 26  # of states at once; merging and writing them takes a multiple of it
-_BLOCK_BYTES = 1 << 22  # bytes of a run that are read at once
+HELD_BYTES = 1 << 26  # the bytes of states to collect; merging and writing them takes a multiple of this memory
+_BLOCK_BYTES = 1 << 22  # the bytes of a run that are read at once
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,18 @@ class _Block:
 
 @dataclass(frozen=True)
 class Slices:
-    """Merged states of the finest level by slices of time; they may be read repeatedly while their runs exist."""
+    """The merged states of the finest level, one slice of time after another. They may be read repeatedly while the
+    runs exist.
+    """
 
-    frame: TiltFrame  # its windows must follow each other on all levels
+    frame: TiltFrame  # the windows of all levels must be contiguous
     schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
-    held: pa.Table | None  # all of the states, where they needed no disk
+    held: pa.Table | None  # all states, if they fit into memory
     blocks: tuple[_Block, ...]
-    bytes: int  # approximate bytes of states in memory
+    bytes: int  # the approximate bytes of states in memory
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
-        """Yield slice by slice, the earliest first, each with the start of the next one."""
+        """Yield the slices, earliest first, each with the start of the next slice."""
         if self.held is not None:
             yield self.held, MAX_INSTANT
             return
@@ -62,7 +65,7 @@ class Slices:
             parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
             yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
-            pa.default_memory_pool().release_unused()  # freed memory would stay with the process
+            pa.default_memory_pool().release_unused()  # the process would otherwise keep the memory that was freed
 
     def narrowed(self, frame: TiltFrame) -> Slices:
         """Return the slices with fewer columns of states, those of a frame with the same levels and keys."""
@@ -72,7 +75,9 @@ class Slices:
         return replace(self, frame=frame, schema=schema, held=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the states of all levels, slice by slice: each window once, a coarse one once it is complete."""
+        """Yield the states of all levels, slice by slice. Each window is yielded once; a coarse window once it is
+        complete.
+        """
         finest, *coarser = self.frame.levels
         waiting = [self.schema.empty_table()] * len(coarser)
         for states, until in self.finest():
@@ -87,7 +92,7 @@ class Slices:
                 yield level, states
 
     def _edges(self) -> list[int]:
-        """Return the starts of slices, so that each has about the number of bytes that memory may have."""
+        """Return the starts of slices that each have approximately the permitted bytes of memory."""
         edges, size = [MIN_INSTANT], 0
         begun = min((block.least for block in self.blocks), default=MIN_INSTANT)
         for block in sorted(self.blocks, key=lambda block: block.least):
@@ -117,12 +122,12 @@ def spilled(
             check(merged)
         return merged
 
-    runs = map(run, partial_states(batches, frame, max_bytes))  # map keeps no reference to them, unlike a loop
+    runs = map(run, partial_states(batches, frame, max_bytes))  # unlike a loop, map keeps no reference to the batches
     states_in_memory = next(runs)
     schema, blocks = states_in_memory.schema, list[_Block]()
     with ExitStack() as stack:
         for number, states in enumerate(runs, start=1):
-            if states_in_memory is not None:  # there is more than one run
+            if states_in_memory is not None:  # merge only if there is more than one run
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
                 blocks += _write(states_in_memory, folder / "0")
                 states_in_memory = None

@@ -1,4 +1,4 @@
-"""Store folders: how to recognize the folder of a store without opening it."""
+"""Store folders: recognize the folder of a store without opening the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_store(folder: Path) -> bool:
 
 
 def folder_problem(path: Path) -> str | None:
-    """Return a sentence that states why a path is not the folder of a store and cannot become one, or None."""
+    """Return the reason why a path is not the folder of a store and cannot become one, or None."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Tabular inputs: any object that contains a table, as Arrow batches of one schema.
+"""Tabular inputs: read any object that contains a table as Arrow batches of one schema.
 
     pyarrow Table, RecordBatch, dataset, scanner     polars, pandas, DuckDB, RecordBatchReader: Arrow's C stream
     paths of files and folders: Parquet, CSV, JSON lines
@@ -32,7 +32,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_FIRST = {  # types without rows or names of columns, and how to convert them
+_FIRST = {  # types that have no rows or no column names, and how to convert them
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or give the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -44,7 +44,7 @@ Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Batches(NamedTuple):
-    """A stream of zero or more batches of one schema; ``widened`` reads files again with a wider type."""
+    """A stream of batches, possibly none, of one schema. ``widened`` reads files again with a wider type."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
@@ -52,7 +52,9 @@ class Batches(NamedTuple):
 
 
 def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
-    """Read a stream of batches; if the type of a column of files becomes known late, read again with the wider type."""
+    """Read a stream of batches. If the type of a column in files turns out to be too narrow, read again with the wider
+    type.
+    """
     return read_widening(rows, read, _widened)
 
 
@@ -85,13 +87,14 @@ def rows_of(
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> Batches:
-    """Return the rows of an object that contains a table: the needed columns if they can be selected, else all.
+    """Return the rows of an object that contains a table. Only the needed columns are returned if they can be selected.
 
-    ``columns`` returns the needed columns from the names of all columns, and raises an error if one is missing; None
-    needs all. ``coded`` are text columns that may be dictionaries, if Parquet files have dictionaries. ``uses`` states
-    for each column whether its digits matter and whether its texts are read as numbers. ``check`` raises an error for
-    the schema of rows; for files, the message names the value that is not a number. Raise
-    ``ValueError`` if data does not contain a table (messages call it ``what``), or if a file cannot be read.
+    ``columns`` receives the names of all columns and returns the needed ones. It raises an error if one is missing;
+    None means that all are needed. ``coded`` are text columns that may be read as dictionaries, if Parquet files have
+    dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are read as numbers.
+    ``check`` raises an error if the schema of the rows does not fit. For files, the message names the value that is not
+    a number. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or if a file cannot
+    be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
@@ -125,7 +128,7 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Return the rows of a table or a stream, with computed times and without filtered rows if ``reading`` has them."""
+    """Return the rows of a table or a stream. If ``reading`` says so, times are computed and rows are filtered."""
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
@@ -163,9 +166,9 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
-    """Add columns of numbers next to text columns whose numbers are read.
+    """Add columns of numbers for those text columns whose numbers are read.
 
-    The rows of a table, or the first rows of a stream, decide which texts are numbers.
+    A text column counts as numbers if all its texts in a table, or in the first rows of a stream, are numbers.
     """
     batches = iter(rows.batches)
     is_list = isinstance(rows.batches, list)
@@ -191,7 +194,9 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
 
 
 def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Return one table as a whole, because its rows may be in any order; return a sequence of batches unchanged."""
+    """Return one table completely, because its rows may be in any order. A sequence of batches is
+    returned unchanged.
+    """
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
     is_arrow = isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
@@ -202,14 +207,16 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
 
 
 def table_of(data: Any, what: str) -> pa.Table:
-    """Return a whole table, such as states; of files only Parquet is read. Raise ``ValueError`` for other objects."""
+    """Read a complete table, such as states. The only supported format of files is Parquet. Raise ``ValueError`` for
+    other objects.
+    """
     if isinstance(data, pa.Table):
         return data
     for path in (paths := _paths(data, what)):
         if path.is_file() and path.suffix.lower() not in (".parquet", ".pq"):
             raise ValueError(f"{what} must be {_ALLOWED} of Parquet; got {shown(str(path))}")
     if paths:
-        import pyarrow.dataset as ds  # imported here, because it takes a quarter of a second
+        import pyarrow.dataset as ds  # imported here, because the import takes a quarter of a second
 
         try:
             data = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
@@ -221,7 +228,9 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the types that tiltframe writes for texts and instants in states: other tools have several types."""
+    """Return the types that tiltframe writes for texts and instants in states. Other tools use several types for
+    them.
+    """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
     is_text = pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
@@ -256,7 +265,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
-            message = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column
+            message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars name the column
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; give each column values of one type"
             ) from None
@@ -264,7 +273,9 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
-    """Remove unread columns from a DataFrame of pandas or polars, because Arrow may have no type for them."""
+    """Remove the columns that are not read from a DataFrame of pandas or polars, because Arrow may have no type for
+    them.
+    """
     package = type(data).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":
         return data
@@ -292,7 +303,7 @@ def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
 
 
 def _paths(data: Any, what: str) -> list[Path]:
-    """Return paths, which must exist; the list is empty if ``data`` does not consist of paths."""
+    """Return paths, which must exist. The list is empty if ``data`` does not contain paths."""
     if isinstance(data, str | os.PathLike):
         data = [data]
     if not isinstance(data, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in data):

@@ -1,9 +1,9 @@
-"""within: a range of time: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
+"""within: parse a range of time, such as two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
-A local time may occur twice in a zone, or be skipped. It means the *first* instant with this or a later local time: the
-earlier instant of a repeated time (write an offset for the later one), and the instant of the change for a skipped
-time. `windows` begin by the same rule, and a pattern is one of them: the repeated hour from 02:00 has two windows, and
-``2024-10-27 02:**:**`` is the first.
+A local time may occur twice in a time zone, or be skipped. It then means the *first* instant with this or a later local
+time. For a repeated time, this is the earlier instant (write an offset for the later one). For a skipped time, it is
+the instant of the transition. The starts of `windows` follow the same rule, and a pattern selects one window: the
+repeated hour from 02:00 has two windows, and ``2024-10-27 02:**:**`` is the first.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 
 
 
 def read_time_range(within: Within, timezone: str, now: int | None = None, open_ends: bool = False) -> Range:
-    """Read a range of time, microseconds UTC: start inclusive, end exclusive; an open end is that of `EVER`.
+    """Parse a range of time to microseconds UTC. The start is inclusive, the end exclusive, and `EVER` has the values
+    for open ends.
 
-    - A year, month, day, hour, minute or second by itself, all of it: ``2026``, ``2026-03``, ``2026-03-28``,
-      ``2026-03-28 14``, ``2026-03-28 14:05 +01:00``; a `datetime.date`.
-    - How long ago it begins, until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
+    - A complete year, month, day, hour, minute or second: ``2026``, ``2026-03``, ``2026-03-28``, ``2026-03-28 14``,
+      ``2026-03-28 14:05 +01:00``; a `datetime.date`.
+    - The time since which it lasts until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
     - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and `numpy.datetime64`
       too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a whole number or its digits,
-      of which eight are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them is None or, in
-      text, left out: ``2024-05-01,``.
+      except that eight digits are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them may be
+      None or, in text, left out: ``2024-05-01,``.
     - A pattern, one text of the form ``2018-01-02 03:04:05`` in which stars from some place to the end leave open what
       follows, ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``.
 
-    Raises ``ValueError`` if the range cannot be read, is empty, or leaves the years 2 to 9998.
+    Raise ``ValueError`` if the range cannot be read, is empty, or extends beyond the years 2 to 9998.
 
     >>> read_time_range("1970-01-01,1970-01-02T00:00Z", "UTC")
     (0, 86400000000)
@@ -78,13 +79,13 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return a range whose open ends are replaced by the bounds."""
+    """Return a range in which the bounds replace open ends."""
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if a query's range cannot be read or, if the zone is known, is empty."""
+    """Raise ``ValueError`` if a query's range cannot be read or, provided that the zone is known, is empty."""
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
@@ -95,7 +96,9 @@ def check_time_range(within: Within, timezone: str | None) -> None:
 
 
 def range_text(within: Within) -> Within:
-    """Return a range as text that is read as the same range; a naive time with ``fold=1`` is returned unchanged."""
+    """Return a range as text that can be parsed as the same range. A time without a zone and with ``fold=1`` is
+    returned unchanged.
+    """
     bounds = within.strip() if isinstance(within, str) else _bounds(within)
     if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
         return bounds
@@ -103,14 +106,14 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Return a moment as text that is read as the same moment in any zone; raise ``ValueError`` for other values.
+    """Return a moment as text that can be parsed as the same moment in any zone; raise ``ValueError`` for other values.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
     """
     at = read_moment(moment, "UTC")
     if isinstance(moment, str):
-        return moment.strip().replace(",", ".")  # a decimal comma of seconds
+        return moment.strip().replace(",", ".")  # the comma is the decimal separator of seconds
     local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
     return as_text(at).removesuffix("Z") if local else as_text(at)
 
@@ -133,7 +136,7 @@ def _bounds(within: Within) -> str | list[Moment | None]:
 
 
 def _as_pattern(text: str) -> str:
-    """Return a calendar unit as a pattern; other text is returned unchanged.
+    """Return a calendar unit in the form of a pattern. Other text is returned unchanged.
 
     >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
     ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')
@@ -146,7 +149,9 @@ def _as_pattern(text: str) -> str:
 
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
-    """Return the moment a number of units ago; months and years follow the zone's calendar and end on its last day."""
+    """Return the moment that is a number of units ago. Months and years follow the zone's calendar; the day is at most
+    the last one of the month.
+    """
     if unit in LENGTH:
         return now - count * LENGTH[unit]
     zone = zone_of(timezone)
@@ -192,7 +197,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
 
 
 def read_age(older_than: str) -> float:
-    """Return a duration in seconds; unlike the length of a window it may be 0. Raise ``ValueError`` for other text."""
+    """Parse a duration to seconds. Unlike the length of a window, it may be 0. Raise ``ValueError`` for other text."""
     parts = number_and_unit(older_than)
     is_zero = parts is not None and parts[0] == 0
     micros = read_duration(older_than, "duration") if is_zero else window(older_than).length
@@ -200,12 +205,14 @@ def read_age(older_than: str) -> float:
 
 
 def moment_or_now(moment: object, timezone: str) -> int:
-    """Return a moment in microseconds UTC, the current time for None; raise ``ValueError`` as `read_moment` does."""
+    """Return a moment in microseconds UTC, or the current time for None; raise ``ValueError`` like `read_moment`."""
     return int(time.time() * 1e6) if moment is None else read_moment(moment, timezone)
 
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
-    """Return a moment in microseconds UTC; a time ago is counted back from ``now``, by default the clock's time."""
+    """Return a moment in microseconds UTC. A text such as ``-24h`` is counted back from ``now``, by default the current
+    time.
+    """
     original = moment
     if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
         now = int(time.time() * 1e6) if now is None else now
@@ -229,7 +236,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         if not _since(_FIRST) <= micros <= _since(_END):
             raise _beyond(original)
         return micros
-    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that does not equal itself
+    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
             f"cannot take {shown(original)}{of_type} as a time; give a datetime, a date, ISO 8601 "
@@ -241,7 +248,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
     if not _FIRST <= local <= _END:
         raise _beyond(original)
-    if offset is None and local.fold:  # fold=1 means the later of two instants
+    if offset is None and local.fold:  # fold=1 refers to the later of two instants
         offset = local.replace(tzinfo=zone_of(timezone)).utcoffset()
     return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
 
@@ -262,7 +269,7 @@ def _from_numpy(moment: np.datetime64) -> dt.datetime:
 
 
 def _first(local: int, timezone: str) -> int:
-    """Return the first instant with a local time of the zone or a later one."""
+    """Return the first instant at which the zone shows a local time or a later one."""
     around = min(local, _since(_END) - 1)
     return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])
 

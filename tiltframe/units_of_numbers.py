@@ -1,4 +1,4 @@
-"""Whole numbers in a time column: check whether they look like seconds or dates instead of Unix milliseconds."""
+"""Whole numbers in a time column: detect numbers that look like seconds or dates rather than Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
 
-_SECONDS = range(1_000_000_000, 4_102_444_800)  # seconds of the years 2001 to 2099
-DAYS = "%Y%m%d"  # a form of ISO 8601, which needs no format
+_SECONDS = range(1_000_000_000, 4_102_444_800)  # the Unix seconds of the years 2001 to 2099
+DAYS = "%Y%m%d"  # a format of ISO 8601, so it needs no declaration
 _LAYOUTS = (DAYS, "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 _FIRST_DAY = 19000101
 _LAST_DAY = 20991231
@@ -19,10 +19,10 @@ _LONGEST_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
-    """Raise ``ValueError`` if all numbers look like Unix seconds or like dates without dashes.
+    """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
-    Numbers look like dates if each has a valid month and day, and a valid clock time if it is longer. Nulls are
-    skipped. ``say`` returns how a user declares a unit, or a time format.
+    Numbers look like dates if each has a valid month and day and, if it has more digits, a valid time of day. Nulls are
+    skipped. ``say`` returns how a user declares a unit or a time format.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:
@@ -45,7 +45,7 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
 
 
 def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
-    """Return the time format that all numbers share, or None."""
+    """Return the time format that all numbers fit, or None."""
     for hundreds, layout in enumerate(_LAYOUTS):
         clock_digits = 100**hundreds
         if lowest // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
@@ -55,7 +55,7 @@ def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
 
 
 def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
-    """Return whether the leading digits of all numbers are days, and those after them clock times."""
+    """Return whether the leading digits of all numbers are days, and the digits after them times of day."""
     days = numbers // clock_digits
     years = days // 10_000
     months = days // 100 % 100
@@ -63,7 +63,7 @@ def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
     is_leap_day = (days % 10_000 == 229) & (years % 4 == 0) & (years != 1900)
     longest = _LONGEST_MONTHS[np.where(is_day, months, 1) - 1]
     is_day &= (days % 100 >= 1) & ((days % 100 <= longest) | is_leap_day)
-    limit = 24  # the limit of hours; those of minutes and seconds follow
+    limit = 24  # the limit of hours; minutes and seconds have other limits
     while clock_digits > 1:
         clock_digits //= 100
         is_day &= numbers // clock_digits % 100 < limit

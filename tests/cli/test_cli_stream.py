@@ -274,7 +274,7 @@ def test_a_folder_is_watched(tmp_path):
     ("options", "message"),
     [
         ("nowhere", "nowhere is not a folder"),
-        ("--once", "--once is of a folder or a Spark source"),
+        ("--once", "--once is for a folder or a Spark source"),
         ("--name a", "--name, --durable and --stream are of a store; give --store too"),
         ("--format rate", "--format, --option and --shards are of a Spark source"),
         ("--store s --emit on_update", "emit must be after_close, with delay= and timeout= alone"),

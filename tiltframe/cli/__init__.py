@@ -1,4 +1,4 @@
-"""The command line: one file per command, or per few related commands."""
+"""The command line: one file per command, or per group of related commands."""
 
 from tiltframe.cli.app import main
 

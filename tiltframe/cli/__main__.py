@@ -1,4 +1,4 @@
-"""The command line as a module: ``python -m tiltframe.cli``."""
+"""Run the command line as a module: ``python -m tiltframe.cli``."""
 
 from tiltframe.cli.app import main
 

@@ -1,4 +1,6 @@
-"""The command line: its commands, and commands that other packages add through ``tiltframe.commands``."""
+"""The command line: the built-in commands, and commands that other packages add through the entry point
+``tiltframe.commands``.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ from tiltframe.cli.stream import stream
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_LONGEST = 900  # characters of a message
+_LONGEST = 900  # the maximum length of a message, in characters
 _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """A broken pipe; for a plain one, click would exit with status 1."""
+    """A broken pipe. It has a type of its own, because click exits with status 1 for a plain one."""
 
 
 class _Commands(click.Group):
-    """The commands of this package, and those of installed packages."""
+    """The group of all commands: those of this package, and those of installed packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
@@ -53,7 +55,7 @@ class _Commands(click.Group):
         return own
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke a command; a closed standard output, as in ``| head -1``, does not count as an error."""
+        """Invoke a command. A closed standard output, as in ``| head -1``, is not an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -62,7 +64,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raise an error if an option with one value occurs twice: click would silently use the last."""
+        """Raise an error if an option that takes one value occurs twice, because click would silently use the last."""
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
             of_command = click.Context(command, parent=ctx, **command.context_settings)
@@ -74,7 +76,7 @@ class _Commands(click.Group):
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return a command; if its packages are missing, return one that names the extra to install."""
+    """Return a command. If packages that it requires are missing, the returned command prints the extra to install."""
     try:
         command: click.Command = point.load()
         return command
@@ -89,7 +91,7 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 def _added() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # imports email and zipfile
+    from importlib.metadata import entry_points  # imported here, because it imports email and zipfile
 
     return entry_points(group="tiltframe.commands")
 
@@ -106,16 +108,16 @@ for _command in (*_OWN, functions, new_function, doctor, bench_command):
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line: a user's mistake is reported in one sentence on standard error with exit status 2."""
+    """Run the command line. A user's mistake is reported in one sentence on standard error, with exit status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal cannot write
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that the terminal cannot write
     too_late_at_exit()
     from_now(NOTHING)
     try:
         with never_swallowed():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk raises its error here
+            sys.stdout.flush()  # A full disk raises its error in this call.
     except (KeyboardInterrupt, click.exceptions.Abort):
         _end(interrupted(), 130)
     except (BrokenPipeError, _ReaderHasGone):
@@ -125,7 +127,8 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)  # values are shortened
+        # Click's messages can contain long values, so they are shortened.
+        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
     except OSError as error:
         _drop_output()
         _end(because(error), 2)
@@ -136,7 +139,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to the null device, so that Python does not write the buffer again at exit."""
+    """Redirect standard output to the null device, so that Python does not flush the buffer again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -144,7 +147,7 @@ def _drop_output() -> None:
 
 
 def _end(message: str, status: int) -> None:
-    """Print one line in characters that any terminal can write, and exit."""
+    """Print one line, in characters that any terminal can write, and exit."""
     line = " ".join(message.split()).encode(errors="backslashreplace").decode()
     click.echo(f"tiltframe: {line if len(line) <= _LONGEST else line[: _LONGEST - 1] + '…'}", err=True)
     sys.exit(status)

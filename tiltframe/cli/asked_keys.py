@@ -1,4 +1,4 @@
-"""Keys of results on the command line: a key of the frame, or a lookup in a file."""
+"""Keys of results on the command line: a key of the frame, or the value that a file assigns to a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tiltframe.store import lookup
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the requested keys, ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``; None if no keys are requested.
+    """Return the requested keys, ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``, or None if no keys are requested.
 
     >>> asked_keys(["host"])
     {'host': 'host'}

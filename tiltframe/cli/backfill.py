@@ -1,4 +1,4 @@
-"""tiltframe backfill: roll up files of the past into a store, range by range."""
+"""tiltframe backfill: roll up historical files into a store, one range of time after another."""
 
 from __future__ import annotations
 

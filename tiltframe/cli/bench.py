@@ -74,8 +74,8 @@ def bench_command(
 ) -> None:
     """Measure the speed, the bytes and the errors of functions by their calls.
 
-    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed alone, and all from rows
-    to results next to other packages. Errors are relative to the exact result.
+    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The whole
+    way from rows to results is timed next to other packages. Errors are relative to the exact result.
     """
     from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs it
     from aggr.bench.plots import plot as draw_plot
@@ -128,7 +128,7 @@ def _group_counts(text: str) -> list[int]:
 
 
 def _rows_in(file: Path, measures: list[Measure]) -> pa.Table:
-    """Return the columns of the measures from a file."""
+    """Read the columns of the measures from a file."""
     rows = rows_of(
         str(file), "data", lambda names: [name for measure in measures for name in measure.columns(names)], time=""
     )

@@ -1,4 +1,4 @@
-"""tiltframe doctor, warm: check the requirements of this machine, and compile functions in advance."""
+"""tiltframe doctor, warm: check the requirements on this machine, and compile functions in advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doctor(form: str) -> None:
 
     Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
     """
-    from tiltframe.doctor import examine  # imported here, because no other command reads the installed packages
+    from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 
     findings = examine()
     for finding in findings:

@@ -23,7 +23,7 @@ def functions(names: tuple[str, ...], form: str) -> None:
 
     With --format json, one object per line: also the signature, inputs and parameters, the fields of the state, whether
     it can be subtracted and takes weights, its name in Spark's SQL, and the bytes, errors and nanoseconds of the last
-    benchmark. Every function runs in Python, in stores and streams, on the command line and on Spark.
+    benchmark. Every function works in Python, in stores and streams, on the command line and on Spark.
     """
     entries = catalogue(*names)
     if form == "json":

@@ -1,10 +1,11 @@
-"""The record of the files in a store, so that a file counts once under any name.
+"""The record of the files in a store. It ensures that the rows of a file count once, under any name of the file.
 
-A file is identified by its bytes. With each commit the store records, next to the states:
+A file is identified by a digest of its bytes. Each commit records, in addition to its states:
 
-    content 4123…     {"held": true, "range": [from, to]}     whether the store has the rows with this digest, or
-                                                              others replaced them; their windows, null without rows
-    path /data/a.csv  "4123…"                                 the digest of its bytes at its last record
+    content 4123…     {"held": true, "range": [from, to]}     "held": whether the store has the file's rows; it is false
+                                                              after other rows have replaced them. "range": the range
+                                                              of the windows of its rows, null without rows
+    path /data/a.csv  "4123…"                                 the digest of the path's bytes when it was last recorded
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ from tiltframe.store import CommitConflict, FrameStore
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file and its records in a store."""
+    """A file, with its records in a store."""
 
     file: Path
-    content: str  # the digest of its bytes
-    record: Mapping[str, Any] | None  # the record of ``content``
-    before: str | None  # the digest of other bytes in the last record of the path
-    before_record: Mapping[str, Any] | None  # the record of ``before``
-    recorded_content: str | None  # the digest in the record of its path
-    piped: bool  # whether it is standard input, whose path is not recorded
-    stamp: tuple[int, int]  # size and time of last change when the bytes were read
+    content: str  # the digest of the file's bytes
+    record: Mapping[str, Any] | None  # the record of the digest ``content``
+    before: str | None  # the digest of earlier, different bytes, as recorded for the path
+    before_record: Mapping[str, Any] | None  # the record of the digest ``before``
+    recorded_content: str | None  # the digest that is recorded for the path
+    piped: bool  # whether the file is standard input, whose path is not recorded
+    stamp: tuple[int, int]  # the size and the modification time of the file when its bytes were read
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the path needs no new record."""
+        """Whether the record of the path is up to date."""
         return self.piped or self.recorded_content == self.content
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has its rows."""
+        """Whether the store has the rows of the file."""
         return self.record is not None and bool(self.record["held"])
 
     @property
     def before_stored(self) -> bool:
-        """Whether the store has the rows of the path's earlier bytes."""
+        """Whether the store has rows of an earlier version of the file at this path."""
         return self.before_record is not None and bool(self.before_record["held"])
 
     @property
     def before_range(self) -> Range | None:
-        """The range of windows of the path's earlier rows; None without such rows."""
+        """The range of windows of the earlier version's rows, or None if it had no rows."""
         span = None if self.before_record is None else self.before_record["range"]
         return None if span is None else (span[0], span[1])
 
     @property
     def changed(self) -> bool:
-        """Whether the store has other rows of the same path."""
+        """Whether the store has rows of another version of the file at this path."""
         return not self.is_stored and self.before_stored and self.before_range is not None
 
 
 def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
-    """Return files with the digests of their bytes and their records in a store."""
+    """Read the digests of files, and return the files with their records in a store."""
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
@@ -80,11 +81,12 @@ def to_record(
     ranges: Mapping[Path, Range],
     sources: Iterable[KnownFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the records to write, and the present records of the same names, which must not change meanwhile.
+    """Return the records to write, and the current records of the same names. The commit fails if another writer
+    changes the current records first.
 
-    ``filed`` are all files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` their ranges of windows. If a range is derived from ``sources``, the earlier contents of the paths in
-    ``came`` are replaced, unless another source has the same content.
+    ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
+    ``ranges`` contains the range of windows of each. If a range is computed again from ``sources``, the earlier
+    contents of the paths in ``came`` are marked as replaced, unless another source has the same content.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
@@ -118,7 +120,9 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Write records next to the states of a store; on a conflict, another writer has already written them."""
+    """Write records into a store without states. A conflict is ignored: then another writer has written the same
+    records.
+    """
     if recorded:
         try:
             store.record(recorded, replacing)
@@ -129,7 +133,9 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
 def unchanged(known_file: KnownFile) -> None:
     """Raise ``ValueError`` if a file has changed since its bytes were read."""
     if _stamp(known_file.file) != known_file.stamp:
-        raise ValueError(f"{known_file.file} was written to while it was read; wait until it is whole, and try again")
+        raise ValueError(
+            f"{known_file.file} was written to while it was read; wait until it is complete, and try again"
+        )
 
 
 def file_digest(file: Path) -> str:
@@ -139,7 +145,7 @@ def file_digest(file: Path) -> str:
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Return records of a store by name; names may repeat, because files may be equal or linked."""
+    """Return records of a store by name. Names may repeat, because files may be equal or linked."""
     return store.recorded(list(dict.fromkeys(names)))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: a message that states what an interrupted command has written."""
+"""Ctrl-C: report what an interrupted command has written."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ STEPS = "interrupted; the steps that were done stay done, and the store is whole
 
 _SOON = 0.01  # seconds
 
-_sentence = [NOTHING]  # global, because a signal handler has no arguments
+_sentence = [NOTHING]  # global, because a signal handler cannot receive it as an argument
 
 
 def interrupted() -> str:
-    """Return the message for an interrupt at this moment."""
+    """Return the message to print if the command is interrupted now."""
     return _sentence[0]
 
 
 def from_now(sentence: str) -> None:
-    """Set the message for an interrupt from now on."""
+    """Set the message to print if the command is interrupted from now on."""
     _sentence[0] = sentence
 
 
 @cache
 def too_late_at_exit() -> None:
-    """Ignore Ctrl-C while the process exits: the work is done, and a signal would only interrupt its last steps."""
+    """Ignore Ctrl-C while the process exits. The work is done, so a signal would only interrupt its last steps."""
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Send Ctrl-C again if it arrived where Python cannot raise, such as in the callback of a weak reference.
+    """Send Ctrl-C again if it arrived in code that cannot raise, such as the callback of a weak reference.
 
-    Python only prints an exception raised there, so the command would continue after a traceback.
+    Python only prints an exception raised in such code, so the command would continue.
     """
     previous_hook = sys.unraisablehook
 
@@ -60,7 +60,9 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Set the message while a store is written; ``written`` returns whether the store has the new data."""
+    """Set the message for an interrupt while a store is written. ``written`` returns whether the store has the new
+    data.
+    """
     from_now(UNSURE)
     try:
         yield

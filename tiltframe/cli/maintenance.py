@@ -1,4 +1,4 @@
-"""tiltframe inspect, check, compact, expire, evolve, copy: the maintenance of a store."""
+"""tiltframe inspect, check, compact, expire, evolve, copy: maintain a store."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
             f"the store {store.display_uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
-    store = FrameStore(uri, name=name, retention=retained)  # writes the retention
+    store = FrameStore(uri, name=name, retention=retained)  # this writes the retention
     if not store.retention:
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
@@ -94,7 +94,9 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
 
 
 def _kept_text(removed: Vacuumed) -> str:
-    """Return a sentence with the number of files or rows that are too new to remove, and when they can be removed."""
+    """Return a sentence with the number of files or rows that are too recent to remove, and the time at which they can
+    be removed.
+    """
     if removed.kept_until is None:
         return ""
     return f", {removed.kept:,} kept until {as_moment(int(removed.kept_until * 1e6))}"
@@ -115,7 +117,7 @@ def check(uri: str, name: str | None, form: str) -> None:
         store = FrameStore(uri, name=name)
         with progress_bar("checking", 0) as progress:
             report = store.verify(progress)
-    except DamagedStore as error:  # the damage prevents opening the store
+    except DamagedStore as error:  # the damage may prevent opening the store
         report = VerifyReport(
             backend_at(uri, name or "", {}).display_uri, levels=(), parts=0, rows=0, problems=(str(error),)
         )

@@ -1,4 +1,4 @@
-"""A stream seen from outside: /metrics in Prometheus' text format, and /healthz."""
+"""The metrics of a running stream over HTTP: /metrics in Prometheus' text format, and /healthz."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """Answer requests in threads of their own while a stream runs; yield the port, or None without an address.
+    """Answer requests in separate threads while a stream runs; yield the port, or None if no address was passed.
 
     Raises
     ------
     ValueError
-        If the address cannot be used, such as one that another process uses.
+        If the server cannot listen at the address, for example because another process uses it.
     """
     if address is None:
         yield None
@@ -61,7 +61,7 @@ def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Call
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds for a client to send its request
+        timeout = 10  # the seconds that a client has to send its request
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
@@ -84,7 +84,7 @@ def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Call
             self.wfile.write(data)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Write no log: standard error has the reports of the stream."""
+            """Write no log, because standard error shows the reports of the stream."""
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

@@ -1,4 +1,4 @@
-"""tiltframe new-function: write a package with a new function, its laws, a benchmark and a Spark test."""
+"""tiltframe new-function: write a package with a new function, tests of its laws, a benchmark and a Spark test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from aggr.arguments import shown
 from aggr.registry import aliases, names
 
-_FILES = {  # file of the template -> file of the package
+_FILES = {  # the files of the template, and their names in the new package
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     "benchmark.py.txt": "benchmark.py",
@@ -57,7 +57,7 @@ def new_function(name: str, folder: Path | None) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise an error if a name is not a lowercase word, or if a function has it."""
+    """Raise an error if a name is not a lowercase word, or if another function has it."""
     is_word = name.isascii() and name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_word or keyword.iskeyword(name):
         raise click.UsageError(f"the name must be a word in small letters such as weighted_median; got {shown(name)}")

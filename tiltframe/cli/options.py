@@ -1,4 +1,4 @@
-"""Options that several commands share: measures, keys, levels, and types of columns."""
+"""Options that several commands share: measures, keys, levels, and the types of columns."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
-    """Return where bad rows are written, or None if the first bad row ends the command."""
+    """Return the file for bad rows. Return None if the first bad row ends the command."""
     if text == "fail":
         return None
     if text == "skip":
@@ -110,7 +110,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """Read options from the command line: messages spell them as on the command line."""
+    """Options for reading files, set on the command line: messages spell them as command-line options."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
@@ -121,7 +121,8 @@ class Typed(ReadOptions):
 
 
 def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str]:
-    """Return types from ``COL=TYPE``, and columns that are text; raise ``ValueError`` if a column occurs twice.
+    """Return the types in ``COL=TYPE``, and the columns declared as text; raise ``ValueError`` if a column occurs
+    twice.
 
     >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
     {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}
@@ -138,9 +139,9 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
 
 
 def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
-    """Add the options of a frame and of reading rows to a command, which receives ``frame`` and ``reading``.
+    """Add the options for a frame and for reading rows to a command. The command receives ``frame`` and ``reading``.
 
-    With ``ordered``, ordered windows are accepted too, and ``frame`` may then aggregate rows in order.
+    With ``ordered``, the command also accepts ordered windows; ``frame`` is then an aggregation of rows in order.
     """
 
     @wraps(command)
@@ -195,7 +196,9 @@ def _ordered(
     until: str | None,
     fill: str | None,
 ) -> OrderedAggregator:
-    """Return ordered windows: a single one as for `tiltframe.running`, several as a chain."""
+    """Return an aggregation over ordered windows: like `tiltframe.running` for a single window, like a chain for
+    several.
+    """
     if timezone != "UTC":
         raise ValueError("--timezone is of --levels; give ticks their zone, such as since(daily('Europe/Berlin'))")
     windows = split(text)
@@ -207,7 +210,7 @@ def _ordered(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
-    """Return an amount of memory in bytes; by default 1 GB or a quarter of the memory, whichever is less.
+    """Parse an amount of memory in bytes. The default is 1 GB or a quarter of the memory, whichever is less.
 
     >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
     (1500000000, 536870912)
@@ -221,7 +224,7 @@ def memory_bytes(context: click.Context, option: click.Parameter, text: str | No
 
 
 def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options for the place of a store to a command, which receives ``uri``, ``name`` and ``durable``."""
+    """Add the options that locate a store to a command. The command receives ``uri``, ``name`` and ``durable``."""
     options = (
         click.option(
             "--store", "uri", required=required, metavar="STORE", help="A folder, or postgresql://user@host/database."

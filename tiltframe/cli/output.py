@@ -1,4 +1,4 @@
-"""Output of results: a table for people, CSV, JSON lines or Parquet; and progress on a terminal."""
+"""Output of results: a table for reading, CSV, JSON lines or Parquet; and the progress display on a terminal."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ FORMATS = ("table", "csv", "json", "parquet")
 
 
 class Form(click.Choice[str]):
-    """A form of output; the error for a spreadsheet format states how to get one."""
+    """A format of output. The error for a spreadsheet format explains how to get a spreadsheet."""
 
     def __init__(self) -> None:
-        """Allow all forms."""
+        """Allow all output formats."""
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -46,9 +46,11 @@ class Form(click.Choice[str]):
 
 
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
-    """Write tables of results in a form, one after the other; a single level is left out, except in JSON.
+    """Write tables of results in a format, one after the other. The column of levels is left out if there is one level,
+    except in JSON.
 
-    In CSV, records are plain columns, ``latency_p99``, and lists are JSON. JSON is `tiltframe.text.results.json_lines`.
+    In CSV, records are plain columns, such as ``latency_p99``, and lists are JSON. The JSON is the output of
+    `tiltframe.text.results.json_lines`.
     """
     with ExitStack() as opened:
         writer = None
@@ -65,13 +67,13 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
 def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     if form == "csv":
         return pacsv.CSVWriter(out, schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
-    import pyarrow.parquet as pq  # imported here, because it takes a quarter of a second
+    import pyarrow.parquet as pq  # imported here, because the import takes a quarter of a second
 
     return pq.ParquetWriter(out, schema)
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a table for people: windows by their start, sketches by quantiles and maximum."""
+    """Print results as a readable table: windows by their start, sketches by quantiles and maximum."""
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
@@ -83,7 +85,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
-        console.width = 10_000  # no width limit, because output is not a terminal
+        console.width = 10_000  # without a width limit, because the output is not a terminal
     console.print(table)
 
 
@@ -107,7 +109,7 @@ _STARTS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m",
 
 
 def _starts(results: pa.Table) -> list[str]:
-    """Return the starts of windows as text, with the precision of their level; partial windows have dots."""
+    """Return the starts of windows as text, with the precision of their level; partial windows end in dots."""
     levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
@@ -116,9 +118,9 @@ def _starts(results: pa.Table) -> list[str]:
 
 
 def _start(start: dt.datetime, form: str) -> str:
-    """Return a start as text in the form of its level, or with hours and minutes if that form would lose them.
+    """Return a start in the text form of its level, or with hours and minutes if that form would lose them.
 
-    A day of another zone does not begin at midnight here.
+    For example, a day in another time zone does not begin at midnight in this one.
     """
     text = start.strftime(form)
     if form.endswith("%f"):
@@ -143,7 +145,7 @@ def _cell(value: Any) -> str:
 
 
 def print_report(report: Report) -> None:
-    """Print the report of a store, level by level, and the gaps of the finest level that has any."""
+    """Print the report of a store, level by level, and the gaps of the finest level that has gaps."""
     frame = report.manifest.frame
     title = f"{report.manifest.name}: {frame!r}"
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
@@ -182,20 +184,21 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Return whether standard output and standard error are the same terminal.
 
-    Only then may output be printed above the line of the progress display.
+    Only if they are may output be printed above the line of the progress display.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
-    except (AttributeError, OSError):  # closed, or not a file
+    except (AttributeError, OSError):  # the stream is closed, or is not a file
         return False
 
 
 @contextmanager
 def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a count and a bar on standard error, if that is a terminal.
+    """Show a count and a progress bar on standard error if that is a terminal.
 
-    Yield a function of the newly done count and the step of the bar; without a total, of the done and the total count.
+    Yield a function to call with the newly done count and the step of the bar, or, without a total, with the done and
+    the total count.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

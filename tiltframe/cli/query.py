@@ -1,4 +1,4 @@
-"""tiltframe query, watch: results from a store, and its windows as they change."""
+"""tiltframe query, watch: results from a store, and windows as they change."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _check_out(out: Path) -> None:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[BinaryIO]:
-    """Open standard output, or a file that appears under its name only when it is complete."""
+    """Open standard output, or a file that appears under its name only when complete."""
     if out is None:
         yield sys.stdout.buffer
     elif out.exists() and not out.is_file():  # a pipe

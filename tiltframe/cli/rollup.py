@@ -1,4 +1,6 @@
-"""tiltframe rollup: add new files to a store, or compute a range again from files, and record the files."""
+"""tiltframe rollup: add new files to a store, or compute a range again from files. Both record the files in the
+store.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,10 @@ from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-_A_STATE_TAKES = 16  # memory of a state, its rows and its files, as a multiple of the state's size
+_A_STATE_TAKES = 16  # the memory that a state needs with its rows and files, as a multiple of the state's size
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
-_Check: TypeAlias = Callable[[pa.Table], object]  # raises an error for rows that cannot be aggregated
+_Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
 
 
 @click.command(
@@ -91,7 +93,7 @@ def rollup(
     retained = read_retention(retention)
 
     def writable() -> FrameStore:
-        """Open the store again after all checks have passed; this writes the retention."""
+        """Open the store again for writing, after all checks have passed. This writes the retention."""
         return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
 
     with with_standard_input(inputs, input_format) as (paths, piped):
@@ -123,7 +125,7 @@ def rollup(
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
-    """Return the retention of a text such as ``10s=1d,1m=7d,1h=none``; raise ``ValueError`` for other texts."""
+    """Parse a retention such as ``10s=1d,1m=7d,1h=none``; raise ``ValueError`` for other texts."""
     if text is None:
         return None
     durations: dict[str, str | None] = {}
@@ -141,7 +143,7 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _Seen:
-    """Facts about the files that were read: the windows of each file, and its number of rows in a range."""
+    """Facts about the files that were read: the windows of each file, and the number of its rows in a range."""
 
     spans: dict[Path, Range] = field(default_factory=dict)
     inside: dict[Path, int] = field(default_factory=dict)
@@ -155,7 +157,7 @@ def append_new(
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of files that are not in the store; for the other files only record the path."""
+    """Add the rows of the files that the store does not have; for the other files, only record the path."""
     for known_file in filed:
         _check_addable(known_file, store)
     came = list(
@@ -198,7 +200,7 @@ def append_new(
     if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
         return
-    writable()  # changes the retention, as the last step
+    writable()  # Change the retention last.
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
@@ -211,14 +213,15 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Compute a range again from files, and record that the store has the files with rows in it."""
+    """Compute a range again from files, and record the files that have rows in the range."""
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
     files = replace(source, files=tuple(known_file.file for known_file in once))
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
-    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser levels follow from it
+    # The coarser levels are derived from this one.
+    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     inside = _within(finest, span)
     if not inside.num_rows:
         raise ValueError(
@@ -254,7 +257,7 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read and reduce files with a progress bar, and return the result with facts about the files.
+    """Read and reduce files with a progress bar; return the result, and facts about the files.
 
     If functions reject rows, the files are read a second time to find these rows.
     """
@@ -262,7 +265,7 @@ def _read(
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of files, at least one, and store facts about their rows in ``seen``."""
+        """Yield the batches of the files, at least one, and record facts about their rows in ``seen``."""
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
         for file in coded.files:
@@ -298,7 +301,7 @@ def _read(
 
 
 def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
-    """Raise an error if the store has a record of a file's path, or of its bytes, in another state."""
+    """Raise an error if a file has changed since the store recorded it, or if its rows were replaced by others."""
     if known_file.changed and known_file.before_range is not None:
         raise ValueError(
             f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
@@ -315,7 +318,7 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Raise an error if new files have rows outside the range that the store does not have."""
+    """Raise an error if new files have rows outside the range and the store does not have these rows."""
     ranges = [
         *(spans[known_file.file] for known_file in fresh),
         *(known_file.before_range for known_file in fresh if known_file.before_range),
@@ -331,7 +334,7 @@ def _check_outside(
 
 
 def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Return whether the states of the finest level in a range equal those in a store."""
+    """Return whether the states of the finest level in a range equal the states in a store."""
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))

@@ -1,4 +1,4 @@
-"""Standard input as a file: its bytes are copied to a temporary file while they are rolled up."""
+"""Standard input as a file: its bytes are copied to a temporary file, which is then rolled up."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HEAD = 1 << 16
 
 @contextmanager
 def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
-    """Replace ``-`` in inputs by a file with all bytes of standard input.
+    """Replace ``-`` in the inputs by a temporary file with all bytes of standard input.
 
-    The format is ``form``, or is detected from the first bytes: Parquet and JSON by their beginning, tab-separated
-    values by a tab and no comma in the first line; anything else is CSV. Errors name standard input. Yield the inputs,
-    and the file, or None without ``-``.
+    The format is ``form``, or is detected from the first bytes. Parquet and JSON are recognised by their beginning, and
+    tab-separated values by a tab and no comma in the first line. All other data is read as CSV. Error messages call the
+    file standard input. Yield the inputs and the temporary file, or None if the inputs do not contain ``-``.
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:
@@ -49,7 +49,7 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
 
 
 def _write_file(folder: Path, form: str | None) -> Path:
-    """Copy standard input to a file whose ending states its format, and return its path."""
+    """Copy standard input to a file whose extension names its format, and return its path."""
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
     if not head:
@@ -78,7 +78,7 @@ def _format_of(head: bytes) -> str:
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
-    """Return the first decompressed bytes of a truncated stream."""
+    """Return the first decompressed bytes of a compressed stream that may be truncated."""
     import io
 
     try:

@@ -1,4 +1,4 @@
-"""A lock for each saved state, so that one process uses it; the lock ends with the process."""
+"""A lock for each saved state, so that only one process uses it. The lock ends with the process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def locked(state: Path | None) -> Iterator[None]:
-    """Lock a state while a stream runs; without a state, do nothing.
+    """Lock a saved state while a stream runs. Do nothing if the stream has no saved state.
 
-    The lock is a file next to the state, and is removed at the end. The system releases it if the process is killed.
+    The lock is a file next to the state, and is removed at the end. If the process is killed, the operating system
+    releases the lock.
 
     Raises
     ------
@@ -29,12 +30,13 @@ def locked(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # before the unlock: a waiting process then sees that its file was replaced
+        # Remove the file before the lock is released: a waiting process then sees that its file is no longer the lock.
+        file.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _acquire(file: Path, state: Path) -> int:
-    """Open and lock the file; repeat if the previous owner has removed it meanwhile."""
+    """Open and lock the file. Repeat this if the previous owner removed the file in the meantime."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -47,7 +49,7 @@ def _acquire(file: Path, state: Path) -> int:
                 "runs a stream: end that one, or give this one a state of its own"
             ) from None
         except OSError:
-            return descriptor  # the file system does not support locks, such as some network folders
+            return descriptor  # the file system does not support locks, as is the case for some network folders
         if _is_at(file, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

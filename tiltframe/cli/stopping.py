@@ -1,4 +1,4 @@
-"""Signals that stop a stream: it ends after the current batch."""
+"""Signals that stop a stream. The stream ends after its current batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopped_by_signals() -> Iterator[list[int]]:
-    """Record Ctrl-C and SIGTERM instead of exiting at once, so that a batch is processed completely or not at all.
+    """Record Ctrl-C and SIGTERM instead of exiting at once, so that a batch is either processed completely or not at
+    all.
 
-    Yield the list to which the numbers of received signals are added.
+    Yield a list; the numbers of received signals are appended to it.
     """
     stopped: list[int] = []
     before = {number: signal.signal(number, lambda got, _: stopped.append(got)) for number in _STOPPING}

@@ -1,4 +1,4 @@
-"""tiltframe stream: aggregate rows from a pipe or a folder; windows go to standard output or into a store."""
+"""tiltframe stream: aggregate rows from a pipe or a folder; write windows to standard output or into a store."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _NOT_ON_SPARK = {
 def stream(
     folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **settings: Any
 ) -> None:
-    """Aggregate rows while they come: JSON lines from standard input, or the files that arrive in a folder.
+    """Aggregate rows as they arrive: JSON lines from standard input, or the files that arrive in a folder.
 
     Windows that are emitted go to standard output as JSON lines. At the end of the input all windows are closed and
     emitted; with --state they are saved instead, and the next run goes on with them. Ctrl-C, or SIGTERM, ends the
@@ -191,7 +191,7 @@ def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle:
         check_input(name, path)
     has_files = [_has_files(path) for path in paths.values()]
     if once and not any(has_files):
-        raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
+        raise ValueError("--once is for a folder or a Spark source; standard input has an end of its own")
     if arrival and any(has_files):
         raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
     if idle is not None and len(paths) == 1:

@@ -1,4 +1,4 @@
-"""The inputs of a stream, one or several: they take turns, so that a busy input does not hold up the others."""
+"""The inputs of a stream. Several inputs take turns, so that a busy input does not delay the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiltframe.files.formats import kind_of
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 STANDARD_INPUT = Path("-")
-ONLY = "the input"  # the name of an input without --input
+ONLY = "the input"  # the name of the input if --input is not used
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 Rows: TypeAlias = Lines | Arrivals
 
@@ -45,7 +45,7 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
 
 
 def check_input(name: str, path: Path) -> None:
-    """Raise ``ValueError`` if a path is not a folder, a pipe, a file of a known format or standard input."""
+    """Raise ``ValueError`` if a path is not a folder, a pipe, a file of a known format, or standard input."""
     if path == STANDARD_INPUT or path.is_dir() or path.is_fifo():
         return
     if not path.exists():
@@ -58,26 +58,26 @@ def check_input(name: str, path: Path) -> None:
 
 
 def open_pipe(path: Path) -> int:
-    """Return the descriptor of a named pipe, without waiting for its writer."""
+    """Open a named pipe without waiting for its writer, and return its descriptor."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
 @dataclass
 class Inputs:
-    """The inputs by name, and their watermarks, which learn from here that an input has ended."""
+    """The inputs by name, and their watermarks, which are notified when an input ends."""
 
     rows: dict[str, Rows]
     sources: SourceWatermarks
 
     def __post_init__(self) -> None:
-        """Let several inputs not wait themselves: `batches` waits for all of them."""
+        """Disable the waiting of the inputs if there are several: `batches` waits for all of them."""
         if len(self.rows) > 1:
             for rows in self.rows.values():
                 rows.pause = 0.0
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Notes of the inputs for the next run."""
+        """What the next run must know about the inputs, such as the files that were read."""
         if ONLY in self.rows:
             return self.rows[ONLY].notes
         own_notes = {name: rows.notes for name, rows in self.rows.items()}
@@ -85,11 +85,11 @@ class Inputs:
 
     @property
     def unsaved(self) -> str:
-        """Instructions for the rows of the last batch, if they are lost."""
+        """Instructions to the user for the case that the rows of the last batch are lost."""
         return "; ".join(dict.fromkeys(rows.unsaved for rows in self.rows.values()))
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the batches of all inputs; an input keeps its turn until a file is complete."""
+        """Yield the batches of all inputs. An input keeps its turn until a file is complete."""
         running = {name: rows.batches(stopped) for name, rows in self.rows.items()}
         while running and not stopped:
             has_rows = False
@@ -109,6 +109,6 @@ class Inputs:
                 self._wait(running)
 
     def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
-        """Wait until a pipe has lines, at most for the time after which folders are listed again."""
+        """Wait until a pipe has lines, but no longer than the interval at which folders are listed again."""
         pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
         select.select(pipes, [], [], PAUSE)

@@ -1,4 +1,6 @@
-"""The progress of a stream on standard error: a line that stays in place on a terminal, else a line per minute."""
+"""The progress of a stream on standard error: on a terminal a line that is updated in place, otherwise one line per
+minute.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from rich.text import Text
 from tiltframe.cli.output import on_same_terminal
 from tiltframe.cli.stream_metrics import StreamMetrics
 
-_SHOWN_EVERY = 0.25  # seconds, on a terminal
+_SHOWN_EVERY = 0.25  # seconds between updates on a terminal
 _LOGGED_EVERY = 60.0  # seconds, elsewhere
 
 
 @contextmanager
 def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows rows per second, the watermark, open windows and dropped rows if it is time."""
+    """Yield a function that shows rows per second, the watermark, open windows and dropped rows, at most once per
+    interval.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _logged(metrics)

@@ -1,4 +1,4 @@
-"""Reports on standard error of rows that a stream drops: the first late row, counts once a minute and at the end."""
+"""Reports of dropped rows on standard error: the first late row, counts once a minute, and counts at the end."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _EVERY = 60.0  # seconds
 
 @dataclass
 class Losses:
-    """Count rows that are dropped as late, and report them with the bad rows, with or without a terminal."""
+    """Count the rows that are dropped as late, and report them together with the bad rows."""
 
-    query: TiltFrame | OrderedQuery  # reads the rows
+    query: TiltFrame | OrderedQuery  # the query that reads the rows
     bad: BadRows | None
-    file: str | None  # dropped rows are appended to it
-    waits: bool  # whether the watermark is behind the events
+    file: str | None  # the file that dropped rows are appended to
+    waits: bool  # whether the watermark stays behind the events
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last: float = field(default_factory=clock.monotonic)
 
     def note(self, late_rows: pa.Table, watermark: int | None) -> None:
-        """Count dropped rows, and print a warning for the first."""
+        """Count dropped rows, and print a warning for the first one."""
         if late_rows.num_rows and not self.late:
             behind = as_moment(int(self._times(late_rows)[0]))
             more = "a longer --disorder" if self.waits else "--disorder TIME"
@@ -43,7 +43,7 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts once a minute if they have grown."""
+        """Print the counts once a minute if they have increased."""
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()
             if self._counts() != self._reported:

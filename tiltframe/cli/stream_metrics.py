@@ -1,4 +1,4 @@
-"""The numbers of a running stream: rows, dropped rows, windows, watermarks, commits."""
+"""The metrics of a running stream: rows, dropped rows, windows, watermarks, commits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 _REFRESH_SECONDS = 1.0
-_STUCK_SECONDS = 300.0  # a batch or a commit that takes longer is reported as a failure by /healthz
+_STUCK_SECONDS = 300.0  # seconds; if a batch or a commit takes longer, /healthz reports a failure
 _MICROS = 1e6
 Samples = list[tuple[dict[str, str], float]]
 
 
 @dataclass
 class StreamMetrics:
-    """Counts since the start of the process, and the present windows and watermarks.
+    """Counts since the start of the process, and the current windows and watermarks.
 
-    The thread of the stream calls `note` and `refresh`; any thread may call `text`, `line` and `is_alive`.
+    The thread of the stream calls `note` and `refresh`. Any thread may call `text`, `line` and `is_alive`.
     """
 
     sink: Output | IntoStore
@@ -40,26 +40,29 @@ class StreamMetrics:
     _last_pass: float = field(default_factory=clock.monotonic)
 
     def __post_init__(self) -> None:
-        """Remember the counts of earlier processes, which the saved state contains."""
+        """Read the counts of earlier processes from the saved state."""
         self._first = self.progress = self.sink.windows.progress
         self._first_commit = self._commits()
         self.rows.update(dict.fromkeys(self.sources.watermarks, 0))
 
     def note(self, source: str, rows: int) -> None:
-        """Count rows of a source that have arrived, late ones included."""
+        """Count the rows that arrived from a source, including late rows."""
         self.rows[source] += rows
 
     def refresh(self, now: bool = False) -> None:
-        """Record that the stream is alive; read its windows again, at most once a second unless ``now`` is true."""
+        """Record that the stream is alive, and update the numbers of its windows, at most once a second unless ``now``
+        is true.
+        """
         self._last_pass = clock.monotonic()
         if now or self._last_pass - self._refreshed >= _REFRESH_SECONDS:
             self.progress = self.sink.windows.progress
             self._refreshed = self._last_pass
 
     def dropped(self) -> dict[str, int]:
-        """Return the number of dropped rows by reason: late, bad, or with keys beyond the limit.
+        """Return the number of dropped rows by reason: late, bad, or with a key beyond the limit.
 
-        Late rows and those beyond the limit are counted since the saved state began, bad rows since the process began.
+        Late rows and rows beyond the limit are counted since the saved state began; bad rows are counted since the
+        process began.
         """
         return {
             "late": max(self.progress.late_rows, self.losses.late),
@@ -68,7 +71,7 @@ class StreamMetrics:
         }
 
     def line(self) -> str:
-        """Return the most important numbers in one line."""
+        """Return the most important metrics in one line."""
         rows, seconds = sum(self.rows.values()), max(clock.monotonic() - self._begun, 1e-9)
         windows = ", ".join(f"{level} {count:,}" for level, count in self.progress.open_windows.items()) or "·"
         dropped = " · ".join(f"{reason} {count:,}" for reason, count in self.dropped().items() if reason != "keys")
@@ -80,7 +83,7 @@ class StreamMetrics:
         return clock.monotonic() - self._last_pass < _STUCK_SECONDS
 
     def text(self) -> str:
-        """Return all numbers in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         progress, now = self.progress, clock.time_ns() // 1000
         watermarks = {name: at for name, at in self.sources.watermarks.items() if at is not None}
         idle = set(self.sources.idle_sources(now))
@@ -127,7 +130,7 @@ class StreamMetrics:
 
 
 def _of_input(name: str) -> dict[str, str]:
-    """Return the label of an input; an input without ``--input`` has none."""
+    """Return the Prometheus label of an input, which is empty if ``--input`` is not used."""
     return {} if name == ONLY else {"input": name}
 
 

@@ -1,4 +1,4 @@
-"""Running a stream batch by batch, until its input ends or a signal stops it; then its state is saved."""
+"""Running a stream batch by batch until its input ends or a signal stops it. Its state is saved at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_stream(
     settings: Settings,
     open_store: Callable[..., FrameStore] | None,
 ) -> None:
-    """Open the saved state or the store of the stream, and run it until its inputs end or it is stopped."""
+    """Open the saved state or the store of the stream, and run the stream until its inputs end or it is stopped."""
     state, bad = settings.state, settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
@@ -54,7 +54,7 @@ def run_stream(
 
 
 def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
-    """Return the name of the stream in a store: that of the option, or one that names the inputs."""
+    """Return the name of the stream in a store: that of the option, or one derived from the inputs."""
     if settings.stream_name is not None:
         return settings.stream_name
     if ONLY not in inputs:
@@ -64,7 +64,7 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
 
 
 def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs, from a saved state if it has them."""
+    """Return the watermarks of the inputs, restored from a saved state if it contains them."""
     sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
         if name in inputs and watermark is not None:
@@ -80,7 +80,7 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open each input: lines from a pipe, or files, without those that a saved state has read."""
+    """Open each input: the lines of a pipe, or the files that the saved state does not list as read."""
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
     for name, path in inputs.items():
@@ -100,7 +100,7 @@ def _opened(
 def _run_until_stopped(
     *, sink: Output | IntoStore, rows: Inputs, settings: Settings, metrics: StreamMetrics, stopped: list[int]
 ) -> None:
-    """Process batch after batch; after an error, the complete batches and files before it are saved."""
+    """Process batch after batch. After an error, the batches and files that were completed before it are saved."""
     state, safe, losses = settings.state, sink.copy(), metrics.losses
     with live_line(metrics) as show, side_output(settings.dropped) as put_aside:
         try:
@@ -136,19 +136,20 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save the rows of complete batches and files before an error."""
+    """Save the rows of the batches and files that were completed before an error."""
     if state is None:
         if safe.windows.progress.rows:
             click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
         return
-    with suppress(Exception):  # the first error is reported, not this one
+    with suppress(Exception):  # report the first error, not this one
         safe.settle(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the error that follows are kept in {state}", err=True)
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
-    """Exit because standard output was closed: report the lost rows, with the status of a broken pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output is not written again
+    """Exit because the reader closed standard output: report the lost rows, with the exit status of a broken pipe."""
+    # prevents Python from writing the buffered output again
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     lost = "and open windows are lost: --state FILE keeps them"
     if state is not None:
         safe.discard_output()

@@ -1,4 +1,4 @@
-"""Destinations of `tiltframe stream`: standard output for emitted windows, or a store for closed ones."""
+"""Destinations of `tiltframe stream`: standard output for emitted windows, or a store for closed windows."""
 
 from __future__ import annotations
 
@@ -21,44 +21,45 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 from tiltframe.text.results import json_lines
 
-DRAINED = "drained"  # the note of a saved state whose windows were all emitted: the watermark before
-_EVERY = 1.0  # seconds between commits, and between saves of the state
-_SAVING = 10  # this multiple of the time of a save, if that is longer
+# the note in a saved state whose windows were all emitted; its value is the watermark before they were closed
+DRAINED = "drained"
+_EVERY = 1.0  # the minimum seconds between two commits, and between two saves of the state
+_SAVING = 10  # the interval is at least this multiple of the time that a save takes
 
 
 class Sink:
-    """The destination of a stream, and how rows are read for it."""
+    """A destination of a stream, and the frame that determines how rows are read."""
 
     windows: Any
 
     @property
     def read(self) -> TiltFrame | OrderedQuery:
-        """The frame with the measures of the emit policy; it determines the columns to read."""
+        """The frame with the measures of the emit policy. It determines which columns are read."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows and discard the result; raise an error if they cannot be aggregated."""
+        """Aggregate rows and discard the result, to raise an error if they cannot be aggregated."""
         return reduce_rows(rows, self.windows.partial_frame)
 
     def discard_output(self) -> None:
-        """Discard results that are not written yet, because standard output is closed."""
+        """Discard results that have not been written, because standard output is closed."""
 
 
 @dataclass
 class Output(Sink):
-    """Write windows to standard output as JSON lines, after all rows that they are emitted for have arrived."""
+    """Write windows to standard output as JSON lines, once all rows of the batch that emitted them have arrived."""
 
     windows: Any  # an OpenWindows or an OrderedStream
     _lines: list[str] = field(default_factory=list)
     _drained: dict[str, int | None] = field(default_factory=dict)
 
     def copy(self) -> Self:
-        """Return a copy that keeps the state before later rows."""
+        """Return a copy of the state, which later rows do not change."""
         return type(self)(self.windows.copy(), list(self._lines))
 
     def add(self, rows: pa.Table) -> pa.Table:
-        """Add rows, and return those that are dropped as late."""
+        """Add rows, and return the rows that are dropped as late."""
         late: pa.Table = self.windows.add_rows(rows)
         return late
 
@@ -67,7 +68,7 @@ class Output(Sink):
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
-        """Close all windows; a state that is saved after this records the watermark before."""
+        """Close all windows. A state that is saved afterwards records the watermark before this call."""
         self._drained = {DRAINED: self.windows.progress.watermark_us}
         self._write(self.windows.close())
 
@@ -79,7 +80,7 @@ class Output(Sink):
             self._lines.append(json_lines(self.windows.results(emitted)))
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Write emitted windows; at the end, save the state, so that the next run does not write them again."""
+        """Write the emitted windows. At the end, save the state, so that the next run does not write them again."""
         if self._lines:
             sys.stdout.write("".join(self._lines))
             sys.stdout.flush()
@@ -89,7 +90,7 @@ class Output(Sink):
 
 
 class OrderedOutput(Output):
-    """Write results of ordered windows to standard output as JSON lines."""
+    """Write the results of ordered windows to standard output as JSON lines."""
 
     @property
     def read(self) -> OrderedQuery:
@@ -105,7 +106,7 @@ class OrderedOutput(Output):
 
 @dataclass
 class IntoStore(Sink):
-    """Commit closed windows to a store: first the state is saved, then the windows that it has for the store."""
+    """Commit closed windows to a store. The state is saved first, then its closed windows are committed."""
 
     closed: ClosedWindows
     _last: float = field(default_factory=clock.monotonic)
@@ -113,16 +114,16 @@ class IntoStore(Sink):
     _unsaved: bool = False
 
     def copy(self) -> IntoStore:
-        """Return a copy that keeps the state before later rows."""
+        """Return a copy of the state, which later rows do not change."""
         return replace(self, closed=self.closed.copy())
 
     @property
     def windows(self) -> OpenWindows:
-        """The open windows."""
+        """The windows that are still open."""
         return self.closed.windows
 
     def add(self, rows: pa.Table) -> pa.Table:
-        """Add rows, and return those that are dropped as late."""
+        """Add rows, and return the rows that are dropped as late."""
         self._unsaved = True
         return self.closed.add_rows(rows)
 
@@ -135,7 +136,7 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state and then commit closed windows: at intervals if rows have arrived, and at the end."""
+        """Save the state and then commit the closed windows: at intervals while rows arrive, and at the end."""
         came = self.closed.outgoing is not None or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
             return
@@ -151,7 +152,7 @@ class IntoStore(Sink):
 
 @contextmanager
 def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends rows to a file as JSON lines, one table per write, if there is a file."""
+    """Yield a function that appends rows to a file as JSON lines, or None if there is no file."""
     if file is None:
         yield lambda rows: None
         return
@@ -166,7 +167,7 @@ def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def save(file: Path, state: bytes) -> None:
-    """Replace the saved state in a file."""
+    """Write the state to a file, in place of the previous one."""
     with replaced(file, durable=True) as out:
         out.write(state)
 

@@ -1,4 +1,6 @@
-"""The inputs of `tiltframe stream`: JSON lines from standard input, or files that arrive in a folder, each once."""
+"""The inputs of `tiltframe stream`: JSON lines from standard input, or files that arrive in a folder and are each read
+once.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +45,19 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-Attempt: TypeAlias = Callable[[pa.Table], object]  # raises an error for rows that cannot be aggregated
-PAUSE = 0.2  # seconds: the wait for more rows of a batch, and the delay of periods
-_GATHERED = 1 << 20  # bytes of a batch of lines; a pause of the input ends it earlier
+Attempt: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
+PAUSE = 0.2  # seconds to wait for more rows of a batch, and seconds between empty batches
+_GATHERED = 1 << 20  # the maximum bytes of a batch of lines; a pause of the input ends a batch earlier
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # seconds: a file that changed more recently may be incomplete
+_QUIET = 1.0  # seconds; a file that was modified more recently may be incomplete
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A batch of rows; without rows at intervals while none arrive.
+    """A batch of rows. While no rows arrive, empty batches are produced at intervals.
 
-    ``completes`` states whether the notes of the input are valid with these rows: they include the end of a file.
-    ``source`` is the name of the input, if there are several.
+    ``completes`` states whether the notes of the input can be saved after these rows, because they complete a file.
+    ``source`` is the name of the input if there are several inputs.
     """
 
     rows: pa.Table | None
@@ -65,13 +67,13 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ahead:
-    """How far rows may be ahead of the clock: ``text``, and the same in ``micros``; None for any time."""
+    """The maximum time that rows may be ahead of the clock, as ``text`` and in ``micros``; None allows any time."""
 
     text: str
     micros: int | None
 
     def check(self, times: Instants, column: str) -> None:
-        """Raise ``ValueError`` for a time further ahead, because it would make all later rows late."""
+        """Raise ``ValueError`` for a time that is further ahead, because it would make all later rows late."""
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:
             raise ValueError(
@@ -83,9 +85,9 @@ class Ahead:
 
 @dataclass
 class Lines:
-    """JSON lines from standard input or a pipe, with declared types or else the types of the first lines.
+    """JSON lines from standard input or a pipe. Types are declared, or inferred from the first lines.
 
-    With ``arrival``, the time of a row is the time at which it arrives. ``pause`` is the number of seconds to wait for
+    With ``arrival``, the event time of a row is the time of its arrival. ``pause`` is the number of seconds to wait for
     rows before an empty batch is returned.
     """
 
@@ -96,36 +98,37 @@ class Lines:
     bad: BadRows | None = None
     ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     schema: pa.Schema | None = None
-    pipe: int | None = None  # a file descriptor; standard input by default
+    pipe: int | None = None  # the file descriptor to read; standard input by default
     source_name: str = _STANDARD_INPUT
     pause: float = PAUSE
-    _numbers: dict[str, pa.DataType] = field(default_factory=dict)  # types of numbers that are read from text columns
-    _number: int = 1  # the number of the first line that was not processed completely
+    # the number types of text columns whose numbers are read
+    _numbers: dict[str, pa.DataType] = field(default_factory=dict)
+    _number: int = 1  # the number of the first line that was not completely processed
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Notes of the input for the next run: empty, because standard input cannot be read again."""
+        """What the next run must know about the input: nothing, because standard input cannot be read again."""
         return {}
 
     @property
     def descriptor(self) -> int:
-        """The file descriptor of the lines."""
+        """The file descriptor from which lines are read."""
         return sys.stdin.fileno() if self.pipe is None else self.pipe
 
     @property
     def unsaved(self) -> str:
-        """An instruction that names the lines to send again if the rows of the last batch are lost."""
+        """An instruction that names the lines to send again, for the case that the rows of the last batch are lost."""
         return f"send line {self._number:,} of {self.source_name}, and those after it, again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield complete lines as they arrive, many together if many are available."""
+        """Yield complete lines as they arrive; one batch has all lines that are available."""
         for data in _gathered(self.descriptor, stopped, self.pause):
             if not data:
                 yield Arrived(None)
                 continue
             try:
                 rows = self._read(data)
-                if self.bad is not None:  # a row that an expression or function rejects is bad too
+                if self.bad is not None:  # A row that an expression or a function rejects is also a bad row.
                     self.attempt(rows)
             except UNREADABLE as error:
                 yield from self._one_by_one(data, error)
@@ -134,7 +137,9 @@ class Lines:
             self._number += data.count(b"\n")
 
     def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
-        """Yield the lines that can be read: up to the first bad one, whose error is raised, or all with ``bad``."""
+        """Yield the lines that can be read. With ``bad`` these are all good lines; otherwise the error of the first bad
+        line is raised.
+        """
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
         lines = [line for line in lines if line.text.strip()]
@@ -154,7 +159,7 @@ class Lines:
             yield Arrived(rows)
 
     def _why(self, line: Line, error: Exception) -> Exception:
-        """Return the error of a line that is read alone, or else the error of the batch."""
+        """Return the error of a line that is read alone, or else the error of the whole batch."""
         try:
             self._read_lines([line])
         except UNREADABLE as alone:
@@ -173,13 +178,15 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
-        """Return the declared types of columns; for names with a dot, the first lines decide whether it is a field."""
+        """Return the declared types of columns. The first lines decide whether a name with a dot is a field of a
+        struct.
+        """
         fraction = self.reading.fraction(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
         return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
     def _read(self, data: bytes) -> pa.Table:
-        """Return the rows of complete lines; raise ``ValueError`` for invalid text, or for other types."""
+        """Parse complete lines; raise ``ValueError`` for invalid text, or for values of other types."""
         known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
@@ -223,7 +230,9 @@ class Lines:
         return table
 
     def _with_text_times(self, rows: pa.Table, data: bytes) -> pa.Table:
-        """Read times again as text if the parser has converted them: it drops the information which had an offset."""
+        """Read times again as text if the parser has converted them, because the conversion loses which times had an
+        offset.
+        """
         at = rows.schema.get_field_index(self.frame.time)
         if self.schema is not None or at < 0 or not pa.types.is_temporal(rows.schema.field(at).type):
             return rows
@@ -245,7 +254,9 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
 
 
 def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
-    """Yield complete lines as they arrive, many together if many are available; at intervals empty bytes."""
+    """Yield complete lines as they arrive, many together if many are available. Yield empty bytes at intervals if none
+    arrive.
+    """
     incomplete = b""
     while not stopped:
         if not select.select([source], [], [], pause)[0]:
@@ -270,11 +281,12 @@ def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
 
 @dataclass
 class Arrivals:
-    """Files that arrive in a folder, in the order of their last change; each is read once. A single file ends.
+    """Files that arrive in a folder, in the order of their modification times. Each file is read once. If the input is
+    a single file, the stream ends after it.
 
     ``pause`` is the number of seconds to wait for files before an empty batch is returned. A file is identified by its
-    path while it stays in the folder. ``known`` has, for each file, the digest of its bytes, its size and its time of
-    change.
+    path as long as it stays in the folder. For each file that was read, ``known`` has the digest of its bytes, its size
+    and its modification time.
     """
 
     folder: Path
@@ -291,7 +303,7 @@ class Arrivals:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Notes of the input for the next run: the files that were read."""
+        """What the next run must know about the input: the files that were read."""
         return {"files": self.known}
 
     @property
@@ -300,7 +312,7 @@ class Arrivals:
         return "the next run reads the last file again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the rows of files; signals are checked between files."""
+        """Yield the rows of files. Signals are checked after each file."""
         due = 0.0
         while not stopped:
             begun = clock.monotonic()
@@ -311,7 +323,8 @@ class Arrivals:
                         return
                 if self.once:
                     return
-                due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))  # a slow listing is rare
+                # after a slow listing, list less often
+                due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))
             yield Arrived(None)
             clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)
 
@@ -322,7 +335,7 @@ class Arrivals:
         return path.name if path == self.folder else path.relative_to(self.folder).as_posix()
 
     def _new(self) -> list[Path]:
-        """Return files that were not read, oldest first; forget files that are gone."""
+        """Return the files that were not yet read, oldest first; forget files that no longer exist."""
         new_files, present = [], set()
         for path in self._files():
             status = path.stat()
@@ -348,7 +361,7 @@ class Arrivals:
         self.known[name] = [content, *stamp]
 
     def _rows(self, path: Path) -> Iterator[Arrived]:
-        """Yield the rows of a file, and record it as read with the last of them."""
+        """Yield the rows of a file, and record the file as read after the last row."""
         status = path.stat()
         content = file_digest(path)
         if self._source is None:
@@ -367,7 +380,7 @@ class Arrivals:
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error for rows that are to be dropped as bad rows."""
+        """Raise an error if the rows contain rows to drop as bad rows."""
         self._check_times(rows)
         self.attempt(rows)
 
@@ -376,7 +389,7 @@ class Arrivals:
         self.ahead.check(event_times(rows.column(time), time, self.frame.timezone), time)
 
     def _opened(self, path: Path) -> Source:
-        """Open a file with the types of the first file."""
+        """Open a file with the column types of the first file."""
         uses = self.frame.column_uses(self.reading.where)
         opened = partial(open_source, [path], self.frame.time, uses, reading=self.reading, timezone=self.frame.timezone)
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)

@@ -1,4 +1,4 @@
-"""The start of a stream: its settings, and its sink, new or continued from a saved state or a store."""
+"""The start of a stream: its settings, and its destination, new or restored from a saved state or a store."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tiltframe.streaming.saved import extension
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a stream, from the options."""
+    """The settings of a stream, as read from the options."""
 
     reading: ReadOptions
     emit: str | None
     late: str | None
-    behind: int  # microseconds by which the watermark is behind the events
+    behind: int  # the microseconds by which the watermark stays behind the events
     ahead: Ahead
     arrival: bool
     dropped: Path | None
@@ -46,7 +46,7 @@ class Settings:
 def sink_of(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
 ) -> Output | IntoStore:
-    """Return the sink of the rows, continued from its saved state if one exists."""
+    """Return the destination of the rows, restored from the saved state if one exists."""
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(_ordered(data, frame))
     if store is None:
@@ -55,7 +55,9 @@ def sink_of(
 
 
 def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
-    """Return the stream of ordered windows: new, from a saved state, or new after a drained one."""
+    """Return the stream of ordered windows: a new one, or one restored from a saved state. A drained state begins a new
+    stream.
+    """
     notes = {} if data is None else extension(data)[0]
     if data is not None and DRAINED not in notes:
         return OrderedStream.from_ipc(data, frame)
@@ -79,7 +81,9 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
-    """Return closed windows: new, from a saved state whose last commit may be missing, or from the store alone."""
+    """Return the closed windows: new, restored from a saved state whose last commit may be missing, or restored from
+    the store alone.
+    """
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}
     if data is not None:

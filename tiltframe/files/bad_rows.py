@@ -1,8 +1,8 @@
-"""Bad rows: lines that cannot be read are dropped, and stored with line number and reason, instead of an error.
+"""Bad rows: rows that cannot be read are dropped and recorded with line number and reason, instead of raising an error.
 
-A line is bad if it cannot be read by itself: it is not JSON or CSV, a value has another type or is not a time, or an
-expression or a function rejects a value. If a block of lines cannot be read, it is halved until each bad line is found.
-Also known as a dead letter queue.
+A row is bad if it cannot be read by itself: its line is not JSON or CSV, a value has another type or is not a time, or
+an expression or a function rejects a value. A block of lines that cannot be read is halved until each bad line is
+isolated. Other systems call the file of bad rows a dead letter queue.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.soundness import record_pattern
 
-_BLOCK = 1 << 23  # bytes of text that are read together
-_ROWS = 1 << 16  # rows of Parquet that are read together
-_MOST_LINES = 1000  # of a quoted field; a quote that stays open longer is the mistake
-_SAMPLE = 10_000  # records from whose values types are inferred
-_LONGEST = 300  # characters of a reason
+_BLOCK = 1 << 23  # the bytes of text that are read together
+_ROWS = 1 << 16  # the rows of Parquet that are read together
+_MOST_LINES = 1000  # the maximum number of lines of a quoted field; a quote that stays open longer is a mistake
+_SAMPLE = 10_000  # the number of records from which types are inferred
+_LONGEST = 300  # the maximum length of a reason, in characters
 UNREADABLE = (ValueError, TypeError, OverflowError)
-ALL_BAD = 10  # if at least this many rows are read and all fail, the options are wrong, not the rows
+ALL_BAD = 10  # If at least this many rows are read and all fail, the options are wrong rather than the rows.
 _KINDS = (
     ("whole", re.compile(r"[+-]?[0-9]+")),
     ("number", re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|[+-]?inf(inity)?)")),
@@ -45,22 +45,24 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or a record of several lines: its number, and its bytes."""
+    """A line, or a record of several lines, as its line number and its bytes."""
 
     number: int
     text: bytes
 
 
 _Bad: TypeAlias = list[tuple[Line, Exception]]
-_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]  # good rows, the number of rows read, and the bad rows
+# the good rows, the number of rows that were read, and the bad rows
+_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]
 _NONE: _Bad = []
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 class BadRows:
-    """The destination of bad rows, a file with JSON lines or none, and their number.
+    """The destination of bad rows, and their count. The destination is a file of JSON lines, or None.
 
-    With ``once``, rows that the file already has are not written again, because files may be read again after a kill.
+    With ``once``, rows that the file already contains are not written again, because files may be read again after the
+    process was killed.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
@@ -70,7 +72,7 @@ class BadRows:
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Prepare to read all rows again: reset the count, and do not write rows again that the file has."""
+        """Prepare to read all rows again: reset the count, and do not write rows that the file already contains."""
         self.count = 0
         if self.file is not None and self.file.exists():
             try:
@@ -79,7 +81,7 @@ class BadRows:
                 raise ValueError(f"{self.file} is not a file of bad rows; name another file for them") from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
-        """Count a line, and write it to the file."""
+        """Count a bad row, and write it to the file."""
         self.count += 1
         if self.file is None:
             return
@@ -91,7 +93,7 @@ class BadRows:
                 out.write(written + "\n")
 
     def summary(self) -> str | None:
-        """Return a sentence with the number of bad rows and their file, or None without bad rows."""
+        """Return a sentence with the number of bad rows and their file, or None if there were no bad rows."""
         if not self.count:
             return None
         place = "" if self.file is None else f", and kept in {self.file}"
@@ -99,7 +101,7 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return in one line why a row cannot be read, without the place and without advice."""
+    """Return the reason why a row cannot be read, in one line, without the location and without advice."""
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
     message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
@@ -109,7 +111,7 @@ def reason(error: Exception) -> str:
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Return the rows of all readable lines, None if no line is readable, and each unreadable line with its error.
+    """Return the rows of all readable lines (None if no line is readable), and each unreadable line with its error.
 
     ``read``, and the slower ``check``, raise an error for rows that are to be dropped.
     """
@@ -128,7 +130,7 @@ def sound(
 
 
 def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
-    """Return the number of lines before the first unreadable one, by halving lines that cannot be read together."""
+    """Return the number of lines before the first unreadable one. Lines that cannot be read together are halved."""
     low, high = 0, len(lines)
     while high - low > 1:
         half = (low + high) // 2
@@ -141,7 +143,7 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
 
 
 def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
-    """Read lines together; if that fails, read halves of them, down to single lines."""
+    """Read lines together. If that fails, read halves of them, down to single lines."""
     try:
         read(lines)
     except LateType:
@@ -158,9 +160,9 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 def file_batches(
     source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of a file's rows: all rows, or with ``bad`` the readable ones; ``bad`` stores the others.
+    """Yield some columns of the rows of a file. With ``bad``, unreadable rows are recorded there and left out.
 
-    ``check`` raises an error for further rows that are to be dropped.
+    ``check`` raises an error for other rows that are to be dropped.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -185,7 +187,7 @@ def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.Rec
 
 
 def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
-    """Return rows that are read together, or None if some of them cannot be read."""
+    """Return the rows, read together, or None if some of them cannot be read."""
     try:
         check(rows := read())
     except LateType:
@@ -196,11 +198,12 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    import pyarrow.parquet as pq  # imported here, because it takes a quarter of a second
+    import pyarrow.parquet as pq  # imported here, because the import takes a quarter of a second
 
     data = pq.ParquetFile(file)
     needed = [name for name in source.needs(columns).names if name in data.schema_arrow.names]
-    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))  # with all columns, which are stored for bad rows
+    # with all columns, because bad rows are recorded completely
+    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))
     begun = 1
     for place, batch in enumerate(data.iter_batches(_ROWS, columns=needed)):
 
@@ -222,7 +225,7 @@ def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Chec
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Read a text file in pieces of complete records; a piece that cannot be read is read record by record."""
+    """Read a text file in blocks of complete records. A block that cannot be read is read record by record."""
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
     written = source.written.get(file) or own_schema(sample_of(file, reading, folder), reading)
@@ -254,7 +257,7 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
-    """Return the end of the last line that ends outside quotes, or of the last line if none does."""
+    """Return the end of the last line that ends outside quotes, or of the last line if no line does."""
     last = end = data.rfind(b"\n") + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
     while quotes % 2 and end:
@@ -264,7 +267,7 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Yield a text file in blocks, in an encoding whose line ends are one byte. The last block is empty."""
+    """Yield a text file in blocks. Its encoding must have line ends of one byte. The last block is empty."""
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(f"bad rows are left out of text whose lines end in one byte, and {reading.encoding} has two")
     with open_text(file) as stream:
@@ -278,7 +281,7 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
 
 
 def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
-    """Return the header record of CSV, with the lines and empty lines above it."""
+    """Return the header record of CSV, including the skipped and empty lines above it."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
     complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
     return above + (complete[0] if complete else data[len(above) : data.find(b"\n", len(above)) + 1])
@@ -287,7 +290,7 @@ def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
     """Split bytes into records; records of CSV end outside quotes. Also return the bytes of an incomplete last record.
 
-    A quote that is still open after a thousand lines, or at the end, makes only its own line bad.
+    If a quote is still open after a thousand lines or at the end, only its own line is bad.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -306,7 +309,9 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write the first records whose values have the usual kinds to a file, for type inference; return its path."""
+    """Write the first records whose values have the usual JSON or CSV kinds to a file for type inference; return its
+    path.
+    """
     if kind_of(file) == "parquet":
         return file
     delimiter = delimiter_of(file, reading)
@@ -337,7 +342,7 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 
 
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
-    """Return the kind of each value of a record, or None if the text is not a record."""
+    """Return the kind of each value in a record, or None if the text is not a record."""
     try:
         if delimiter:
             values = dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
@@ -357,7 +362,9 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Open a source; if bad rows prevent type inference, use the types of most records in samples of its files."""
+    """Open a source. If bad rows prevent type inference, use the types of the majority of the records in samples of its
+    files.
+    """
 
     def text_times(source: Source) -> list[bool]:
         csv = [source.written[file] for file in source.files if delimiter_of(file, reading) is not None]

@@ -1,7 +1,7 @@
-"""Digits: whether the numbers that are read from a text file equal the numbers in its text.
+"""Digits: check whether the numbers that are read from a text file equal the numbers in its text.
 
-A guessed type must not lose information. Whole numbers beyond int64 would become the nearest doubles, so that two keys
-could become one; ``007`` and ``7``, ``1.10`` and ``1.1`` would become one number.
+A type that is inferred must not lose information. As doubles, two different whole numbers beyond int64 could become one
+key. As numbers, ``007`` and ``7``, or ``1.10`` and ``1.1``, would be equal.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
-NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null if a number, a time or a boolean is expected
+# texts that are read as null if a number, a time or a boolean is expected
+NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-_MANY = 15  # numbers of at most this many digits are exact in a double
+_MANY = 15  # a double represents all numbers of at most this many digits exactly
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return the pattern of the only text for each value of a type, or None if any text is allowed."""
+    """Return the pattern of texts that a type can restore from their values, or None if any text is allowed."""
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
     if pa.types.is_floating(kind):
@@ -39,9 +40,9 @@ def canonical(kind: pa.DataType) -> str | None:
 
 
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers or booleans of a text column, and the texts, with numbers as Arrow writes them.
+    """Parse a text column as numbers or booleans. Return the values, and the texts with numbers in Arrow's notation.
 
-    Raise ``pa.ArrowInvalid`` if a text is neither.
+    Raise ``pa.ArrowInvalid`` if a text is neither a number nor a boolean.
     """
     column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
     nothing = [*NO_NUMBER, *reading.null]
@@ -55,7 +56,9 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
-    """Rewrite numbers for Arrow, without groups of thousands and with a point. Other texts become invalid."""
+    """Rewrite numbers in Arrow's notation: without separators of thousands, and with a decimal point. Other texts
+    become invalid.
+    """
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
     number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
@@ -66,7 +69,7 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
-    """Raise ``ValueError`` with a number that a guessed type would round, and advice how to declare the type.
+    """Raise ``ValueError`` for a number that an inferred type would round, with advice how to declare the type.
 
     Sums and means may round fractions; functions that return or compare numbers may not.
     """
@@ -79,7 +82,7 @@ def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost:
 
 
 def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
-    """Return the first text of a whole number that its double rounds, or of a number beyond the largest double."""
+    """Return the first text of a whole number that is rounded as a double, or that is beyond the largest double."""
     if (highest := largest(values)) is not None and highest >= _EXACT:
         large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
         for text in pc.unique(large).to_pylist():
@@ -89,7 +92,7 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number differs from the shortest text of its double; None if none does."""
+    """Return the first text that differs from the shortest text of its double, or None if all are equal."""
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
         return None
@@ -102,7 +105,7 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
 
 
 def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the first text that differs from the text of its value in a type; None if none does.
+    """Return the first text that differs from the text of its value in a type, or None if all are equal.
 
     >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
     ('007', None)
@@ -122,13 +125,15 @@ def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def largest(values: pa.Array) -> float | None:
-    """Return the largest magnitude except NaN, or None without values."""
+    """Return the largest magnitude, ignoring NaN, or None if there are no values."""
     highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
     return highest
 
 
 def _rounds(text: str, exact: bool) -> bool:
-    """Return whether a number is beyond doubles, or is rounded by them: a whole number or, with ``exact``, any."""
+    """Return whether a number is beyond the range of doubles, or is rounded as a double: a whole number, or any number
+    with ``exact``.
+    """
     if math.isinf(float(text)):
         return True
     if re.fullmatch(r"[+-]?[0-9]+", text):
@@ -142,7 +147,7 @@ def _plain_exponent(number: str) -> str:
 
 
 def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
-    """Return a message that the guessed type would change a text, with advice how to declare the type.
+    """Return a message that an inferred type would change a text, with advice how to declare the type.
 
     ``exact`` is the type that represents all values of the column exactly, or None.
     """
@@ -154,10 +159,10 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if doubles in JSON rows, in their structs or lists, have rounded whole numbers.
+    """Raise ``ValueError`` if doubles in JSON rows, including their structs and lists, are rounded whole numbers.
 
     Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` returns the JSON text of the
-    rows, which errors call ``source``.
+    rows. Error messages call it ``source``.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)
@@ -177,7 +182,7 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
 
 
 def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions) -> None:
-    """Raise an error for whole numbers in JSON, of a column or of a field of this name, that a double rounds."""
+    """Raise an error for whole numbers in JSON that a double rounds, in columns or fields of this name."""
     last = re.escape(json.dumps(name.rpartition(".")[2], ensure_ascii=False))
     numbers = [
         number

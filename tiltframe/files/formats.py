@@ -1,4 +1,4 @@
-"""Formats: Parquet, CSV and JSON lines, each as Arrow batches of chosen columns.
+"""Formats: read chosen columns of Parquet, CSV and JSON lines as Arrow batches.
 
 Types of text files are declared, or inferred from the first bytes. A type that would lose digits raises an error.
 """
@@ -40,13 +40,13 @@ _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
-_HEAD = 1 << 12  # bytes in which an array must begin
-_PARQUET_ROWS = 1 << 16  # rows of Parquet from which numbers stored as text are inferred
-_INFERRED_BYTES = 1 << 24  # bytes of a CSV or JSON file from which types are inferred
+_HEAD = 1 << 12  # the number of bytes within which an array must begin
+_PARQUET_ROWS = 1 << 16  # the rows of Parquet that show whether a text column contains numbers
+_INFERRED_BYTES = 1 << 24  # the bytes of a CSV or JSON file from which types are inferred
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format of a file from its name, or None if the format is unknown."""
+    """Return the format of a file, from its name, or None if the format is unknown."""
     name = path.name.lower()
     ending = next((end for end in _COMPRESSED if name.endswith(end)), "")
     kind = next((kind for end, kind in _KINDS.items() if name.removesuffix(ending).endswith(end)), None)
@@ -62,7 +62,9 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
 def own_schema(
     file: Path, reading: ReadOptions, is_missing: Callable[[pa.Schema], bool] = lambda schema: False
 ) -> pa.Schema:
-    """Return a file's schema; for JSON lines, it is inferred from enough rows that no needed column is missing."""
+    """Return a file's schema. For JSON lines it is inferred from as many rows as are needed to see all needed
+    columns.
+    """
     if kind_of(file) == "json":
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
@@ -80,7 +82,9 @@ def own_schema(
 def _later_schema(
     file: Path, reading: ReadOptions, schema: pa.Schema, is_missing: Callable[[pa.Schema], bool]
 ) -> pa.Schema:
-    """Add columns that come later in JSON lines, and types of columns that are null before, until none is missing."""
+    """Read more JSON lines until no needed column is missing; add the columns that appear, and types of columns that
+    were null.
+    """
     with _json_stream(file, reading) as stream:
         left = b""
         while (chunk := stream.read(_INFERRED_BYTES)) and is_missing(schema):
@@ -105,7 +109,9 @@ def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
-    """Return a schema in which text columns are numbers if all their first values are, without thousands separators."""
+    """Return a schema in which a text column is numeric if all its first values are numbers without their separators of
+    thousands.
+    """
     schema, first = reader.schema, reader.read_next_batch()
     for place, field in enumerate(schema):
         for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
@@ -117,7 +123,7 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return some columns of the first rows as unchanged text: the rows from which types are inferred."""
+    """Return some columns of the rows from which types are inferred, as unchanged text."""
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
             batch = open_csv(
@@ -137,12 +143,13 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
 def read(
     file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the requested columns that a file has; for JSON lines of all, because a column may come late.
+    """Yield batches of the requested columns that a file has. For JSON lines all columns are requested, because one may
+    appear late.
 
-    ``types`` has the types for text files; its dictionary columns are also read as dictionaries from Parquet. Digits
-    are checked by the ``uses`` of a column, unless ``reading`` declares its type.
+    ``types`` has the types for text files. Columns that are dictionaries in ``types`` are also read as dictionaries
+    from Parquet. The ``uses`` of a column decide whether its digits are checked, unless ``reading`` declares its type.
     """
-    if kind_of(file) == "parquet":  # types are widened afterwards
+    if kind_of(file) == "parquet":  # Types are widened later.
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":
@@ -161,7 +168,8 @@ def _read_csv(
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: types.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
-    empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}  # null in the rows of the inference
+    # columns that were null in the rows from which types were inferred
+    empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
@@ -184,7 +192,7 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column has values that was empty in the rows from which types were inferred."""
+    """Raise `LateType` if a column that was empty in the rows from which types were inferred has values."""
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
         return
@@ -210,9 +218,10 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return a wider type than the guess that reads a column of a CSV file; None if its values are only text.
+    """Return a wider type than the inferred one that can represent a column of a CSV file, or None if its values are
+    only text.
 
-    The result is text only if no function computes with the column or compares its numbers.
+    The result is text only if no function computes with the column or compares its values as numbers.
     """
     if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
         return "float64"
@@ -220,13 +229,13 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Return a message that a text would be changed, with a type that represents all values of its column."""
+    """Return a message that a text would be changed, with a type that represents all values of the column."""
     exact = column_type(file, name, reading)
     return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
 
 
 def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
-    """Return the texts of a column of a CSV file, without those that mean null."""
+    """Return the texts of a column of a CSV file, without texts that mean null."""
     nothing = pa.array([*NO_NUMBER, *reading.null])
     with open_text(file) as stream:
         batches = list(open_csv(stream, file, reading, pa.schema([(name, pa.string())])))
@@ -246,7 +255,9 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is read as text first: to check its digits, or for an unusual notation of numbers."""
+    """Return whether a column is first read as text, to check its digits or to convert an unusual notation of
+    numbers.
+    """
     if reading.own_numbers and is_number(kind):
         return True
     guessed = name not in reading.declared
@@ -266,7 +277,7 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
 def open_csv(
     stream: pa.NativeFile, file: Path, reading: ReadOptions, schema: pa.Schema | None = None
 ) -> pacsv.CSVStreamingReader:
-    """Open a CSV file for reading: all columns, with inferred types or those of a schema."""
+    """Open a CSV file with all columns, with inferred types or the types of a schema."""
     parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
     options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding, skip_rows=reading.skip_rows)
     convert = pacsv.ConvertOptions(
@@ -285,7 +296,7 @@ def _whole_text(file: Path, reading: ReadOptions) -> str:
 
 
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
-    import pyarrow.dataset as ds  # imported here, because it takes a quarter of a second
+    import pyarrow.dataset as ds  # imported here, because the import takes a quarter of a second
 
     at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # local files need no read-ahead
     form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
@@ -310,6 +321,6 @@ def _decoded(file: Path, reading: ReadOptions) -> pa.NativeFile:
 
 
 def _json_lines(schema: pa.Schema | None) -> pajson.ParseOptions:
-    """Return options that request columns by name, because one may come late."""
+    """Return options that request columns by name, because a column may appear late."""
     beside = "infer" if schema is None else "ignore"
     return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)

@@ -1,4 +1,4 @@
-"""Inputs: Parquet, CSV and JSON lines, files and folders, as one stream of Arrow batches."""
+"""Inputs: Parquet, CSV and JSON lines, as files and folders, read as one stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ _NO_USES = ColumnUses()
 
 @dataclass(frozen=True)
 class Source:
-    """Files in any of the formats that are read with one schema.
+    """Files in any of the formats, which are read with one schema.
 
-    ``schema`` has all columns of all files, each with its declared type or a type that represents the values of all
-    files. ``time`` is the name of the column of event times. ``uses`` states how columns are used, and so whether their
-    digits matter. If the numbers of a text column are read, the schema also has a column of numbers
-    (`aggr.sql.number_columns`). ``timezone`` is the zone in which expressions of ``reading`` read times. ``own`` has
-    the columns before a computed time is added. ``written`` has the types of single files that were examined already.
+    ``schema`` has all columns of all files. The type of a column is declared, or represents the values of all files.
+    ``time`` is the name of the column of event times. ``uses`` states how columns are used, and therefore whether their
+    digits matter. If functions read the numbers of a text column, the schema has an additional column of numbers
+    (`aggr.sql.number_columns`). ``timezone`` is the zone in which the expressions of ``reading`` interpret times.
+    ``own`` is the schema before a computed time is added. ``written`` has the types of files that were already
+    examined.
     """
 
     files: tuple[Path, ...]
@@ -69,14 +70,14 @@ class Source:
 
     @property
     def guessed(self) -> list[str]:
-        """The columns of text files whose types are not declared."""
+        """The columns of text files whose types are inferred rather than declared."""
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
             return []
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
     def coded(self, names: Sequence[str]) -> Source:
-        """Return a source that reads texts as dictionaries for grouping, if all files are Parquet with dictionaries."""
+        """Return a source that reads text as dictionaries for grouping, if all files are Parquet with dictionaries."""
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
         coded = [name for name in names if number_column(name) not in self.schema.names]
@@ -84,7 +85,9 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def widened(self, late: LateType) -> Source:
-        """Return the source with the wider type of a column, and with a column of its numbers if these are read too."""
+        """Return the source with a wider type for one column, and with a column of its numbers if functions read
+        them.
+        """
         at = self.schema.get_field_index(late.column)
         before = self.schema.field(at).type
         schema = self.schema.set(at, self.schema.field(at).with_type(late.kind))
@@ -94,7 +97,9 @@ class Source:
         return replace(self, schema=schema)
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all rows, at least one batch; ``done`` is called with each completely read file."""
+        """Yield some columns of all rows, in at least one batch. ``done`` is called after each file that was read
+        completely.
+        """
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
         for file in self.files:
@@ -105,7 +110,7 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of one file, or of ``rows`` that were already read from it."""
+        """Yield some columns of one file, or of its ``rows`` if they were already read."""
         own = self.needs(columns)
         before = file.stat()
         written = self.written.get(file) or own_schema(file, self.reading)
@@ -113,7 +118,7 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                late = kind_of(file) == "json"  # a column of JSON lines may come late
+                late = kind_of(file) == "json"  # a column of JSON lines may appear late
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
@@ -131,14 +136,16 @@ class Source:
             ) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
+            raise ValueError(f"{file} was written to while it was read; wait until it is complete, and try again")
 
     def needs(self, columns: Sequence[str]) -> pa.Schema:
-        """Return the schema to read from files, so that the columns can be computed."""
+        """Return the schema to read from files for the requested columns, including the inputs of computed columns."""
         return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Raise `LateType` for the first value of a CSV file that does not fit a guessed type, if a wider type fits."""
+        """Raise `LateType` for the first value of a CSV file that does not fit an inferred type but
+        fits a wider one.
+        """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
         read = {name: partial(from_text, kind=kind, reading=self.reading) for name, kind in kinds.items()}
@@ -163,7 +170,9 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Check the schema. If a column is text because of a value other than a number, name the value and its line."""
+        """Check the schema. If a column is text because one value is not a number, the error names the value and its
+        line.
+        """
         try:
             check(self.schema)
         except (TypeError, ValueError):
@@ -176,20 +185,21 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return the types with which a text file is read: times are text, unless they are numbers."""
+        """Return the types with which a text file is read. Times are read as text unless they are numbers."""
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or kind_of(file) == "parquet":
             return own
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
         place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
-        keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"  # 01052024 is 1 May
+        # as text, because 01052024 may be 1 May
+        keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
         is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
         kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
         return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
-        """Return a batch with all columns of the schema; columns that the file lacks are null."""
+        """Return a batch with all columns of the schema; columns that the file does not have are null."""
         columns = []
         for name, kind in zip(schema.names, schema.types, strict=True):
             if name not in batch.schema.names or pa.types.is_null(kind):
@@ -206,7 +216,7 @@ class Source:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
-        """Return event times; whole numbers have the declared unit."""
+        """Return event times; whole numbers are in the declared unit."""
         reading = self.reading
         is_stated = self.time in reading.declared or reading.time_format is not None
         if pa.types.is_integer(column.type) and not is_stated:
@@ -225,13 +235,13 @@ class Source:
             raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
-        """Return how a user declares the unit of the times of a file, or their format."""
+        """Return how a user declares the unit or the format of the times in a file."""
         if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)
 
     def _times_alone(self, texts: pa.Array) -> pa.Array:
-        """Return the event times of texts of a CSV file, as `_times` does."""
+        """Return the event times of texts in a CSV file, like `_times`."""
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
             is_text = _is_text(self.reading.declared.get(self.time)) or self.reading.time_format is not None
@@ -247,12 +257,12 @@ def open_source(
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
-    """Open the files of inputs, files or folders, with a common schema.
+    """Open files and the files in folders with a common schema.
 
-    A folder stands for all files of a known format in it and its subfolders, except folders of stores. The column of
-    event times may have another form in each file. ``uses`` states which columns must keep the digits of a text file.
-    Expressions of ``reading`` read times in the time zone. ``sample`` returns the file from which types are inferred in
-    place of an input file.
+    A folder represents all files of a known format in it and its subfolders, except the folders of stores. The format
+    of the event times may differ between files. ``uses`` states for which columns of a text file the digits must be
+    preserved. Expressions of ``reading`` interpret times in ``timezone``. ``sample`` returns the file from which the
+    types of an input file are inferred.
 
     Raise ``FileNotFoundError`` if a path does not exist, and ``ValueError`` if a folder has no data, a format is
     unknown, a file is empty or damaged, or two files contradict each other.
@@ -264,7 +274,7 @@ def open_source(
     written: dict[Path, pa.Schema] = {}
     for file in files:
         if not file.stat().st_size:
-            raise ValueError(f"{file} is empty: it has no columns, let alone rows")
+            raise ValueError(f"{file} is empty: it has no columns and no rows")
         try:
             written[file] = own_schema(sample(file), reading, uses.is_missing)
             own = _schema(file, written[file], time=time, uses=uses, reading=reading)
@@ -279,7 +289,7 @@ def open_source(
             ) from None
     assert schema is not None
     at = schema.get_field_index(time)
-    if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # no rows, or no times
+    if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # there are no rows, or no times
         schema = schema.set(at, pa.field(time, INSTANT))
     by_column = uses.among(schema.names)
     texts = {
@@ -307,7 +317,7 @@ def open_source(
 
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return the first texts of columns; raise ``ValueError`` naming the value of a JSON file that is not text."""
+    """Return the first texts of columns; raise ``ValueError`` for a value in a JSON file that is not text."""
     try:
         return first_texts(sampled, names, reading)
     except pa.ArrowInvalid as error:
@@ -316,7 +326,9 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
-    """Return the common schema of two files; a column whose values are returned and is text in one is text in both."""
+    """Return the common schema of two files. A column whose values are returned is text if it is
+    text in one of them.
+    """
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
         kinds = {schema.field(name).type, other.field(name).type}
@@ -327,7 +339,9 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
-    """Return columns whose texts decide the type: guesses whose values are returned, and texts that may be numbers."""
+    """Return the columns whose type depends on their texts: inferred types of returned values, and text that may be
+    numbers.
+    """
     names = []
     for name in [name for name in uses if name in written.names]:
         kind, of_column = schema.field(name).type, uses[name]
@@ -342,7 +356,7 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema in which columns are text if a number would change their digits."""
+    """Return the schema with text for the columns whose digits a number would change."""
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
         kind = schema.field(at).type
@@ -371,7 +385,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield the files of known formats in a folder and its subfolders, following links, in the order of their names."""
+    """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are
+    followed.
+    """
     real_folder = folder.resolve()
     if real_folder in through or is_store(folder):
         return
@@ -392,7 +408,9 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
-    """Remove columns whose name occurs twice, such as empty names; raise ``ValueError`` if one of them is read."""
+    """Remove columns whose name occurs twice, such as empty names; raise ``ValueError`` if a removed column is
+    needed.
+    """
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
         if name in twice & read:
@@ -401,7 +419,7 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
 
 
 def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return a file's schema in plain types; event times other than integers become microseconds in UTC."""
+    """Return a file's schema in plain types. Event times other than integers become microseconds in UTC."""
     own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
     of_time = () if reading.time is None else columns_in(reading.time, own.names)
     fields = []
@@ -423,24 +441,24 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
         elif declared_kind is not None:
             kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
         elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
-            kind = pa.string()  # the expression concatenates texts
+            kind = pa.string()  # the expression concatenates text
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Return whether a type that was declared for times is text."""
+    """Return whether the type that was declared for times is text."""
     return kind is not None and not pa.types.is_integer(kind)
 
 
 def _check_sound(file: Path, reading: ReadOptions) -> None:
     if kind_of(file) != "parquet":
-        with suppress(OSError, pa.ArrowException):  # a damaged file raises its error when it is read
+        with suppress(OSError, pa.ArrowException):  # Reading a damaged file raises an error.
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Return whether a schema would pass a check if a column had numbers."""
+    """Return whether a schema would pass a check if a column contained numbers."""
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))
     except (TypeError, ValueError):
@@ -449,7 +467,7 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Return an error that names the value that prevents reading a file, if there is one."""
+    """Return an error that names the value that prevents reading a file, or the original error."""
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
             return explanation

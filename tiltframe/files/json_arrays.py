@@ -1,4 +1,4 @@
-"""JSON arrays: a file with one array of objects, converted chunk by chunk to the lines that Arrow reads."""
+"""JSON arrays: a file with one array of objects, which is converted block by block to JSON lines for Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def is_array(head: bytes) -> bool:
 
 
 class ArrayLines:
-    """Read one array of objects as JSON lines: only the separators between objects are replaced, by line ends.
+    """A reader that presents one array of objects as JSON lines. It only replaces the separators between objects by
+    line ends.
 
     Examples
     --------
@@ -33,13 +34,15 @@ class ArrayLines:
     closed = False
 
     def __init__(self, source: BinaryIO, name: str) -> None:
-        """Create a reader before the opening bracket."""
+        """Create a reader that is positioned before the opening bracket."""
         self._source, self._name = source, name
         self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False
         self._held = b""
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes of the lines; raise ``ValueError`` if the array is not closed, or text follows."""
+        """Return the next bytes of the lines; raise ``ValueError`` if the array is not closed, or
+        if text follows it.
+        """
         parts, length = [self._held], len(self._held)
         while size < 0 or length < size:
             chunk = self._source.read(_CHUNK)
@@ -67,7 +70,7 @@ class ArrayLines:
         outside = ~self._in_strings(codes)
         opening = outside & ((codes == ord("[")) | (codes == ord("{")))
         closing = outside & ((codes == ord("]")) | (codes == ord("}")))
-        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # the depth after each byte
+        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # the nesting depth after each byte
         beyond = outside & (depth - opening + closing == 0) & ~np.isin(codes, np.frombuffer(_BLANK + b"[", np.uint8))
         arrays = int(np.count_nonzero(opening & (depth == 1)))
         if beyond.any() or (depth < 0).any() or self._arrays + arrays > 1:
@@ -80,10 +83,11 @@ class ArrayLines:
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return whether each byte is within quotes; closing quotes count as within, opening quotes do not."""
+        """Return whether each byte is within quotes. Closing quotes count as within, opening quotes do not."""
         places = np.arange(len(codes))
-        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # index of the last other byte
-        run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before
+        # the index of the last byte that is not a backslash
+        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))
+        run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))
         quotes = (codes == ord('"')) & ~odd
         inside: NDArray[Any] = (np.cumsum(quotes) + self._inside) % 2 == 1

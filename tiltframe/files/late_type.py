@@ -1,4 +1,4 @@
-"""Late types: columns whose type becomes known only after the rows from which types are inferred."""
+"""Late types: columns whose type becomes known only after the rows from which types were inferred."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ Rows = TypeVar("Rows")
 
 
 class LateType(ValueError):
-    """A value that the type of its column cannot represent, or would change. A wider type can represent it.
+    """An error: the inferred type of a column cannot represent a value, or would change it. A wider type can represent
+    the value.
 
-    Callers that can read the rows again use the wider type (`read_widening`); others treat it as an ordinary error.
+    Callers that can read the rows again use the wider type (see `read_widening`). Others handle it like any other
+    error.
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
-        """Store the column, the wider type, and the function that returns the message."""
+        """Store the column, the wider type, and a function that returns the message."""
         super().__init__(column, kind)
         self.column, self.kind, self._describe = column, kind, describe
 
     def __str__(self) -> str:
-        """Return the message for users; finding the line of the value reads the file again."""
+        """Return the message for users. To name the line of the value, this reads the file again."""
         return self._describe()
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Read rows; if the type of a column becomes known late, read again from the first row with the wider type."""
+    """Read rows. If a type turns out to be too narrow, read again from the first row with the wider type."""
     seen = set[tuple[str, str]]()
     while True:
         try:

@@ -1,4 +1,6 @@
-"""Read options: facts that files or rows do not contain: types, notation of numbers and times, rows to count."""
+"""Read options: information that files do not contain, such as types, the notation of numbers and times, and which rows
+count.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # enco
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Facts that files or rows do not contain; the command line has an option of each name.
+    """Information that files do not contain. The command line has an option for each field.
 
     Parameters
     ----------
@@ -47,20 +49,20 @@ class ReadOptions:
     null : texts
         Texts that mean null in CSV and JSON, in addition to empty values: ``["-", "n/a"]``.
     time_format : str, optional
-        The format of texts in the time column, as for `datetime.strptime`: ``%d.%m.%Y %H:%M``. The default is ISO 8601.
+        The format of text in the time column, as for `datetime.strptime`: ``%d.%m.%Y %H:%M``. The default is ISO 8601.
     clock : str, optional
-        The IANA zone of times without a zone or an offset, such as ``Europe/Berlin``, in files and in tables. A local
-        time that occurs twice is the earlier instant; one that is skipped is the instant of the change. Required if
-        the windows are in another zone than UTC.
+        The IANA zone, such as ``Europe/Berlin``, of times without a zone or an offset, in files and in tables. A local
+        time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant of
+        the transition. Required if the windows are in another zone than UTC.
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
-        An SQL condition: only rows for which it is true count.
+        An SQL condition. Only rows for which it is true count.
 
     Raises
     ------
     ValueError
-        If an option cannot be read, or contradicts another.
+        If an option cannot be read, or contradicts another option.
 
     Examples
     --------
@@ -114,7 +116,7 @@ class ReadOptions:
 
     @property
     def own_numbers(self) -> bool:
-        """Whether numbers have another notation than Arrow reads."""
+        """Whether numbers are written in a notation that Arrow does not read."""
         return self.decimal_comma or self.thousands is not None
 
     @cached_property
@@ -123,7 +125,7 @@ class ReadOptions:
         return {name: self._type(name, kind) for name, kind in self.types.items()}
 
     def unit(self, time: str) -> str | None:
-        """Return the unit of numbers in the time column.
+        """Return the declared unit of numbers in the time column.
 
         Parameters
         ----------
@@ -132,12 +134,12 @@ class ReadOptions:
         Returns
         -------
         str or None
-            ``s``, ``ms``, ``us`` or ``ns``; None if it is not declared.
+            ``s``, ``ms``, ``us`` or ``ns``; None if no unit is declared.
         """
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Return the type of JSON numbers in the time column if they may have a fraction, else None.
+        """Return the type of JSON numbers in the time column if they may have a fraction, otherwise None.
 
         Parameters
         ----------
@@ -150,12 +152,13 @@ class ReadOptions:
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
     def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
-        """Return the type of a column, or of a struct with the types of its fields, as declared or inferred.
+        """Return the declared or else the inferred type of a column. The fields of a struct can be declared, too.
 
         Parameters
         ----------
         path : str
-            The name of the column; for a field, after its struct's name, ``http.status``; elements have their list's.
+            The name of the column. A field is named after its struct, such as ``http.status``; list elements have the
+            name of the list.
         inferred : pa.DataType
 
         Returns
@@ -169,7 +172,7 @@ class ReadOptions:
         return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])
 
     def reads(self) -> tuple[str, ...]:
-        """Return the columns that expressions in the options may read."""
+        """Return the columns that the expressions in the options read."""
         of_time = () if self.time is None else may_read(self.time)
         columns = [name for text in sql.columns_of(self.where) for name in may_read(text)]
         return (*of_time, *columns)
@@ -180,7 +183,8 @@ class ReadOptions:
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
-        """Raise an error if the type of a column that is not read is declared, or the time column has no type of times.
+        """Raise an error if the type of a column that is not read is declared, or if the time column has a type without
+        times.
 
         Parameters
         ----------
@@ -191,7 +195,7 @@ class ReadOptions:
         Raises
         ------
         ValueError
-            If a declaration is not valid; the message names the column.
+            If a declaration is invalid; the message names the column.
         """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
@@ -226,7 +230,7 @@ class ReadOptions:
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
     def say_times(self, name: str, kind: str) -> str:
-        """Return how a user declares the unit or the format of a time column, for messages.
+        """Return how a user declares the unit or the format of the time column, for messages.
 
         Parameters
         ----------
@@ -270,10 +274,12 @@ class ReadOptions:
 
 
 def _encoding(name: str) -> str:
-    """Return an encoding's canonical name; raise ``ValueError`` if it does not encode text, or is one of literals."""
+    """Return an encoding's canonical name; raise ``ValueError`` if it does not encode text, or encodes Python
+    literals.
+    """
     try:
         own = codecs.lookup(name).name
-        "a".encode(own)  # a codec of bytes, such as base64, raises an error
+        "a".encode(own)  # a codec that does not encode text, such as base64, raises an error
     except (LookupError, ValueError, TypeError):
         own = ""
     if not own or own.replace("_", "-") in _NO_FILES:

@@ -1,4 +1,4 @@
-"""Rows of a file: event times, computed or in their units, and the condition that selects rows."""
+"""Rows of a file: event times that are computed or have a unit, and the condition that selects rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of rows with the computed time, if the time is computed."""
+    """Add the computed time to the schema of rows, if the time is computed."""
     if reading.time is None:
         return schema
     computed = pa.field(time, INSTANT)
@@ -29,7 +29,7 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
 def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the columns that `prepared` needs; with a computed time, types are those of ``own``."""
+    """Return the columns that `prepared` needs. If the time is computed, their types are those in ``own``."""
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
@@ -45,7 +45,7 @@ def rows_before(
 def prepared(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
-    """Compute the time of rows, filter them, and select columns."""
+    """Compute the time of the rows, filter the rows, and select columns."""
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
@@ -57,9 +57,9 @@ def prepared(
 
 
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
-    """Return event times of numbers in the declared unit, which may have fractions, or of texts in the declared format.
+    """Convert numbers in the declared unit, which may have fractions, or texts in the declared format, to event times.
 
-    Times without a zone are read in the zone ``clock`` of ``reading``; dates are days in the time zone of the windows.
+    Times without a zone are in the zone ``clock`` of ``reading``. Dates are days in the time zone of the windows.
 
     Raise ``ValueError`` if a value is not a time.
     """

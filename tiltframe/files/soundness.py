@@ -1,7 +1,7 @@
-"""Soundness of text files: whether the bytes are valid in the encoding, and every quote is closed.
+"""Soundness of text files: check that the bytes are valid in the encoding, and that every quote is closed.
 
-Arrow accepts invalid files: invalid text becomes a column of bytes, and after a quote that is never closed the rest of
-the file is one field.
+Arrow accepts invalid files. It reads invalid text as a column of bytes, and after a quote that is never closed it reads
+the rest of the file as one field.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _LINE_ENDS = (10, 13)
 
 
 def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
-    """Raise ``ValueError`` with file and line if bytes are not valid in the encoding, or a quote is not closed.
+    """Raise ``ValueError`` with the file and line if bytes are invalid in the encoding, or a quote is not closed.
 
-    Quotes are checked in CSV, which has a delimiter: a quote begins or ends a field, or is doubled inside one.
+    Quotes are only checked if there is a delimiter, as in CSV. A quote must begin or end a field, or be doubled inside
+    one.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
     plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
@@ -51,7 +52,9 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 
 class _Quotes:
-    """Check whether all quotes so far open a field, close one, or are doubled, from the bytes next to them."""
+    """A check of the quotes in a stream of bytes: each must open a field, close one, or be doubled. It looks at the
+    adjacent bytes.
+    """
 
     def __init__(self, delimiter: str) -> None:
         self._beside = np.zeros(256, bool)
@@ -59,7 +62,9 @@ class _Quotes:
         self._last, self._odd, self._right = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
-        """Process the next bytes; the last one waits for its successor. No bytes mean the end."""
+        """Process the next bytes. The last byte is checked when its successor arrives. An empty argument marks the
+        end.
+        """
         data = self._last + (chunk or b"\n")
         self._last = data[-2:]
         if not self._right or _QUOTE not in data[1:-1]:
@@ -75,7 +80,7 @@ class _Quotes:
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
-    """Read field by field, as Arrow does; raise ``ValueError`` for the first field whose quote is not closed."""
+    """Read field by field, like Arrow; raise ``ValueError`` for the first field whose quote is not closed."""
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()
     complete = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
@@ -90,7 +95,9 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
 
 
 def record_pattern(delimiter: str) -> bytes:
-    """Return a regular expression for a CSV record with its line end; a quote counts at the start of a field."""
+    """Return a regular expression for a CSV record with its line end. Only a quote at the start of a field opens a
+    quoted field.
+    """
     apart = re.escape(delimiter).encode()
     field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n%s][^\r\n%s]*+)?+' % (apart, apart)
     return rb"%s(?:%s%s)*+(?:\r\n|\n|\r)" % (field, apart, field)

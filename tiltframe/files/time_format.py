@@ -1,4 +1,4 @@
-"""Time formats: texts in a format such as ``%d.%m.%Y %H:%M`` as instants; whole columns at once."""
+"""Time formats: convert columns of text in a format such as ``%d.%m.%Y %H:%M`` to instants."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
 def check_format(text: str) -> None:
-    """Raise ``ValueError`` if a format is not supported, or does not contain the day."""
+    """Raise ``ValueError`` if a format is not supported, or does not determine the day."""
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    is_coarse = "d" not in signs and not signs & set("HIMSf")  # a format of months or years means their first days
+    is_coarse = "d" not in signs and not signs & set("HIMSf")  # a format of months or years means their first day
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(f"the time format {shown(text)} does not say the day; write one such as %d.%m.%Y %H:%M:%S")
     if ("I" in signs) != ("p" in signs):
@@ -40,7 +40,7 @@ def check_format(text: str) -> None:
 
 
 def has_offset(form: str) -> bool:
-    """Return whether a format has an offset, so that its times are instants.
+    """Return whether a format contains an offset, so that its times are instants.
 
     >>> has_offset("%d.%m.%Y %H:%M"), has_offset("%FT%T%z")
     (False, True)
@@ -49,12 +49,12 @@ def has_offset(form: str) -> bool:
 
 
 def has_clock(form: str) -> bool:
-    """Return whether a format has a time of day; otherwise it is a format of dates."""
+    """Return whether a format contains a time of day; otherwise it describes dates."""
     return bool(_signs(_regex(form)) & set("HI"))
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Return texts as microseconds UTC; texts without an offset are in UTC. Texts in another format become null.
+    """Parse texts as microseconds UTC. Texts without an offset are in UTC. Texts in another format become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
@@ -86,12 +86,13 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Return numbers of a unit, which may have fractions, as microseconds UTC, rounded down.
+    """Convert numbers of a unit, which may have fractions, to microseconds UTC, rounded down.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
     """
-    texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))  # the shortest text of a double, so that 0.1 stays 0.1
+    # use the shortest text of a double, so that 0.1 stays 0.1
+    texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))
     cut = pc.replace_substring_regex(texts, r"^([^.eE]*\.[0-9]{12})[0-9]+$", r"\1")
     exact = cut.cast(pa.decimal256(60, 25))
     steps = pa.scalar(Decimal({"s": 10**6, "ms": 10**3, "us": 1}.get(unit, 1)), pa.decimal256(8, 0))

@@ -1,8 +1,8 @@
-"""Numbers written as text: which columns stay text, and which text columns also have a column of numbers.
+"""Numbers that are stored as text: which columns stay text, and which text columns get an additional column of numbers.
 
-Type inference never changes a value. Digits stay text if a measure or key returns them and a number would change them:
-``007`` and ``1.10`` are texts, ``7`` and ``1.1`` are numbers. Functions that compute with such a column read its
-numbers from a separate column (`aggr.sql.number_columns`).
+Type inference never changes a value. A column stays text if a measure or key returns its values and a number would
+change them. As numbers, ``007`` and ``1.10`` would become ``7`` and ``1.1``. Functions that compute with such a column
+read its numbers from the additional column (`aggr.sql.number_columns`).
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whol
 from tiltframe.files.read_options import ReadOptions
 
 _NUMBERS = (pa.int64(), pa.float64())
-Sample = Mapping[str, list[pa.Array]]  # texts by column, one array per file
+Sample = Mapping[str, list[pa.Array]]  # the texts of each column, one array per file
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether a type of a text file is a guess that may lose the notation of values."""
+    """Return whether the type of a column of a text file is inferred and may lose the notation of values."""
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is read as text although its texts were inferred to be numbers or booleans."""
+    """Return whether a column is read as text although numbers or booleans were inferred from its texts."""
     if Use.TEXT in uses:
         return True
     return Use.KEEP in uses and any(unfaithful(part, kind, reading) is not None for part in texts)
 
 
 def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the first text that differs from the text of its value; None if none does."""
+    """Return the first text that differs from the text of its value, or None if all are equal."""
     return first_unfaithful(from_text(texts, kind, reading)[1], kind)
 
 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
-    """Return the type that represents all numbers of texts; None if a text is not a number, or all are null.
+    """Return the type that represents all numbers in the texts, or None if a text is not a number or all are null.
 
-    If a double would round whole numbers, or with ``exactly`` fractions, the type is uint64 or a decimal; None if these
-    have too few digits.
+    If a double would round whole numbers (with ``exactly``, also fractions), the type is uint64 or a decimal, or None
+    if these have too few digits.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -64,16 +64,16 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether a function reads the numbers of a text column; text that a user declares is ordered as text."""
+    """Return whether a function reads the numbers of a text column. Text that a user declared is compared as text."""
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
 
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the number types of the text columns whose numbers are read.
+    """Return the number types of the text columns whose numbers functions read.
 
-    ``texts`` returns the texts of a column that decide. Raise ``ValueError`` as `check_shared` does.
+    ``texts`` returns the texts of a column, from which the type follows. Raise ``ValueError`` as `check_shared` does.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -91,15 +91,15 @@ def find_numbers(
 
 
 def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with columns of numbers next to the text columns."""
+    """Return a schema with columns of numbers in addition to the text columns."""
     added = [pa.field(number_column(name), kind) for name, kind in numbers.items()]
     return pa.schema([*schema, *added], schema.metadata)
 
 
 def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns of numbers that a schema has in addition to the columns of a batch.
+    """Yield the columns of numbers that a schema has and a batch does not have.
 
-    Raise ``ValueError`` with the first text that is not a number.
+    Raise ``ValueError`` for the first text that is not a number.
     """
     for name in batch.schema.names:
         numbers = number_column(name)
@@ -108,7 +108,7 @@ def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
-    """Return the numbers of a text column; raise ``ValueError`` with the first text that is not a number."""
+    """Return the numbers of a text column; raise ``ValueError`` for the first text that is not a number."""
     try:
         values, written = from_text(texts, kind, reading)
         rounded = first_rounded_whole(values, written) if pa.types.is_floating(kind) else None
@@ -124,7 +124,9 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
 
 
 def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if one measure reads the texts of a column, and one of the same state its numbers."""
+    """Raise ``ValueError`` if two measures share a state, and one reads the texts of a column while the other reads its
+    numbers.
+    """
     for name in names:
         if measures := uses.conflict(name):
             both = " and ".join(repr(measure) for measure in measures)

@@ -1,4 +1,6 @@
-"""Wrong values: the first value in a text file that does not fit its column's type, with its line and a remedy."""
+"""Wrong values: report the first value in a text file that does not fit its column's type, with its line and a
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 def wrong_value(
     file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
-    """Return the error for the first value that does not fit its column's type, or None. Text columns always fit."""
+    """Return the error for the first value that does not fit its column's type, or None if all values fit. Text columns
+    fit all values.
+    """
     if kind_of(file) == "json":
         return _in_json(file, types, reading)
     kinds = {name: kind for name, kind in types.items() if not pa.types.is_string(kind)}
@@ -56,12 +60,12 @@ def wrong_value(
 
 
 def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the type that represents all values of a column of whole numbers; None for other columns."""
+    """Return the type that represents all values of a column of whole numbers, or None for other columns."""
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 
 
 def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
-    """Return the share of a column's texts that are numbers after some characters are removed."""
+    """Return the share of a column's texts that are numbers once some characters are removed."""
     texts = pa.chunked_array(column_texts(file, name, reading), pa.string())
     for sign in removed:
         texts = pc.replace_substring(texts, sign, "")
@@ -70,7 +74,9 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Return the error for the JSON line where Arrow's inference fails, or for another delimiter in a CSV header."""
+    """Return the error for the JSON line at which Arrow's inference fails, or for a CSV header with another
+    delimiter.
+    """
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
             header = stream.read(_HEADER_BYTES).partition(b"\n")[0].decode(reading.encoding)
@@ -91,7 +97,7 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
 def first_unread(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Return line, column and text of the first value of a CSV file that the reader of its column rejects."""
+    """Return line, column and text of the first value of a CSV file that does not fit its column's type."""
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
     with open_text(file) as stream:
@@ -106,14 +112,14 @@ def first_unread(
 
 
 def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Return an error with the first value that makes a column text; None if the cause is another."""
+    """Return an error with the first value that makes a column text, or None if there is another cause."""
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
     return wrong_value(file, {name: pa.float64()}, reading)
 
 
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
-    """Return the index of the first value that cannot be read, by halving."""
+    """Return the index of the first value that cannot be read. The values are halved to find it."""
 
     def fails(values: pa.Array) -> bool:
         try:
@@ -154,7 +160,9 @@ def _named(kind: pa.DataType) -> str:
 
 
 def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Return a remedy for a text that is not a number; ``share`` tests removing characters on all rows."""
+    """Return a remedy for a text that is not a number. ``share`` returns the share of numbers after characters are
+    removed from all rows.
+    """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
     comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
@@ -171,10 +179,10 @@ def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequen
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Return an expression that reads the numbers of a text column, after a test on the rows."""
+    """Return advice to use an expression that reads the numbers of a text column, after testing it on the rows."""
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    is_rare = plain >= _MOSTLY  # most rows are numbers
+    is_rare = plain >= _MOSTLY  # most values are numbers
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:

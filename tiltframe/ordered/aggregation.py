@@ -1,4 +1,4 @@
-"""RunningAggregation, which aggregates batches of ordered rows, and running, which aggregates one table."""
+"""RunningAggregation aggregates batches of ordered rows; running aggregates one table."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class RunningAggregation(OrderedAggregator):
 
     Guarantee
     ---------
-    Results equal, bit for bit, those of all rows at once, however they are split into batches. Within a key, batches
-    must follow each other in time. Memory has a few states per key, and no rows.
+    Results are bit-for-bit the same however the rows are split into batches. The rows of a key must be in the order of
+    time, from batch to batch. The memory contains a few states per key, but no rows.
 
     Examples
     --------
@@ -55,7 +55,8 @@ class RunningAggregation(OrderedAggregator):
     """
 
     query: RunningQuery
-    _final: tuple[Ints, Ints, list[States]] | None = None  # results per key, if only the final ones are emitted
+    # the latest result of each key, if only final results are emitted
+    _final: tuple[Ints, Ints, list[States]] | None = None
     _over = False
 
     def __init__(
@@ -71,56 +72,56 @@ class RunningAggregation(OrderedAggregator):
         until: object = None,
         fill: str | None = None,
     ) -> None:
-        """Check everything that does not depend on data."""
+        """Check everything that does not depend on the data."""
         query = running_query(
             measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
         )
         super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return the results that it triggers.
+        """Process a batch of rows, and return the results that the batch triggers.
 
         Parameters
         ----------
         batch : table or record batch
-            A batch with or without rows; all batches have the same schema.
+            A batch, which may be empty. All batches have the same schema.
         until : int, optional
-            A time, microseconds UTC, before which later batches have no rows: results at earlier ticks are returned
-            now.
+            A time in microseconds UTC: later batches have no rows before it. Results at ticks before this time are then
+            returned now. A tick is the start of a unit of the clock, such as an hour.
 
         Returns
         -------
         table
-            A table as from `tiltframe.running`, in the order of keys and time.
+            A table like the result of `tiltframe.running`, in the order of keys and time.
 
         Raises
         ------
         ValueError, TypeError
-            If the data does not fit, a row of a key is before one of an earlier batch, or `finish` was called. The
-            state is unchanged then.
+            If the data does not fit, a row precedes a row of the same key in an earlier batch, or `finish` was called.
+            After an error, the state is unchanged.
         """
         return self._step(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Process the last batch, and return the results that it and the end of the data trigger.
+        """Process the last batch, and return the results that it triggers and those that the end of the data triggers.
 
-        These are the results at ticks up to the end, and with ``emit="final"`` the final results.
+        The end of the data triggers the results at ticks up to the end, and with ``emit="final"`` the final results.
 
         Parameters
         ----------
         batch : table or record batch, optional
         end : int, optional
-            The time up to which there are ticks, microseconds UTC; by default the last row of all keys.
+            The time of the last possible tick, in microseconds UTC; by default the time of the last row of all keys.
 
         Returns
         -------
         table
-            A table as from `tiltframe.running`, in the order of keys and time.
+            A table like the result of `tiltframe.running`, in the order of keys and time.
 
         Raises
         ------
         ValueError, TypeError
-            On the same conditions as `add`, and if there was no batch at all.
+            For the same reasons as `add`, and if there was no batch, not even an empty one.
         """
         if batch is None:
             if self._schema is None:
@@ -183,7 +184,7 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # their results were returned
+        if query.ticks and until is not None:  # results of earlier rows were already returned
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
@@ -194,12 +195,12 @@ class RunningAggregation(OrderedAggregator):
         return self._finals(table.schema, last)
 
     def _last_tick(self, ordered: Sorted) -> int:
-        """Return the time of the last tick, if the data ends with these rows."""
+        """Return the time of the last tick if the data ends with these rows."""
         until = self.query.until
         return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
 
     def _check_in_range(self, ordered: Sorted) -> None:
-        """Raise ``ValueError`` if rows are before the range for which other keys already have ticks."""
+        """Raise ``ValueError`` if rows precede the range in which other keys already have ticks."""
         if self._keys.n and ordered.keys.first < self._keys.first:
             raise ValueError(
                 "with fill, all keys have ticks from the first row on, and a row of a later batch is before it: sort "
@@ -207,7 +208,7 @@ class RunningAggregation(OrderedAggregator):
             )
 
     def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
-        """Return which outputs are requested; None for all."""
+        """Return a mask of the outputs that are requested, or None if all are."""
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":
@@ -234,7 +235,9 @@ class RunningAggregation(OrderedAggregator):
         self._final = (keys, times, states)
 
     def _finals(self, schema: pa.Schema, last: bool) -> pa.Table:
-        """Return the results at the end: of every key, or for consecutive windows of the one that is open."""
+        """Return the results at the end of the data: for every key, or, with consecutive windows, for the open window
+        of each key.
+        """
         query = self.query
         if query.per_row:
             assert self._final is not None
@@ -267,46 +270,51 @@ def running(
     fill: str | None = None,
     reading: ReadOptions | None = None,
 ) -> pa.Table:
-    """Aggregate rows in the order of key and time: by default a result for every row.
+    """Aggregate rows in the order of key and time. By default every row has a result.
 
     Parameters
     ----------
     data : table, or batches
-        A table in any order, or another input of `tiltframe.rollup`; or batches that follow each other in time within
-        a key.
+        A table in any order, or another input of `tiltframe.rollup`; or an iterable of batches, in which the rows of a
+        key are ordered by time from batch to batch.
     measures : name -> measure
         Measures from `aggr.count`, `aggr.dds` and the other functions of `aggr`. ``first`` and ``last`` without ``by=``
         use the order of rows.
     window : an ordered window, its text, or measure -> window
-        From `windows.ordered`. The default, also for measures without a window, is all rows of the key so far.
+        From `windows.ordered`. The default, also for measures without a window, contains all rows of the key up to the
+        current one.
     time : str
-        The column of event times, of any type that a tilt frame takes.
+        The column of event times, of any type that `TiltFrame` accepts.
     keys : column names, or name -> column or expression
-        Windows are computed per key. Null is a valid key. ``{"route": "lower(route)"}`` groups by the value of an SQL
-        expression, ``{"tag": each("tags")}`` by the elements of a list: a row then occurs once per element.
+        Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
+        the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list; a row then occurs
+        once per element.
     order : column names
-        Columns that order rows of equal times; remaining ties are in the order of arrival.
+        Columns that order rows of equal times. Rows that are still equal stay in the order of their arrival.
     ticks : ticks
-        Ticks at which there are results in addition to those of the window.
+        Ticks (such as the start of every hour) at which there are results in addition to those of the window.
     emit : ``rows``, ``ticks`` or ``final``
-        ``rows``: a result for each row and each tick; for consecutive windows (count, weighted_count, interval,
-        session, emit_when) one for each that is over. ``ticks``: only the results at ticks. ``final``: the last result
-        of each key; for consecutive windows that of the open window, if there is one.
+        ``rows``: a result for each row and each tick. Consecutive windows (count, weighted_count, interval, session,
+        emit_when) have a result for each window that has ended. ``ticks``: only the results at ticks. ``final``: the
+        last result of each key. With consecutive windows, it is the result of the open window, if one is open.
     until : ``next`` or a moment, optional
-        Where ticks end: by default with the last row of all keys; ``next``: with the first tick after that row, so that
-        the last period has a result; or at a time: a datetime, ISO 8601 text, or Unix milliseconds.
+        The end of the ticks. By default it is the time of the last row of all keys. With ``next`` it is the first tick
+        after that row, so that the last period has a result. Otherwise it is a time: a datetime, ISO 8601 text, or Unix
+        milliseconds.
     fill : ``zero``, optional
-        Give every key ticks for the whole range of the data, and 0 in place of null numbers in results at ticks.
+        Whether every key has ticks for the whole range of the data, with 0 in place of null numbers in results at
+        ticks.
     reading : ReadOptions, optional
-        Facts that files or tables do not contain, as for `tiltframe.rollup`.
+        Information that files or tables do not contain, as for `tiltframe.rollup`.
 
     Returns
     -------
     table
-        Rows in the order of keys, time, ``order`` and arrival, each with its columns, computed keys in place of columns
-        of the same name, and a column for each measure. With ticks, ``tick`` marks their rows, the time is in
-        microseconds UTC, and other columns are null in rows of ticks. For consecutive windows, only keys, time and
-        measures; the time of a window is that of the row that closes it.
+        A table of rows in the order of keys, time, ``order`` and arrival. It has the columns of the rows, computed keys
+        in place of columns of the same name, and a column for each measure. With ticks, the column ``tick`` marks the
+        rows that are ticks. Their time is in microseconds UTC, and columns other than keys, time and measures are null
+        in them. With consecutive windows, the table has only keys, time and measures; the time of a window is that of
+        the row that closes it.
 
     Raises
     ------
@@ -315,7 +323,7 @@ def running(
 
     Guarantee
     ---------
-    Results have the same bits for any batches. Sorted input is not sorted again.
+    Results have the same bits however the rows are split into batches. Sorted input is not sorted again.
 
     Examples
     --------
@@ -338,7 +346,7 @@ def running(
 
 
 def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
-    """Return a function that reduces the rows of a batch; ticks have nothing to reduce."""
+    """Return a function that reduces the rows of a batch. Ticks contribute no values."""
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)

@@ -1,4 +1,4 @@
-"""The base of aggregations of ordered rows, batch by batch: it stores states of windows per key, and no rows."""
+"""The base class of aggregations of ordered rows, batch by batch. They store states of windows per key, and no rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 
 
 class OrderedAggregator:
-    """The common base of `RunningAggregation` and `OrderedRollup`."""
+    """The base class of `RunningAggregation` and `OrderedRollup`."""
 
     query: Any  # an OrderedQuery
 
     def __init__(self, query: OrderedQuery) -> None:
-        """Create the aggregator without rows."""
+        """Create an aggregator that has not processed any rows."""
         self.query = query
         self._schema: pa.Schema | None = None
         self._keys: Keys
@@ -43,7 +43,7 @@ class OrderedAggregator:
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of states that `add` returned; other rows are returned unchanged.
+        """Return the results of states that `add` returned; tables without states are returned unchanged.
 
         Parameters
         ----------
@@ -57,13 +57,13 @@ class OrderedAggregator:
 
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
-        """Create the aggregator of a checked query, without rows."""
+        """Create an aggregator for a checked query, without rows."""
         aggregator = cls.__new__(cls)
         OrderedAggregator.__init__(aggregator, query)
         return aggregator
 
     def carried(self) -> dict[str, pa.Table]:
-        """Return the complete state as tables by name; empty before the first batch."""
+        """Return the complete state as tables by name; without batches, there are no tables."""
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
@@ -79,7 +79,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Restore the tables of `carried`, for rows of a schema."""
+        """Restore the state from the tables of `carried`, for rows of a schema."""
         self._begin(schema)
         *columns, latest, end, first = (one_array(column) for column in tables[_KEYS].columns)
         bounds = (end[0].as_py(), first[0].as_py()) if len(end) else (self._keys.end, self._keys.first)
@@ -117,7 +117,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def as_table(batch: Any) -> pa.Table:
-    """Return a batch as a table whose rows Arrow can select; raise ``TypeError`` for other objects."""
+    """Return a batch as a table from which Arrow can select rows; raise ``TypeError`` for other objects."""
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if not isinstance(batch, pa.Table):
@@ -126,7 +126,9 @@ def as_table(batch: Any) -> pa.Table:
 
 
 def some_batches(data: Any) -> Iterator[pa.Table]:
-    """Iterate over one or more batches; raise ``TypeError`` for other values, ``ValueError`` without a batch."""
+    """Iterate over one or more batches; raise ``TypeError`` for other values, and ``ValueError`` if there is no
+    batch.
+    """
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
         raise TypeError(f"{_ROWS}; got {shown(data)}")
     none = True

@@ -1,11 +1,11 @@
-"""Chains of ordered windows: coarser windows consist of the outputs of finer windows.
+"""Chains of ordered windows: each coarser window consists of consecutive outputs of finer windows.
 
     rows        1  2  3  4  5  6  7  8  9 10 11 12
     count(2)   [1  2][3  4][5  6][7  8][9 10][11 12]
     count(3)   [               ][                  ]     every third output of count(2)
 
-An output of a level is for the next level what a row is for the first: it has a key, a state in place of values, and
-the time of the row that closed it. So states are merged through all levels, and rows are read once.
+For the next level, an output has the role that a row has for the first level. It has a key, a state in place of values,
+and the time of the row that closed its window. States are therefore merged from level to level, and rows are read once.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ class OrderedFrame(OrderedQuery):
     Parameters
     ----------
     levels : ordered windows or their texts, or name -> window
-        The first over rows, each other one over the outputs of the previous one. Without names, their texts are used.
+        The first window applies to rows, each other window to the outputs of the previous one. In a list without names,
+        the text of a window is its name.
     time : str
         The column of event times.
     measures : name -> measure
     keys : column names, or name -> column or expression
-        Windows are computed per key; keys are computed as in a `TiltFrame`.
+        Results are computed per combination of key values; keys are computed as in a `TiltFrame`.
     order : column names
-        Columns that order rows of equal times; remaining ties are in the order of arrival.
+        Columns that order rows of equal times. Rows that are still equal stay in the order of their arrival.
 
     Raises
     ------
     ValueError
-        If a level except the last has overlapping windows; if a coarser level reads conditions, weights or ticks, which
-        outputs do not have; or if a name is used twice.
+        If a level other than the last has overlapping windows, if a coarser level reads conditions, weights or ticks,
+        which outputs do not have, or if a name is used twice.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class OrderedFrame(OrderedQuery):
         keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
-        """Check everything that does not depend on data."""
+        """Check everything that does not depend on the data."""
         if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
             raise ValueError(
                 f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
@@ -100,7 +101,7 @@ class OrderedFrame(OrderedQuery):
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states that the measures need."""
+        """The columns of states from which the measures are computed."""
         return plan(self.measures)
 
     @property
@@ -138,7 +139,7 @@ class OrderedFrame(OrderedQuery):
 
 
 class OrderedRollup(OrderedAggregator):
-    """The states of an ordered frame's levels, batch by batch.
+    """Compute the states of all levels of an ordered frame, batch by batch.
 
     Parameters
     ----------
@@ -146,8 +147,8 @@ class OrderedRollup(OrderedAggregator):
 
     Guarantee
     ---------
-    States are the same, bit for bit, however rows are split into batches. Within a key, batches must follow each other
-    in time.
+    States are bit-for-bit the same however the rows are split into batches. The rows of a key must be in the order of
+    time, from batch to batch.
 
     Examples
     --------
@@ -160,29 +161,30 @@ class OrderedRollup(OrderedAggregator):
     query: OrderedFrame
 
     def __init__(self, frame: OrderedFrame) -> None:
-        """Create the rollup without rows."""
+        """Create a rollup that has not processed any rows."""
         super().__init__(checked_type(frame, OrderedFrame, "frame"))
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return the states of the windows that it closes; a chain has no ticks.
+        """Process a batch of rows, and return the states of the windows that it closes. A chain has no ticks.
 
         Parameters
         ----------
         batch : table or record batch
-            A batch with or without rows; all batches have the same schema.
+            A batch, which may be empty. All batches have the same schema.
         until : int, optional
-            As in `RunningAggregation.add`.
+            See `RunningAggregation.add`.
 
         Returns
         -------
         table
-            The columns level, time (of the row that closed the window), keys, and a struct for each column of states.
+            A table with the columns level, time (of the row that closed the window), keys, and a struct for each column
+            of states.
 
         Raises
         ------
         ValueError, TypeError
-            If the data does not fit the frame, or a row of a key is before one of an earlier batch. The state is
-            unchanged then.
+            If the data does not fit the frame, or a row precedes a row of the same key in an earlier batch. After an
+            error, the state is unchanged.
         """
         table, frame = self._checked_batch(batch), self.query
         names = [column.name for column in frame.states]
@@ -209,7 +211,7 @@ class OrderedRollup(OrderedAggregator):
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Process the last batch; windows that are not over are not emitted."""
+        """Process the last batch. Windows that are still open are not emitted."""
         if batch is None:
             batch = pa.table({}) if self._schema is None else self._schema.empty_table()
         return self.add(batch)
@@ -226,13 +228,14 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     data : an input of `tiltframe.rollup`, or batches that follow each other in time
     frame : OrderedFrame
     reading : ReadOptions, optional
-        Facts that files or tables do not contain, as for `tiltframe.rollup`.
+        Information that files or tables do not contain, as for `tiltframe.rollup`.
 
     Returns
     -------
     table
-        One row for each window that is over: level, time (of the row that closed it), keys, and one struct per state.
-        A table is sorted by level, keys, time; batches follow each other. `finish_ordered` returns the results.
+        A table with one row for each window that has ended: level, time (of the row that closed it), keys, and one
+        struct per column of states. The table is sorted by level, keys and time. For an iterable of batches, the rows
+        of each batch follow those of the previous one. `finish_ordered` returns their results.
 
     Raises
     ------
@@ -263,9 +266,9 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     Parameters
     ----------
     states : table
-        A table from `ordered_rollup`. It is not changed.
+        A table from `ordered_rollup`. The table is not changed.
     frame : OrderedFrame
-        The frame of the states, or one that reads other quantiles from the same states.
+        The frame of the states, or a frame that reads other quantiles from the same states.
 
     Returns
     -------
@@ -275,7 +278,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     Raises
     ------
     ValueError
-        If the states are of other functions or parameters, or damaged.
+        If the states belong to other functions or parameters, or are damaged.
     KeyError
         If a column is missing.
     """
@@ -290,7 +293,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
 
 
 def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
-    """Return a function that merges the states of a finer level in place of reducing rows."""
+    """Return a function for the levels after the first: it merges states where the first level reduces rows."""
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
         return part.functions[name].merge(states[name].filter(pa.array(used)), groups)

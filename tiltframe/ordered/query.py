@@ -1,4 +1,4 @@
-"""Queries of ordered rows: measures, each over a window; checked without data."""
+"""Queries of ordered rows: measures, each over a window. They are checked without data."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
-NEXT, ZERO = "next", "zero"  # values of until and of fill
-ROWS = "__rows"  # the number of rows of a window, if it decides whether there are results
-POSITION = pa.int64()  # the order for first and last in ordered windows: the index of a row in its key
+NEXT, ZERO = "next", "zero"  # a value of until, and a value of fill
+ROWS = "__rows"  # a hidden measure: the number of rows of a window, which decides whether the window has results
+POSITION = pa.int64()  # the type of the positions of rows in their key, by which first and last order them
 
 
 @dataclass(frozen=True)
 class Part:
-    """The measures over one window, and the columns of states that they need."""
+    """The measures that share one window, and the columns of states that they need."""
 
     window: OrderedWindow
     states: tuple[StateColumn, ...]
@@ -41,11 +41,11 @@ class Part:
 
 
 class OrderedQuery:
-    """A query over ordered rows: measures over windows of each key; it is checked without data."""
+    """A query over ordered rows: measures over windows of each key. It is checked without data."""
 
     order: Order
     measures: Mapping[str, Measure]
-    parts: tuple[Part, ...]  # the windows, and the columns of states of each
+    parts: tuple[Part, ...]  # the windows, each with its columns of states
     timezone = "UTC"
 
     @property
@@ -55,7 +55,7 @@ class OrderedQuery:
 
     @property
     def columns(self) -> tuple[StateColumn, ...]:
-        """The columns of states that the measures need."""
+        """The columns of states from which the measures are computed."""
         return tuple(dict.fromkeys(column for part in self.parts for column in part.states))
 
     @property
@@ -65,35 +65,39 @@ class OrderedQuery:
 
     @property
     def keyed_by(self) -> Mapping[str, str]:
-        """The column or expression of each key."""
+        """A mapping of each key to its column or expression."""
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
-        """Return the same query for rows in another order by the same keys, such as keys that are already computed."""
+        """Return the same query for another order of rows with the same keys, for example if keys are already
+        computed.
+        """
         raise NotImplementedError
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the input columns that are read, as `tiltframe.TiltFrame.columns_in` does."""
+        """Return the input columns that are read, like `tiltframe.TiltFrame.columns_in`."""
         read = columns_read(self.keyed_by, self.columns, names)
         return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Return the columns that may be read, as `tiltframe.TiltFrame.may_read` does."""
+        """Return the columns that may be read, like `tiltframe.TiltFrame.may_read`."""
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return how keys, measures and a condition use columns, as `tiltframe.TiltFrame.column_uses` does."""
+        """Return how keys, measures and a condition use columns, like `tiltframe.TiltFrame.column_uses`."""
         return ColumnUses(self.keyed_by, tuple((column.measure,) for column in self.columns), where)
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise an error if the schema of rows does not fit, as `tiltframe.TiltFrame.check` does."""
+        """Raise an error if the schema of rows does not fit, like `tiltframe.TiltFrame.check`."""
         check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the carried states as plain data, without parameters that only affect reading."""
+        """Return a description of the states between batches as plain data. Parameters that only affect how results are
+        read from states are left out.
+        """
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
         return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
@@ -108,9 +112,9 @@ class RunningQuery(OrderedQuery):
     parts: tuple[Part, ...]
     ticks: tuple[Tick, ...]
     emit: str
-    until: int | str | None = None  # microseconds UTC, or NEXT
+    until: int | str | None = None  # the last tick in microseconds UTC, or NEXT
     fill: str | None = None
-    first: int | None = None  # the first row of other aggregations of the same data, microseconds UTC
+    first: int | None = None  # microseconds UTC; the first row of other aggregations over parts of the same data
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -119,12 +123,12 @@ class RunningQuery(OrderedQuery):
 
     @property
     def per_row(self) -> bool:
-        """Whether there is an output for every row, instead of every window."""
+        """Whether there is an output for every row, rather than for every window."""
         return self.parts[0].window.per_row
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the results have the columns of rows."""
+        """Whether the results contain the columns of the rows."""
         return self.per_row and self.emit == "rows"
 
     def ordered_by(self, order: Order) -> RunningQuery:
@@ -135,7 +139,7 @@ class RunningQuery(OrderedQuery):
         return tuple(names) if self.keeps_rows else super().columns_in(names)
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise an error if data does not fit, or has a column with a measure's name."""
+        """Raise an error if the data does not fit, or if it has a column with the name of a measure."""
         super().check(schema)
         order = self.order
         columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
@@ -208,7 +212,7 @@ def _checked_until(until: object) -> int | str | None:
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Return the checked order of rows."""
+    """Return the order of rows, after checking its arguments."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:
@@ -217,9 +221,9 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
 
 
 def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Measure]:
-    """Return checked measures, named by text and made by aggr, with the event times that they read.
+    """Check that measures are a mapping of names to measures made by aggr, and add the event times that they read.
 
-    Functions that use times only to order rows read the positions of rows instead. Raise ``ValueError`` for other
+    Functions that use times only to order rows read the positions of the rows instead. Raise ``ValueError`` for other
     values.
     """
     if not isinstance(measures, Mapping) or not measures:
@@ -240,7 +244,7 @@ def _with_time(measure: Measure, time: str) -> Measure:
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
-    """Return the columns that windows read, from ``names``."""
+    """Return those columns in ``names`` that windows read."""
     columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
     conditions = [sql.column_in(name, names) or name for name in columns]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]

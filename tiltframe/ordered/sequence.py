@@ -1,4 +1,6 @@
-"""Rows in the order of key and time, with the ticks among them: the instants at which a unit of the clock begins."""
+"""Rows in the order of key and time, with ticks between them. A tick is the start of a unit of the clock, such as an
+hour.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,14 @@ class Order:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the keys; ``keyed_by`` has the column or expression of each."""
+        """The names of the keys; ``keyed_by`` maps each name to its column or expression."""
         return tuple(self.keyed_by)
 
 
 class Keys(NamedTuple):
-    """The keys so far: their columns, in order, the time of the last row of each, and the first and last of all."""
+    """The keys of all batches so far: their sorted columns, the time of the last row of each key, and the first and
+    last time of all keys.
+    """
 
     columns: tuple[pa.Array, ...]
     latest: Ints
@@ -52,7 +56,7 @@ class Keys(NamedTuple):
 
 
 class Sorted(NamedTuple):
-    """Rows in order: the table, the key and time of each row, all keys, and the new indices of previous keys."""
+    """Sorted rows: the table, the key and time of each row, all keys, and the new index of each previous key."""
 
     table: pa.Table
     key: Ints
@@ -63,7 +67,7 @@ class Sorted(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Rows and ticks in order: ``source[i]`` is the row number in the table, or -1 for a tick."""
+    """Rows and ticks in order. ``source[i]`` is the number of the row in the table, or -1 for a tick."""
 
     rows: Rows
     source: Ints
@@ -71,15 +75,16 @@ class Entries(NamedTuple):
 
 
 def no_keys(schema: pa.Schema, order: Order) -> Keys:
-    """Return empty keys, before the first rows."""
+    """Return empty keys, for the state before the first rows."""
     columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
 def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
-    """Sort rows by key and time if needed; raise ``ValueError`` if a row is before a row of an earlier batch.
+    """Sort rows by key and time if needed; raise ``ValueError`` if a row precedes a row of the same key in an earlier
+    batch.
 
-    A row occurs once per element of a list that is a key.
+    If a key is an element of a list, a row occurs once per element.
     """
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
     own = [normalize(key) for key in by_name.values()]
@@ -118,10 +123,10 @@ def with_ticks(
     is_last: bool = False,
     is_filled: bool = False,
 ) -> Entries:
-    """Insert ticks between the rows of each key, and the ticks before a time that later rows cannot precede.
+    """Insert ticks between the rows of each key, including ticks before a time that later rows cannot precede.
 
-    With ``is_last``, each kind of tick has one more instant, the first one after the last row. With ``is_filled``,
-    every key has ticks from the first row of all keys on.
+    With ``is_last``, each kind of tick also has the first instant after the last row. With ``is_filled``, the ticks of
+    every key begin with the first row of all keys.
     """
     key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
     end = ordered.keys.end if until is None else max(ordered.keys.end, until - 1)
@@ -141,7 +146,7 @@ def with_ticks(
         if isinstance(read, Tick):
             of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
             inputs[read] = (source < 0) & np.isin(times, of_tick)
-        else:  # ticks have False or 0
+        else:  # inputs are False or 0 for ticks
             values = _evaluated(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
@@ -149,7 +154,7 @@ def with_ticks(
 
 
 def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
-    """Raise ``ValueError`` if conditions or weights cannot be read from data of a schema."""
+    """Raise ``ValueError`` if conditions or weights cannot be computed from data of a schema."""
     for read in reads:
         if not isinstance(read, Tick):
             if isinstance(read, Weight) and read.column not in schema.names:
@@ -172,7 +177,7 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int, *, is_filled: bool) -> Ints:
-    """Return all ticks in the range of rows, ascending."""
+    """Return all ticks in the time range of the rows, ascending."""
     seen = ordered.before[ordered.before > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
     if is_filled:
@@ -183,7 +188,9 @@ def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int, *, is_filled: bo
 
 
 def _between(ordered: Sorted, instants: Ints, until: int | None, *, is_filled: bool) -> tuple[Ints, Ints]:
-    """Return the ticks of each key between its rows: from the time of one row up to that of the next, exclusive."""
+    """Return the ticks of each key between its rows: from the time of a row up to the time of the next row,
+    exclusive.
+    """
     key, times = ordered.key, ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]

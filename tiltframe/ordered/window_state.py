@@ -1,10 +1,11 @@
-"""The state of a window: advanced by each batch, and carried to the next one.
+"""The state of a window. Each batch updates it, and it is carried to the next batch.
 
     carried              rows of the batch            carried to the next batch
     ├─────┤├──┤··········├──┤├───┤├─┤────▶ outputs    ├────────┤├────┤
 
-A few aggregate states are carried per key: one for the rows between two neighbouring positions at which a later range
-may begin. They precede the batch's rows, so that no row is reduced twice, and no row is carried.
+A few aggregate states are carried per key. Each covers the rows between two neighbouring positions at which a later
+range may begin. In the next batch they are placed before its rows, so that no row is reduced twice and no row has to be
+stored.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ Choose = Callable[[Ranges], Flags | None]
 
 
 class WindowState(NamedTuple):
-    """The state between batches: the window's `Carry`, and per column a state for each open start of each key."""
+    """The state between batches: the window's `Carry`, and for each column of states one state per open start of each
+    key.
+    """
 
     carry: Carry
     states: States
 
     def spread(self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]) -> WindowState:
-        """Renumber the keys: key ``i`` becomes ``places[i]``, ascending, of ``keys``; other keys are new."""
+        """Renumber the keys to a total of ``keys``: key ``i`` becomes ``places[i]``, ascending; all other keys are
+        new.
+        """
         if len(places) == keys:
             return self
         start = window.start(keys)
@@ -49,7 +54,7 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # not in states of earlier releases
+            if name in self.carry.numbers:  # missing in states that earlier releases saved
                 column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
@@ -57,7 +62,9 @@ class WindowState(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """The result of a batch: outputs, the aggregate state of each, and the window's state for the next batch."""
+    """The result of a batch: its outputs, the aggregate state of each output, and the state of the window for the next
+    batch.
+    """
 
     ranges: Ranges
     states: States
@@ -73,10 +80,10 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> Advanced:
-    """Advance a window by a batch of rows that has the same number of keys as its state.
+    """Process a batch of rows. Its keys must be numbered like the keys of the state.
 
-    ``reduce`` returns one state per group of the selected rows. ``choose`` returns which outputs are requested, None
-    for all. After the ``last`` batch, no state is carried.
+    ``reduce`` returns one state per group of the selected rows. ``choose`` returns a mask of the outputs that are
+    requested, or None if all are. After the ``last`` batch, no state is carried over.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
@@ -100,7 +107,7 @@ def advance(
 
 
 class _Axis:
-    """Carried states and rows in one sequence: for each key its carried states, then its rows."""
+    """A sequence of carried states and rows: for each key, first its carried states and then its rows."""
 
     def __init__(self, rows: Rows, carry: Carry) -> None:
         self.rows, self.carry = rows, carry
@@ -110,7 +117,9 @@ class _Axis:
         self.carried_base = np.cumsum(carry.counts) - carry.counts
 
     def place(self, key: Ints, position: Ints) -> Ints:
-        """Return the places of positions of keys: rows of the batch, or carried states that begin there."""
+        """Return the places in the sequence of positions of keys. A position is a row of the batch, or the start of a
+        carried state.
+        """
         carry, base = self.carry, self.base[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
@@ -122,7 +131,9 @@ class _Axis:
         return places
 
     def marks(self, after: Carry) -> tuple[Ints, Ints]:
-        """Return the ranges of places to carry: from each mark to the next one of its key, or to the key's end."""
+        """Return the ranges of places to carry to the next batch: each begins at a mark and ends at the next mark of
+        its key, or at the end of the key.
+        """
         key = np.repeat(np.arange(len(after.counts)), after.counts)
         begins = self.place(key, after.open_starts)
         stops = np.append(begins[1:], 0)
@@ -131,12 +142,12 @@ class _Axis:
         return begins, stops
 
     def edges(self) -> Ints:
-        """Return the places at which carried states begin, and those of the rows after them."""
+        """Return the places at which carried states begin, and the places of the rows after them."""
         return np.append(np.flatnonzero(self.is_carried), self.base + self.carry.counts)
 
     @property
     def is_carried(self) -> Flags:
-        """Return a mask of the places that are carried states, not rows."""
+        """Return a mask of the places that contain carried states rather than rows."""
         flags = np.ones(self.units, np.bool_)
         flags[self.row_places] = False
         return flags
@@ -149,7 +160,9 @@ class _Axis:
 
 
 class _Runs:
-    """The ranges between cuts: each is a carried state, or rows that no output separates."""
+    """The ranges between the boundaries of outputs. Each range is a carried state, or contains rows that no output
+    separates.
+    """
 
     def __init__(self, axis: _Axis, is_cut: Flags) -> None:
         self.number = np.cumsum(is_cut) - 1
@@ -170,7 +183,7 @@ class _Runs:
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:
-    """Return the merged states of ranges of runs that do not overlap."""
+    """Return the merged states of groups of ranges that do not overlap."""
     if not len(begins):
         return function.merge(states.slice(0, 0), Groups.of([], 0))
     run = np.arange(len(states))

@@ -1,6 +1,7 @@
 """Access control.
 
-Without a token, only requests from this machine to a loopback name are allowed. With one, requests must send it.
+Without a token, only requests from this machine to a name of the loopback interface are allowed. With a token, every
+request must send it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggr.arguments import because, shown
 from tiltframe.serve.errors import Refused
 
-_SHORTEST = 16  # characters of a token
+_SHORTEST = 16  # the minimum length of a token
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -47,7 +48,7 @@ def is_loopback(host: str) -> bool:
 def check_origin(text: str) -> None:
     """Raise ``ValueError`` if a text is not the origin of a page."""
     if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", text):
-        raise ValueError(f"{shown(text)} is not an origin; write it as browsers do: https://example.org")
+        raise ValueError(f"{shown(text)} is not an origin; write it in the form of browsers: https://example.org")
 
 
 def check_reach(host: str, token: bytes | None) -> None:
@@ -73,10 +74,12 @@ def read_token(file: Path) -> bytes:
 
 
 class Access:
-    """ASGI middleware that rejects requests without the token, or with another host's name."""
+    """ASGI middleware that rejects requests without the token, or, if there is no token, requests for another host."""
 
     def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
-        """Create the middleware. Paths in ``open_to_all`` do not need a token: they contain no data of stores."""
+        """Create the middleware. Paths in ``open_to_all`` do not need a token, because they return
+        no data of stores.
+        """
         self._app, self._open = app, open_to_all
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
@@ -100,7 +103,9 @@ class Access:
 
     @staticmethod
     def _check_direct(headers: Headers) -> None:
-        """Raise an error for a request that a proxy forwards: with a proxy, other machines can reach this server."""
+        """Raise an error for a request that a proxy forwarded, because other machines can reach this server through the
+        proxy.
+        """
         forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
         if forwarded is not None:
             raise Refused(
@@ -111,7 +116,9 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise an error for names of other machines: a foreign page's name may resolve to this machine."""
+        """Raise an error for host names of other machines, because a malicious page's host name may resolve to this
+        machine.
+        """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(
                 421, f"without a token this server answers to localhost alone; the request is for {shown(host)}"

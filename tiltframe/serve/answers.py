@@ -1,4 +1,6 @@
-"""Answers, computed in worker threads once per version of a store, tagged by version, and cached in bounded memory."""
+"""Answers are computed in worker threads once per version of a store, have the version as their ETag, and are cached in
+bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,28 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 
-_BUFFERED_BYTES = 1 << 20  # bytes: longer answers are sent while they are computed
-_CACHE_BYTES = 64 << 20  # bytes of memory for cached answers
-_ENTRY = 440  # measured bytes of an entry without body and headers: objects, dicts, tag
-_CHUNK = 1 << 16  # bytes that are sent at once: the most that a slow client keeps in memory
-_LIVES = "private, no-cache"  # caches must revalidate an answer before each use
+_BUFFERED_BYTES = 1 << 20  # bytes; longer answers are sent while they are computed
+_CACHE_BYTES = 64 << 20  # the bytes of memory for cached answers
+_ENTRY = 440  # the measured overhead of a cached answer in bytes: objects, dicts, tag
+_CHUNK = 1 << 16  # bytes sent at once, and thus the maximum that a slow client keeps in memory
+_LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Question:
-    """The data that an answer depends on, and the function that computes it."""
+    """A request for data: the version that its answer depends on, and the function that computes the answer."""
 
-    words: str  # cache key of the answer: the store's name and version, and the query
-    form: str  # the media type
+    words: str  # the cache key of the answer: the name and version of the store, and the query
+    form: str  # the media type of the answer
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-    # computes headers and pieces, from the compression and the deadline of the first piece
+    # computes the headers and the pieces of the answer, from the compression and the deadline of the first piece
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """The start of an answer, and the following pieces if it is not complete."""
+    """The beginning of an answer, and the remaining pieces if it is not complete."""
 
     headers: Mapping[str, str]
     form: str
@@ -54,7 +56,7 @@ class _Begun:
 
 
 class Answers:
-    """Answers to requests, computed in worker threads."""
+    """Responses to requests, computed in worker threads and cached."""
 
     def __init__(self, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
         """Create an empty cache."""
@@ -64,7 +66,7 @@ class Answers:
         self._bytes = 0
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
-        """Return the response to a request; ``ask`` runs in a worker thread and returns the question."""
+        """Return the response to a request. ``ask`` runs in a worker thread and returns the question to answer."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
@@ -89,7 +91,9 @@ class Answers:
     def _find_answer(
         self, ask: Callable[[], Question], packing: str | None, etags: str
     ) -> _Begun | tuple[Question, str] | None:
-        """Return the cached answer, or else the question and its tag; None if the client already has the answer."""
+        """Return the cached answer, or else the question and its tag. If the client already has the answer, return
+        None.
+        """
         question = ask()
         question_text = f"{question.words} {question.form} {packing}"
         tag = f'"{hashlib.sha256(question_text.encode(errors="surrogatepass")).hexdigest()[:32]}"'
@@ -103,7 +107,9 @@ class Answers:
         return cached or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None, deadline: Deadline) -> _Begun:
-        """Compute an answer until the deadline, at which the client gets 503: waiting for a thread counts too."""
+        """Compute an answer until the deadline, after which the client gets status 503. The time waiting for a thread
+        counts too.
+        """
         deadline.check()
         more, pieces = question.compute(packing, deadline)
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
@@ -125,7 +131,7 @@ class Answers:
 
 
 def _kept_bytes(begun: _Begun) -> int:
-    """Return the bytes of memory of a cached answer, including its overhead."""
+    """Return the bytes of memory that a cached answer needs, including overhead."""
     return sys.getsizeof(begun.body) + sum(map(len, begun.headers.values())) + _ENTRY
 
 
@@ -152,23 +158,25 @@ def _packed(text: bytes, packing: str) -> bytes:
 
 
 class WorkerPool:
-    """Threads for queries, one per concurrent query, and as many for look-ups, which do not wait for queries."""
+    """Threads for queries, one per concurrent query, and as many threads for look-ups, so that look-ups do not wait for
+    queries.
+    """
 
     def __init__(self, limits: Limits) -> None:
-        """Create the pool; no thread is started yet."""
+        """Create the pool without starting a thread."""
         self._limits = limits
         self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in a thread for at most the time limit of a query; raise `Refused` after that.
+        """Run a function in a thread, and wait at most the time limit of a query; raise `Refused` after that time.
 
-        A thread cannot be stopped: it completes the call, and other calls wait for the thread until then.
+        A thread cannot be stopped. It completes its call, and other calls wait for the thread until then.
         """
         return await self._awaited(self._computing.submit(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that only looks values up, as `run` does; it does not wait for queries."""
+        """Run a function that only looks up values, like `run` but without waiting for queries."""
         return await self._awaited(self._looking.submit(function, *args, **kwargs))
 
     async def _awaited(self, future: Future[T]) -> T:
@@ -189,11 +197,11 @@ class WorkerPool:
 
     @property
     def unfinished(self) -> int:
-        """The number of calls that run or wait."""
+        """The number of calls that are running or waiting."""
         return len(self._begun)
 
     def close(self) -> bool:
-        """Accept no further calls, and return whether a thread is still running one."""
+        """Accept no further calls, and return whether a thread is still running a call."""
         for threads in (self._computing, self._looking):
             threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._begun)

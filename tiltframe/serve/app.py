@@ -1,4 +1,4 @@
-"""The app: all routes, behind middleware that checks, counts and logs every request; and its server, uvicorn."""
+"""The web application: all routes, middleware that checks, counts and logs every request, and the server, uvicorn."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
 _FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
-PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # contain no data of stores: no token is needed
-_GRACE = 5  # seconds for running answers after a signal to stop
+PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # these paths return no data of stores, so they need no token
+_GRACE = 5  # seconds that running answers may take after a signal to stop
 
 
 def app_of(
@@ -117,7 +117,7 @@ def app_of(
 
 
 def _refusals() -> list[Route]:
-    """Return routes that answer writing requests with the message that this server is read-only."""
+    """Return routes that reject writing requests with the message that this server is read-only."""
 
     async def refuse(request: Request) -> Response:
         raise Refused(403, "this server is read-only; start it with --writable to accept events")
@@ -126,7 +126,7 @@ def _refusals() -> list[Route]:
 
 
 def _error_response(request: Request, error: Exception) -> Response:
-    """Return the router's error as an answer with a sentence."""
+    """Return the response for an error of the router, with a message."""
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused) or error.status_code not in _MESSAGES:
         raise error
@@ -135,7 +135,7 @@ def _error_response(request: Request, error: Exception) -> Response:
 
 
 def _page_file(path: str, name: str) -> Route:
-    """Return a route for a file of the web page; it contains no data of stores and needs no token."""
+    """Return a route for a file of the web page. The file contains no data of stores, so it needs no token."""
     content = (_FOLDER / name).read_bytes()
 
     async def page_file(request: Request) -> Response:
@@ -170,7 +170,7 @@ def run(
         timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again
+        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again after it has stopped
     shown_host = f"[{host}]" if ":" in host else host
     who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
     how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
@@ -184,11 +184,13 @@ def run(
     maintenance.stop()
     LOG.info({"message": "stopped"})
     if pool.close():
-        os._exit(0)  # Python would wait for the threads, whose results are not needed; commits are atomic
+        os._exit(0)  # Python would wait for the threads. Their results are not needed, and commits are atomic.
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, with an explicit protocol: asyncio disables Nagle's algorithm only with one."""
+    """Return a listening socket. It is created with an explicit protocol, because asyncio disables Nagle's algorithm
+    only for such sockets.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)

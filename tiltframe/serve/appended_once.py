@@ -1,9 +1,11 @@
-"""Bodies without a number: the same bytes are added to a store only once, also after a failure or a restart.
+"""Request bodies without a sequence number: the same bytes are added to a store only once, even after a failure or a
+restart.
 
-A commit records the digest of a body together with its states. Digests are kept in 256 records by their first two
-digits. Each has the last 40 bodies, so that a commit writes a small record and about 10,000 bodies are remembered.
+A commit records the digest of a body in addition to its states. The digests are stored in 256 records, which are
+selected by the first two hexadecimal digits. Each record has the last 40 digests. A commit therefore writes a small
+record, and about 10,000 bodies are remembered.
 
-    otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}     and the writer ``otlp-3f`` has the numbers up to 12
+    otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}     and the writer ``otlp-3f`` has used the numbers up to 12
 """
 
 from __future__ import annotations
@@ -17,31 +19,31 @@ from tiltframe import rollup
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore
 
-_DIGITS = 24  # hexadecimal digits of a digest
-_REMEMBERED = 40  # digests in a record
-_ATTEMPTS = 100  # a retry follows if another body of the same record was added first
+_DIGITS = 24  # the hexadecimal digits of a digest
+_REMEMBERED = 40  # the digests in a record
+_ATTEMPTS = 100  # the maximum; another attempt is needed if another body of the same record was added first
 
 
 def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
-    """Add rows unless the same body was added before.
+    """Add rows, unless the same body was added before.
 
     Parameters
     ----------
     store : FrameStore
     events : table
-        The rows of the body.
+        The rows that the body contains.
     body : bytes
-        The body as it was before compression.
+        The bytes of the body before compression.
 
     Returns
     -------
     bool
-        Whether the rows were added now.
+        Whether this call added the rows.
 
     Raises
     ------
     ValueError, StoreError
-        On the same conditions as `FrameStore.append`; after an error the same body can be sent again, and counts once.
+        For the same reasons as `FrameStore.append`. After an error the same body can be sent again, and counts once.
     """
     digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
     name = f"otlp {digest[:2]}"
@@ -54,7 +56,7 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
         number = record["last"] + 1
         record = {"last": number, "digests": [*record["digests"], digest][-_REMEMBERED:]}
         try:
-            # False if another body with the same states used the number; it has another digest
+            # False if another body with equal states used the number; its digest is different
             if store.append(states, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before):
                 return True
         except CommitConflict:

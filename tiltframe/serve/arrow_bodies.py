@@ -1,7 +1,8 @@
-"""Arrow streams from clients: their size after decompression is checked before anything is decompressed.
+"""Arrow streams from clients. Their decompressed size is checked before anything is decompressed.
 
 A compressed buffer begins with its uncompressed length, 8 bytes, little-endian; -1 means that the buffer is not
-compressed. Source: ``format/Message.fbs`` of Apache Arrow, parsed here because pyarrow does not expose these lengths.
+compressed. Source: ``format/Message.fbs`` of Apache Arrow. It is parsed here because pyarrow does not expose these
+lengths.
 
     Message       header type (field 1), header (2)
     DictionaryBatch   data, a RecordBatch (1)
@@ -17,20 +18,20 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from tiltframe.serve.errors import Refused
 
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # numbers in the union MessageHeader
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # members of the union MessageHeader
 
 
 def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
-    """Return the table of an Arrow stream of a bounded size.
+    """Return the table in an Arrow stream of limited size.
 
     Parameters
     ----------
     body : bytes
     max_bytes : int
-        The limit for the bytes of all buffers after decompression, for the bytes of texts if dictionaries are expanded,
-        and for the number of rows.
+        The limit for three numbers: the bytes of all buffers after decompression, the bytes of texts after dictionaries
+        are expanded, and the rows.
     name : str
-        The name of the stream in error messages.
+        What error messages call the stream.
 
     Returns
     -------
@@ -41,7 +42,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
     ValueError
         If the body is not an Arrow stream, or is damaged.
     Refused
-        With status 413 if the limit is exceeded.
+        An error with status 413 if the limit is exceeded.
     """
     try:
         reader = pa.ipc.open_stream(body)
@@ -50,7 +51,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         _check(size, f"bytes of {name} after decompression", max_bytes)
         batches = list(reader)
         for batch in batches:
-            batch.validate(full=True)  # lengths and offsets come from the client
+            batch.validate(full=True)  # the lengths and offsets come from the client, and may be wrong
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise ValueError(f"{name} are not a stream of Arrow: {str(error).splitlines()[0]}") from None
     expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)
@@ -91,7 +92,9 @@ def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return the bytes of a column's texts if dictionaries are expanded: many rows may refer to one long text."""
+    """Return the bytes of a column's texts after dictionaries are expanded, because many rows may refer to one long
+    text.
+    """
     if not pa.types.is_dictionary(column.type) or not (
         pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
     ):
@@ -105,10 +108,10 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 class _Table:
-    """A table of a flatbuffer: the table's vtable has the place of each field by its number; fields may be absent."""
+    """A table of a flatbuffer. Its vtable maps the number of each field to the field's place; fields may be absent."""
 
     def __init__(self, data: bytes, place: int) -> None:
-        """Locate the vtable of the table at a place."""
+        """Find the vtable of the table at a place."""
         self._data, self._place = data, place
         self._vtable = place - struct.unpack_from("<i", data, place)[0]
         (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)
@@ -141,7 +144,7 @@ class _Table:
         return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """Return a field that is a list of pairs of 64-bit numbers."""
+        """Return a field that is a list of pairs of 64-bit integers."""
         place = self._field(number)
         if place is None:
             return []

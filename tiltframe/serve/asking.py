@@ -1,4 +1,4 @@
-"""Reading over HTTP: queries, as parameters of the address or as JSON, and descriptions of stores."""
+"""Reading over HTTP: queries, as URL parameters or as JSON, and descriptions of stores."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tiltframe.store import Query, StoreView
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 
-MANY = ("per", "measures", "keys", "order_by")  # parameters that an address may repeat
+MANY = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
 INTEGER_WORDS = ("limit", "points")
 TRUTHS = ("flat", "latest", "closed")
 WORDS = ("store", *(field.name for field in fields(Query)))
-_KEY_VALUES = 1000  # values of a key in a list of choices
+_KEY_VALUES = 1000  # the maximum number of values of a key in a list of choices
 _LABELS = (LEVEL, START, END, PARTIAL)
 
 
 def from_address(params: QueryParams) -> tuple[str, Query]:
-    """Return the store's name and the query in the parameters of an address.
+    """Return the store's name and the query from the parameters of a URL.
 
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -61,7 +61,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
 
 
 def from_body(body: bytes) -> tuple[str, Query]:
-    """Return the store's name and the query in a JSON body."""
+    """Return the store's name and the query from a JSON body."""
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
@@ -135,7 +135,7 @@ class Asking:
         return await self.answers.to(request, ask)
 
     async def stores(self, request: Request) -> Response:
-        """Return the list of stores."""
+        """Return the list of all stores."""
 
         def ask() -> Question:
             seen = {name: self.served.now(name) for name in self.served}
@@ -189,7 +189,7 @@ class Asking:
 
 
 def _words(name: str, view: StoreView, query: Query) -> str:
-    """Return the cache key of an answer: store, version, query, and the time if the query has no ``now``."""
+    """Return the cache key of an answer: store, version and query, and the current time if the query has no ``now``."""
     now = view.now if query.now is None else ""
     return f"{name} {view.version} {now} {query.to_json()}"
 
@@ -201,7 +201,9 @@ def _outline(name: str, view: StoreView) -> dict[str, Any]:
 
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
-    """Return the description of a store from its manifest and its parts; no states are read."""
+    """Return the description of a store from its manifest and its list of parts (the groups of files that commits
+    wrote), without reading states.
+    """
     frame, known_starts = view.frame, view.known_from
     levels = []
     for level in frame.levels:

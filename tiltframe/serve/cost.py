@@ -1,4 +1,4 @@
-"""Cost: the limits of the rows that a query reads and the windows that it returns, estimated before reading."""
+"""Cost: limit the rows that a query reads and the windows that it returns. Both are estimated before reading."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost
 
-BODY_BYTES = 16 << 20  # the maximum body of a request that writes
-QUERY_BYTES = 1 << 20  # the maximum body of a request that reads
+BODY_BYTES = 16 << 20  # the maximum bytes of a request that writes
+QUERY_BYTES = 1 << 20  # the maximum bytes of a request that reads
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a query: whole numbers from 1; other values raise ``ValueError``."""
+    """The limits of a query, which are whole numbers from 1; other values raise ``ValueError``."""
 
-    rows: int = 10_000_000  # of states to read, estimated from the parts in the range
-    windows: int = 100_000  # in its range, for all kinds of windows together
-    seconds: int = 30  # of computation, and of waiting for other queries
-    queries: int = 4  # that run at the same time; others wait
+    rows: int = 10_000_000  # the maximum rows of states to read, estimated from the parts of the store in the range
+    windows: int = 100_000  # the maximum windows in the range, for all requested kinds of windows together
+    seconds: int = 30  # the maximum seconds of computing, and of waiting for other queries
+    queries: int = 4  # the maximum number of queries that run at the same time; others wait
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -29,7 +29,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of each query, and the metrics that count the cost of all queries."""
+    """The limits of each query, and the metrics to which the costs of all queries are added."""
 
     limits: Limits
     metrics: Metrics

@@ -1,4 +1,4 @@
-"""The deadline of a request: one value, passed into every loop whose length depends on the request."""
+"""The deadline of a request. Every loop whose length depends on the request checks it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class Deadline:
     Parameters
     ----------
     seconds : float
-        The time from now; infinite for no deadline.
+        The seconds from now; infinite if there is no deadline.
     """
 
     def __init__(self, seconds: float = math.inf) -> None:
-        """Start the time."""
+        """Start the timer."""
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """Start the time again: each piece of a long answer has as much time as the first."""
+        """Start the timer again, because each piece of a long answer may take as long as the first one."""
         self._end = time.monotonic() + self._seconds
 
     def within(self, seconds: float) -> Deadline:
-        """Return a deadline after a number of seconds, or at this deadline if that is earlier."""
+        """Return a deadline that is a number of seconds from now, or this deadline if that is earlier."""
         return Deadline(min(seconds, self._end - time.monotonic()))
 
     def check(self) -> None:
-        """Raise `OutOfTime` after the deadline."""
+        """Raise `OutOfTime` if the deadline has passed."""
         if time.monotonic() > self._end:
             raise OutOfTime("the query took longer than it may; ask for a shorter range, fewer series or coarser steps")
 
     def checked(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items; raise `OutOfTime` before the first item after the deadline."""
+        """Yield items; raise `OutOfTime` before the first item that comes after the deadline."""
         for item in items:
             self.check()
             yield item

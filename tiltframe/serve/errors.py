@@ -1,4 +1,4 @@
-"""Errors as answers: one table of statuses, and two formats of the answer, this server's and Prometheus'."""
+"""Errors as HTTP responses: a table of statuses, and two response formats, this server's and Prometheus'."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from aggr import UnknownFunction
 from aggr.extras import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
-_LONGEST = 300  # characters of a sentence
+_LONGEST = 300  # the maximum length of a message
 
 
 class Refused(HTTPException):
-    """A rejected request: its status, a sentence, and headers."""
+    """A rejected request: its status, a message, and headers."""
 
 
 class PromQLError(ValueError):
-    """A rejected request of Prometheus' API."""
+    """An error that rejects a request of the Prometheus API."""
 
     kind: ClassVar[str]
     status: ClassVar[int]
@@ -43,7 +43,7 @@ class Unanswerable(PromQLError):
 
 
 class OutOfTime(PromQLError):
-    """The request took longer than the limit."""
+    """Computing the answer took longer than the limit."""
 
     kind = "timeout"
     status = 503
@@ -59,18 +59,19 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((StoreError, MissingExtra), 422),
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
-_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}  # error types of Prometheus
+# Prometheus' error types by status
+_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status of an error; an error that is not in the table is a server error."""
+    """Return the status of an error. An error that is not in the table is a server error."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return the message of an error in one line, without the details of an error that is not in the table."""
+    """Return the message of an error in one line. For an error that is not in the table, the details are left out."""
     if isinstance(error, HTTPException):
         return error.detail
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):
@@ -80,27 +81,27 @@ def sentence_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the place in the code where an error was raised, for the log."""
+    """Return the location in the code at which an error was raised, for the log."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({at.filename}:{at.lineno})" for at in last)
 
 
 def failure(error: BaseException) -> Response:
-    """Return the answer for an error: its status and its sentence."""
+    """Return the response for an error: its status and its message."""
     return _response({"error": sentence_of(error)}, status_of(error), error)
 
 
 def prometheus_failure(error: BaseException) -> Response:
-    """Return the answer for an error in Prometheus' format: status, type and sentence."""
+    """Return the response for an error in Prometheus' format: status, type and message."""
     status = status_of(error)
     kind = _KINDS.get(status, "internal" if status >= 500 else BadData.kind)
     if isinstance(error, PromQLError):
         kind = error.kind
     elif isinstance(error, HTTPException):
-        if status == 413:  # Prometheus has no error type for it
+        if status == 413:  # Prometheus has no error type for this status
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
-    elif status == 400:  # the expression is valid, but the store cannot answer it
+    elif status == 400:  # the expression is valid, but the store cannot evaluate it
         status, kind = Unanswerable.status, Unanswerable.kind
     return _response({"status": "error", "errorType": kind, "error": sentence_of(error)}, status, error)
 

@@ -1,4 +1,4 @@
-"""Forms of an answer: JSON, CSV or an Arrow stream, compressed or not, as pieces of bytes, one or more per slice."""
+"""Formats of an answer: JSON, CSV or an Arrow stream, compressed or not, as pieces of bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tiltframe.store import Answer
 from tiltframe.text.results import csv_cells, json_rows, json_text
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
-PROTOBUF = "application/x-protobuf"  # the form of OpenTelemetry's exporters
-LINES = "application/x-ndjson"  # JSON lines, for rows to write
+PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
+LINES = "application/x-ndjson"  # JSON lines, the format of rows to write
 
 
 class _Pieces(io.BytesIO):
-    """A file in memory whose content can be read even after it is closed."""
+    """A file in memory whose content can still be read after it is closed."""
 
     def close(self) -> None:
         pass
@@ -34,7 +34,7 @@ class _Pieces(io.BytesIO):
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield an answer in a form, compressed by gzip or zstd, slice by slice; ``head`` precedes the rows in JSON."""
+    """Yield an answer in a format, compressed by gzip or zstd, slice by slice. In JSON, ``head`` precedes the rows."""
     pieces = _Pieces()
     file = pa.PythonFile(pieces, "w")
     out = pa.CompressedOutputStream(file, packing) if packing else file
@@ -80,7 +80,7 @@ _WRITERS: dict[str, _Writer] = {JSON: _as_json, CSV: _as_csv, ARROW: _as_arrow}
 
 
 def warning_header(sentences: Sequence[str]) -> dict[str, str]:
-    r"""Return the header ``Warning`` with sentences; characters outside ASCII are escaped.
+    r"""Return the header ``Warning`` with messages; characters outside ASCII are escaped.
 
     >>> warning_header(['the measure "名" is not known'])
     {'warning': '299 - "the measure \\"\\u540d\\" is not known"'}
@@ -91,7 +91,7 @@ def warning_header(sentences: Sequence[str]) -> dict[str, str]:
 
 
 def form_of(accept: str) -> str:
-    """Return the form that a request prefers; raise `Refused` if the server has none of its forms.
+    """Return the format that a request prefers; raise `Refused` if the server supports none of the accepted formats.
 
     >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
     ('application/json', 'text/csv')
@@ -103,7 +103,7 @@ def form_of(accept: str) -> str:
 
 
 def packing_of(accept: str) -> str | None:
-    """Return the compression of an answer that a request accepts, or None.
+    """Return the compression of an answer that a request accepts, or None if it accepts none.
 
     >>> packing_of("gzip, deflate, br, zstd"), packing_of("zstd;q=0, gzip"), packing_of("*;q=0")
     ('zstd', 'gzip', None)
@@ -112,7 +112,7 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Return the offered name with the highest weight in a header; the first if several have it."""
+    """Return the offered name with the highest weight in a header, or the first of several with the same weight."""
     weights = {}
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))

@@ -1,4 +1,4 @@
-"""Gauges of the server for its metrics: its release, the queue of queries, and the age of the newest windows."""
+"""Gauges for the metrics of the server: its release, the queue of queries, and the age of the newest windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tiltframe.store import StoreError
 
 
 def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
-    """Return the gauges; a store that cannot be read does not have an age."""
+    """Return the gauges. A store that cannot be read has no age."""
     return [
         Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),
         Gauge("queries_unfinished", "Queries and look-ups that run or wait.", {"": pool.unfinished}),

@@ -1,4 +1,4 @@
-"""Bodies of requests, read within a limit of bytes and of time."""
+"""Bodies of requests, read within limits of bytes and time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
     Parameters
     ----------
     max_bytes, seconds : int
-        The maximum number of bytes, and the maximum time to arrive.
+        The maximum number of bytes, and the maximum seconds until the body has arrived.
     packings : sequence of str
-        Content encodings that are accepted; the body is returned without decompression.
+        The content encodings that are accepted. The body is returned without being decompressed.
 
     Raises
     ------
     Refused
-        With status 413 for too many bytes, 408 for too much time, and 415 for another encoding.
+        An error with status 413 for too many bytes, 408 for too much time, and 415 for another encoding.
     """
     packing = request.headers.get("content-encoding", "identity")
     if packing not in packings:
@@ -38,5 +38,5 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
                 if len(body) > max_bytes:
                     raise Refused(413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less at once")
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {seconds} s; send it again") from None
+        raise Refused(408, f"the body did not arrive within {seconds} s; send it again") from None
     return bytes(body)

@@ -1,4 +1,6 @@
-"""Joins over HTTP: rows in the body of a request, each with the results of a store for its keys and its range."""
+"""Joins over HTTP: the rows in the body of a request are joined with the results of a store for their keys and
+ranges.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tiltframe.store import Answer, Join
 
 _TEXT = {"type": "string"}
 _EXAMPLE = '{"store": "web", "rows": [{"host": "a"}], "on": ["host"], "within": "2024-05-01", "per": "1h"}'
-JOIN_MEMBERS: dict[str, Any] = {  # in the description of the API
+JOIN_MEMBERS: dict[str, Any] = {  # shown in the description of the API
     "rows": {"type": "array", "items": {"type": "object"}, "description": "Rows, each an object of its columns."},
     "on": {
         "type": ["string", "array", "object"],
@@ -42,7 +44,7 @@ JOIN_MEMBERS: dict[str, Any] = {  # in the description of the API
 
 @dataclass(frozen=True)
 class Joining:
-    """The route for joins."""
+    """The HTTP route for joins."""
 
     served: Stores
     answers: Answers
@@ -53,7 +55,7 @@ class Joining:
         return [Route("/v1/join", self.join, methods=["POST"])]
 
     async def join(self, request: Request) -> Response:
-        """Return rows of the body joined with results of a store."""
+        """Return the rows of the body, joined with the results of a store."""
         form = form_of(request.headers.get("accept", ""))
         body = await read_body(request, BODY_BYTES, self.budget.limits.seconds)
 
@@ -76,7 +78,7 @@ class Joining:
 
 
 def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
-    """Return the store's name, the rows and the join in a JSON body; raise ``ValueError`` if it cannot be read."""
+    """Return the store's name, the rows and the join from a JSON body; raise ``ValueError`` if it cannot be read."""
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
@@ -91,7 +93,9 @@ def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
 
 
 def _table(rows: object) -> pa.Table:
-    """Return rows as a table with the columns of all rows; raise ``ValueError`` for values without a common type."""
+    """Return rows as a table with the columns of all rows; raise ``ValueError`` if the values of a column have no
+    common type.
+    """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f'rows must be a list of objects, [{{"host": "a"}}]; got {shown(rows)}')
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -1,4 +1,4 @@
-"""Maintenance in the server: compaction, expiry and removal of old files, within a share of one core.
+"""Maintenance in the server: compaction, expiry and removal of old files. It uses a limited share of one core.
 
 append ─▶ append ─▶ append        many small parts make each query slower
    │
@@ -17,31 +17,33 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-_PAUSE_SECONDS = 30.0  # between two rounds, or longer if a round took long
-_PAUSE_FACTOR = 3  # pauses are as many times longer than the work, so that it uses a quarter of a core
-_ROUND_SECONDS = 20.0  # of work on one store; the rest is done in the next round
+_PAUSE_SECONDS = 30.0  # between two rounds; the pause after a long round is longer
+_PAUSE_FACTOR = (
+    3  # a pause is this many times longer than the work before it, so that the work uses a quarter of a core
+)
+_ROUND_SECONDS = 20.0  # the maximum time of work on one store; the next round does the rest
 _VACUUM_SECONDS = 3600.0  # between two searches for replaced files, which list all files of a store
-_REPLACED_FOR = "1d"  # age of replaced files before they are removed: longer than any query or commit
+_REPLACED_FOR = "1d"  # the age at which replaced files are removed, longer than any query or commit takes
 
 
 class _Interrupted(Exception):
-    """The time of a round is over, or the server stops; merged parts are already committed."""
+    """The time of a round is over, or the server stops. Parts that were merged before are already committed."""
 
 
 class Maintenance:
-    """A thread that keeps stores small and quick.
+    """A thread that maintains stores.
 
     Parameters
     ----------
     stores : Stores
     metrics : Metrics
-        Counts rounds and failures.
+        The metrics that count rounds and failures.
     pause_seconds : float
-        The shortest pause between two rounds.
+        The minimum seconds between two rounds.
     """
 
     def __init__(self, stores: Stores, metrics: Metrics, pause_seconds: float = _PAUSE_SECONDS) -> None:
-        """Create the thread; `start` starts it."""
+        """Create the thread without starting it."""
         self._stores, self._metrics, self._pause_seconds = stores, metrics, pause_seconds
         self._stopping = threading.Event()
         self._next_vacuum = dict.fromkeys(stores, time.monotonic())
@@ -52,7 +54,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to stop after the commit that it is working on; return at once."""
+        """Make the thread stop after the commit that it is working on. Return without waiting."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -64,7 +66,7 @@ class Maintenance:
             self._stopping.wait(max(self._pause_seconds, _PAUSE_FACTOR * worked))
 
     def _maintain(self, name: str) -> None:
-        """Do one round of work on a store. An error is logged, and the next round tries again."""
+        """Do one round of work on a store. Errors are logged, and the next round tries again."""
         try:
             store = self._stores[name]
             store.compact(before=_end_of_open_windows(store), progress=self._within_round())
@@ -74,13 +76,13 @@ class Maintenance:
                 self._next_vacuum[name] = time.monotonic() + _VACUUM_SECONDS
         except _Interrupted:
             pass
-        except Exception as error:  # a store may be out of reach for some time
+        except Exception as error:  # a store may be unreachable for some time
             self._metrics.add("maintenance_failures_total", store=name)
             LOG.info({"message": f"maintenance of {name} failed", "error": place_of(error)})
         self._metrics.add("maintenance_rounds_total", store=name)
 
     def _within_round(self) -> Callable[[int, int], None]:
-        """Return a callback for the progress of compaction that ends it after the time of a round."""
+        """Return a callback for the progress of compaction, which stops the compaction after the time of a round."""
         end = time.monotonic() + _ROUND_SECONDS
 
         def check(done: int, total: int) -> None:
@@ -91,9 +93,10 @@ class Maintenance:
 
 
 def _end_of_open_windows(store: FrameStore) -> str | None:
-    """Return a moment after the end of every window that may still get rows, as ISO 8601.
+    """Return a moment after the end of every window that may still get rows, as ISO 8601 text.
 
-    The parts of open windows are merged as well: a stream of small commits adds one part per commit to them.
+    With this moment, compaction also merges the parts of open windows, because a stream adds a small part with each
+    commit.
     """
     level_ends = [
         level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end

@@ -1,4 +1,4 @@
-"""Observation of requests: each has a line in the log, is counted, and its error becomes an answer."""
+"""Observation of requests: each request is logged and counted, and its error becomes a response."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ _HELP = {
     "maintenance_failures_total": "Rounds that an error ended, by store.",
 }
 _SECONDS = "request_seconds"
-_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # seconds of the histogram of latency
+_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # the bucket bounds of the histogram of latency, in seconds
 LOG = logging.getLogger("tiltframe.serve")
-_SEND_SECONDS = 30  # after which a client that reads nothing is disconnected
-_LONGEST = 1000  # characters of an address in the log
+_SEND_SECONDS = 30  # seconds after which a client that reads nothing is disconnected
+_LONGEST = 1000  # the maximum length of a URL in the log
 _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _HEADERS += [(b"content-security-policy", _POLICY)]
 
 
 class Metrics:
-    """Counters by name and labels; any thread may add to them."""
+    """Counters by name and labels. Any thread may add to them."""
 
     def __init__(self) -> None:
-        """Create the counters without values."""
+        """Create counters without values."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        self._seconds: dict[str, list[float]] = {}  # by route: the count of each bucket, above the last bound, the sum
+        # for each route: the counts of the buckets, the count above the last bound, and the sum
+        self._seconds: dict[str, list[float]] = {}
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:
         """Add a number to a counter."""
@@ -62,7 +63,7 @@ class Metrics:
             cells[-1] += seconds
 
     def text(self, gauges: Iterable[Gauge] = ()) -> str:
-        """Return all counters and histograms, and some gauges, in Prometheus' text format."""
+        """Return all counters and histograms, and the passed gauges, in Prometheus' text format."""
         with self._lock:
             counts = dict(self._counts)
             seconds = {route: list(cells) for route, cells in self._seconds.items()}
@@ -78,7 +79,7 @@ class Metrics:
 
 
 class Gauge(NamedTuple):
-    """A number that is read when Prometheus scrapes it, by its labels as text."""
+    """A value that is computed when Prometheus scrapes it, with its labels as text."""
 
     name: str
     help: str
@@ -86,7 +87,7 @@ class Gauge(NamedTuple):
 
 
 def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Return the histogram of the duration of requests, by route."""
+    """Return the lines of the histogram of the durations of requests, by route."""
     name = f"tiltframe_{_SECONDS}"
     lines = [f"# HELP {name} Seconds that requests took, by route.", f"# TYPE {name} histogram"]
     for route, (*counts, total) in sorted(seconds.items()):
@@ -105,7 +106,7 @@ def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
 
 @dataclass
 class Observed:
-    """ASGI middleware that turns errors into answers, and adds every request to the log and the metrics."""
+    """ASGI middleware that turns errors into responses, and adds every request to the log and the metrics."""
 
     app: ASGIApp
     metrics: Metrics
@@ -151,7 +152,7 @@ class Observed:
 
 
 class _Lines(logging.Formatter):
-    """A format of the log with one JSON object per line."""
+    """A log formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
@@ -160,7 +161,7 @@ class _Lines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Write the log of this server, and of uvicorn, to standard error."""
+    """Write the log of this server and of uvicorn to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}

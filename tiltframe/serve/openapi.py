@@ -1,4 +1,4 @@
-"""The description of the API, as OpenAPI, and as a web page."""
+"""The description of the API, as OpenAPI and as a web page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ERRORS = {
     "422": "It is beyond the server's limits, or the store cannot do it.",
     "503": "It took too long, or too many queries run.",
 }
-_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # types in a body
+_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # types of values in a body
 _IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
 
 def openapi(writable: bool) -> dict[str, Any]:
-    """Return the API as a document of OpenAPI 3.1; if stores are writable, it has the routes that write."""
+    """Return the API as an OpenAPI 3.1 document. If stores are writable, it includes the routes that write."""
     meanings = _meanings()
     words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
@@ -94,7 +94,7 @@ def openapi(writable: bool) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return the description as a web page: every operation with its parameters."""
+    """Return the description as a web page that shows every operation with its parameters."""
     parts = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

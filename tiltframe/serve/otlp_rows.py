@@ -1,6 +1,7 @@
-"""Rows of OTLP metrics as a table, with types from the store or else from the protocol; types are never guessed.
+"""Rows of OTLP metrics as a table. Types come from the store or else from the protocol; they are never inferred from
+values.
 
-If a value does not fit the type of its column, its row is rejected; the other rows of the request are kept.
+If a value does not fit the type of its column, only its row is rejected.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tiltframe.store import FrameStore
 _TIME = pa.timestamp("us", "UTC")
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _COLUMN = re.compile(r"[A-Za-z_][\w.]*")
-_EXACT = 2**53  # all integers up to it are exact as doubles
+_EXACT = 2**53  # doubles represent all integers up to this one exactly
 
 
 def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
-    """Return a table of the columns that the store's frame reads; a missing attribute of a point is null.
+    """Return a table of the columns that the store's frame reads. An attribute that a point lacks is null.
 
-    A sentence is added to ``refused`` for each point with a value that does not fit.
+    For each point with a value that does not fit, a message is added to ``refused``.
     """
     frame = store.frame
     present = dict.fromkeys(name for row in rows for name in row)
@@ -51,17 +52,21 @@ def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[st
 
 
 def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return the values that all rows of one point share; rows of a histogram differ only in value and weight."""
+    """Return the values that all rows of one point share. The rows of a histogram point differ only in value and
+    weight.
+    """
     return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
 
 
 def _is_column(name: str, frame: TiltFrame) -> bool:
-    """Return whether a text that the frame may read names a column, and is not an expression of columns."""
+    """Return whether a text that the frame may read is the name of a column, rather than an expression of columns."""
     return name in plain_keys(frame.keyed_by) or _COLUMN.fullmatch(name) is not None
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return the types of columns: of the store's keys and states, else of the messages; text if types are mixed."""
+    """Return the types of columns: those of the store's keys and states, otherwise those in the messages; text if types
+    are mixed.
+    """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
     schema = store.settled(pa.schema(fields), of_numbers=True)
@@ -76,7 +81,9 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 
 
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
-    """Use integer types for doubles if the store has states of integers; a point with a fraction is then rejected."""
+    """Use integer types in place of doubles if the store has states of integers. Points with a fraction are then
+    rejected.
+    """
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
     fitting = store.settled(pa.schema(unknown))
     fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
@@ -93,7 +100,7 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
-    """Return a value in a column's type if that is exact; otherwise add to ``problems`` and return null."""
+    """Convert a value to a column's type if that is exact; otherwise add a message to ``problems`` and return null."""
     if value is None or _TYPES[type(value)] == field.type:
         return value
     fitted: Any = None

@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API over stores, for Grafana, promtool and similar clients."""
+"""The Prometheus HTTP API for stores, used by Grafana, promtool and similar clients."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ Form = Mapping[str, list[str]]
 TextOf = Callable[[Form, Metrics, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MOST_POINTS = 11_000  # points of a series, as in Prometheus
+MOST_POINTS = 11_000  # the maximum points of a series, as in Prometheus
 _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
-_OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")  # an empty text counts as missing
+# an empty text counts as a missing parameter
+_OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
@@ -51,7 +52,7 @@ def routes(
     budget: Budget,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> list[Route]:
-    """Return the routes of the API; ``now`` returns the current views of the stores, for each request.
+    """Return the routes of the API. For each request, ``now`` returns the current views of the stores.
 
     Raise ``ValueError`` if two measures or two keys of a store would have the same valid name, or ``buckets`` names a
     measure that no store has.
@@ -106,7 +107,7 @@ def routes(
 
 @dataclass(frozen=True)
 class _Api:
-    """The endpoints: each returns JSON for the parameters of a form."""
+    """The endpoints. Each returns JSON for the parameters of a form."""
 
     budget: Budget
 
@@ -165,7 +166,7 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the range in which to list series; a missing end is open."""
+        """Return the range in which series are listed; it has no end if the request names none."""
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
             raise BadData("the end of the range is before its start; exchange them")
@@ -202,7 +203,7 @@ class _Api:
 
 
 def _stores_of(metrics: Metrics) -> list[StoreView]:
-    """Return the view of each store, once."""
+    """Return the current view of each store."""
     return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
 
 
@@ -211,7 +212,9 @@ def _constant(data: Any) -> TextOf:
 
 
 def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that errors are answered in Prometheus' format; the name is the route's in metrics."""
+    """Wrap an endpoint so that errors are returned in Prometheus' format. The name identifies the route in the
+    metrics.
+    """
 
     async def respond(request: Request) -> Response:
         try:
@@ -220,7 +223,7 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # the log has the place; the client gets no details
+                raise  # the log has the location; the client gets no details
             return prometheus_failure(error)
 
     respond.__name__ = name

@@ -1,8 +1,9 @@
-"""Pushed changes: server-sent events with the windows that change, the rows that ``tiltframe watch`` prints.
+"""Pushed changes: server-sent events with the windows that change, in the form of the rows that ``tiltframe watch``
+prints.
 
 Each commit is one event whose id is the version of the store. A client that reconnects sends the last id, and receives
-everything since then. The contents of earlier versions are kept for a bounded number of versions; a client with an
-older id receives all windows, so that none are lost.
+all later changes. The contents of a limited number of earlier versions are kept. A client with an older id receives all
+windows, so that no change is lost.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from tiltframe.serve.stores import Stores
 from tiltframe.store import Seen
 from tiltframe.text.results import json_lines
 
-EVENTS = "text/event-stream"  # the media type
-_LISTENERS = 32  # connections that wait for changes at the same time
-_VERSIONS = 256  # versions per store from which a client can go on
-_LOOK_SECONDS = 1.0  # between two looks at a store
-_STEP_SECONDS = 0.2  # between two looks at whether the server stops
-_HEARTBEAT_SECONDS = 15.0  # between two comments, by which clients and proxies see that the connection lives
+EVENTS = "text/event-stream"  # the media type of the events
+_LISTENERS = 32  # the maximum number of clients that wait for changes
+_VERSIONS = 256  # the number of versions per store from which a client can continue
+_LOOK_SECONDS = 1.0  # seconds between two checks of a store for a new version
+_STEP_SECONDS = 0.2  # seconds between two checks whether the server stops
+_HEARTBEAT_SECONDS = 15.0  # seconds between two comments, which show clients and proxies that the connection is open
 
 
 class Pushed:
-    """The route for pushed changes."""
+    """The HTTP route for pushed changes."""
 
     def __init__(self, stores: Stores, pool: WorkerPool) -> None:
-        """Create the route of stores, with the threads that compare versions."""
+        """Create the route for the stores, with the threads that compare versions."""
         self._stores, self._pool = stores, pool
         self._seen: dict[str, OrderedDict[int, Seen]] = {}
         self._listeners = 0
@@ -48,7 +49,7 @@ class Pushed:
         return [Route("/v1/stores/{name}/changes", self.changes)]
 
     async def changes(self, request: Request) -> Response:
-        """Return the changes of a store as events, until the client or the server ends."""
+        """Return the changes of a store as events, until the client disconnects or the server stops."""
         name, per, since = self._words(request)
         if self._listeners >= _LISTENERS:
             message = f"{_LISTENERS} clients wait for changes, the server's limit; ask again later"
@@ -59,7 +60,9 @@ class Pushed:
 
     @staticmethod
     def _words(request: Request) -> tuple[str, str | None, int | None]:
-        """Return the store's name, the level and the version in a request; raise ``ValueError`` for other words."""
+        """Return the store's name, the level and the version in a request; raise ``ValueError`` for unknown
+        parameters.
+        """
         words = dict(request.query_params)
         for word in words:
             if word not in ("per", "since"):
@@ -70,7 +73,9 @@ class Pushed:
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
     def _begin(self, name: str, per: str | None, since: int | None) -> Seen | None:
-        """Return the contents to compare with: of now, of a version, or None for a version that is not kept."""
+        """Return the contents to compare with: those of now, those of a version, or None if the contents of the version
+        were discarded.
+        """
         view = self._stores.now(name)
         if per is not None:
             view.frame.level(per)  # raises an error for a level that the store does not have
@@ -107,7 +112,9 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: Seen | None) -> tuple[Seen, bytes]:
-        """Return the present contents of a store, and an event with the changed windows, or no bytes."""
+        """Return the current contents of a store, and an event with the changed windows, which is empty if none
+        changed.
+        """
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:
             return seen, b""

@@ -1,4 +1,4 @@
-"""The served stores by name: opened once for all threads, and again after a change of frame."""
+"""The served stores by name. A store is opened once for all threads, and again after its frame has changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _DATABASES = ("postgres", "postgresql")
 
 
 class ServedStore:
-    """A store and its name, from a folder, an address, or ``NAME=ADDRESS``; in a database the store's own name.
+    """A store and its name. The address is a folder, a URI, or ``NAME=ADDRESS``; a store in a database has its own
+    name.
 
     Raise ``ValueError`` if a name is not allowed in a path, and `StoreError` if a store cannot be opened.
     """
@@ -40,7 +41,7 @@ class ServedStore:
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """Read the store together with the open windows in the state file of a stream from now on."""
+        """From now on, read the store together with the open windows in the state file of a stream."""
         self.store = self.store.with_open(saved)
         self.now()
 
@@ -49,10 +50,10 @@ class ServedStore:
         FrameStore(self._uri, name=self._name_in_database).at()
 
     def now(self) -> StoreView:
-        """Return the current view of the store, which is opened again if its frame has changed.
+        """Return the current view of the store. If its frame has changed, the store is opened again.
 
-        The time of the view is the last microsecond of the finest window that is open. All times in that window have
-        the same windows over, so that equal versions of the store give equal answers.
+        The time of the view is the last microsecond of the finest window that is open. At all times in that window, the
+        same windows are complete, so that equal versions of the store give equal answers.
         """
         view = self.store.at()
         if view.snapshot.manifest != self._described:
@@ -65,12 +66,12 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """Served stores by name, each in its current version. Unknown names raise an error with a message."""
+    """Served stores by name, each at its current version. Unknown names raise an error with a message."""
 
     def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open all stores, some with the state files of streams, FILE or NAME=FILE.
+        """Open all stores; for some, state files of streams are passed as FILE or NAME=FILE.
 
-        Raise ``ValueError`` if two stores have one name, or if a state file belongs to none of them.
+        Raise ``ValueError`` if two stores have the same name, or if a state file belongs to none of them.
         """
         self._stores: dict[str, ServedStore] = {}
         for text in places:

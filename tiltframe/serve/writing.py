@@ -1,4 +1,4 @@
-"""Writing over HTTP: events are rolled up into a store exactly once, however often they are sent."""
+"""Writing over HTTP: events are added to a store exactly once, however often they are sent."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # in messages, in place of a file's name
+_CALLED = "the events"  # what messages say in place of a file's name
 
 
 class Writing:
-    """The routes for writing."""
+    """The HTTP routes for writing."""
 
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
-        """Create the routes of stores, with the threads that write."""
+        """Create the routes for the stores, with the threads that write."""
         self._stores, self._pool, self._limits = stores, pool, limits
 
     def routes(self) -> list[Route]:
@@ -44,7 +44,7 @@ class Writing:
         ]
 
     async def events(self, request: Request) -> Response:
-        """Add events under the number of a writer."""
+        """Add events under a writer's name and number."""
         kind = _kind(request, "events", LINES, ARROW)
         writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
@@ -62,11 +62,13 @@ class Writing:
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
-        """Add points of an OpenTelemetry exporter by a writer's number; without a number, the same bytes once."""
+        """Add the points of an OpenTelemetry exporter under a writer's number. Without a number, the same bytes are
+        added once.
+        """
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
-        # imported here, because the import takes a tenth of the server's start
+        # imported here, because the import would take a tenth of the server's start time
         from aggr.interchange.otlp_metrics import response_of, rows_of_metrics
 
         is_packed = request.headers.get("content-encoding") == "gzip"
@@ -95,7 +97,7 @@ class Writing:
 
 @contextmanager
 def _called(store: FrameStore, name: str) -> Iterator[None]:
-    """Name the store in errors by its name, without its address on the server."""
+    """In errors, call the store by its name, without its address on the server."""
     try:
         yield
     except StoreError as error:
@@ -103,7 +105,7 @@ def _called(store: FrameStore, name: str) -> Iterator[None]:
 
 
 def _reasons(refused: Sequence[str]) -> str:
-    """Return the first reasons for which points were rejected, each once."""
+    """Return the first few different reasons for which points were rejected."""
     reasons = list(dict.fromkeys(refused))
     more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     return reasons[0] + more
@@ -137,7 +139,7 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def read_lines(body: bytes, store: FrameStore) -> pa.Table:
-    """Return the rows of JSON lines, read like a file, with the types of the columns of the store's frame."""
+    """Parse JSON lines in the same way as a file, with the column types of the store's frame."""
     frame = store.frame
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(body)

@@ -1,4 +1,4 @@
-"""The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
+"""The frame store: durable states in Delta Lake or PostgreSQL, and all ways to query them."""
 
 from tiltframe.beyond_limit import BeyondLimit
 from tiltframe.store.backends.protocol import Vacuumed

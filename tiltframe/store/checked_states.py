@@ -1,7 +1,7 @@
 """Checked states: a store checks all states before it writes any.
 
-`tiltframe.TiltFrame.check_states` checks columns, and the frame in the metadata of states. This module checks rows:
-their levels, their windows, and that coarser states are the merged finer ones.
+`tiltframe.TiltFrame.check_states` checks the columns, and the frame in the metadata of states. This module checks the
+rows: their levels and windows, and that the states of coarser levels equal the merged states of finer ones.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from windows import TimeWindow
 
 
 def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Check states from `tiltframe.rollup`, and return all levels, merged, in stored types.
+    """Check states from `tiltframe.rollup`; return the merged states of all levels in stored types.
 
-    A window and key may occur several times. A null state means that a measure lacks rows of the window.
-    Raise ``ValueError`` if the states are not of the frame (the message states the difference), if the finest level is
-    missing, or if a coarser level differs from the states merged from the finest.
+    A window and key may occur several times; its states are merged. A null state means that rows of the window are
+    unknown for a measure. Raise ``ValueError`` if the states do not belong to the frame (the message names the
+    difference), if the finest level is missing, or if a coarser level differs from the merged states of the finest.
     """
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)
@@ -73,7 +73,7 @@ def doubtful_frame(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
 
 
 def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
-    """Return states by level after a check of their levels and windows."""
+    """Check the levels and windows of states, and return the states by level."""
     names = normalize(states.column(LEVEL))
     level_names = [level.name for level in frame.levels]
     for name in pc.unique(names).to_pylist():
@@ -106,13 +106,13 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
 
 
 def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
-    """Raise ``ValueError`` if the states of a coarser level differ from those merged from the finest level."""
+    """Raise ``ValueError`` if the states of a coarser level differ from the merged states of the finest level."""
     columns = [START, *frame.keys, *(column.name for column in frame.states)]
     if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return
     states = merge_level(states, frame, level, unknown=True)
     derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
-    if np.array_equal(derived_hashes, state_hashes):  # both are sorted by window and keys
+    if np.array_equal(derived_hashes, state_hashes):  # both tables are sorted by window and keys
         return
     derived_rows, state_rows = (
         {tuple(row): i for i, row in enumerate(hashes.T.tolist())} for hashes in (derived_hashes, state_hashes)
@@ -131,6 +131,6 @@ def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
-    """Return rows as bytes: equal bytes mean equal rows, but equal rows may have different bytes."""
+    """Return each row as bytes. Equal bytes mean equal rows, but equal rows may have different bytes."""
     columns = [one_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

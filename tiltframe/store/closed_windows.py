@@ -1,10 +1,11 @@
-"""A stream into a store in one process, without Spark: closed windows are committed, and each row counts once::
+"""A stream into a store in one process, without Spark. Closed windows are committed, and each row counts exactly once::
 
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
-The order makes it exact: the states of a commit are in the saved state before they are in the store, and a store
-accepts a number of a writer once. A process that is killed between the two repeats the same commit. Late rows become
-separate states, because a store merges on reading; closed windows need not be kept for them.
+This order makes the stream exact: the states of a commit are in the saved state before they are in the store, and a
+store accepts a number of a writer only once. A process that is killed between the two steps repeats the same commit.
+Late rows become separate states, which a store merges when it is read, so closed windows need not be kept in memory for
+them.
 """
 
 from __future__ import annotations
@@ -41,39 +42,42 @@ from tiltframe.streaming.saved import extended, extension
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
 COMPACT_EVERY = 50  # commits
-_AFTER_ALL = "9999-01-01"  # every window ends before it
+_AFTER_ALL = "9999-01-01"  # later than the end of any window
 
 
 class ClosedWindows:
-    """The open windows of a stream on the finest level, and closed windows that are not in the store yet.
+    """The open windows of a stream on the finest level, and the closed windows that are not in the store yet.
 
     Parameters
     ----------
     store : FrameStore
-        The store, which derives coarser levels. It may be new; others may write to it at the same time.
+        The store, which derives coarser levels. The store may not exist yet, and others may write to it at the same
+        time.
     stream : str
-        A name of the stream, unique among all streams into this store.
+        The name of the stream, which must be unique among all streams into this store.
     emit : AfterClose or str
-        A policy with its ``delay`` and ``timeout``. A timeout also closes all earlier windows.
+        An `after_close` policy, with only ``delay`` and ``timeout``. A timeout also closes all earlier windows.
     late : LatePolicy or str
-        ``true_window``: late rows count in their windows, whenever those closed, without keeping windows in memory.
+        ``true_window``: late rows count in their windows, however long ago these closed. Closed windows are not kept in
+        memory for them.
     compact_every : int, optional
-        The store is compacted after this number of commits.
+        The number of commits after which the store is compacted.
     **bounds
-        ``max_keys`` and ``beyond``, as for `OpenWindows`.
+        ``max_keys`` and ``beyond``, which `OpenWindows` describes.
 
     Raises
     ------
     ValueError
-        For another emit policy, a condition, or a mode: a store accepts only complete windows, once.
+        For another emit policy, a condition, or a mode, because a store accepts each window only once and complete.
     StoreError
         If the store cannot be read.
 
     Guarantee
     ---------
-    If `to_ipc` is always called before `commit`, and a restarted stream continues from its last result with the rows
-    that came after it, then the states in the store equal, bit for bit, those of a rollup of all rows, at any failure.
-    Without a saved state, the stream continues from the store: rows of committed finest windows are ignored.
+    Suppose that `to_ipc` is always called before `commit`, and a restarted stream continues from the last saved state
+    with the rows that came after it. Then, after any failure, the states in the store are bit-for-bit those of a rollup
+    of all rows. Without a saved state, the stream continues from the store: rows of finest windows that were committed
+    are ignored.
 
     Examples
     --------
@@ -99,7 +103,7 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> None:
-        """Check the arguments, and read from the store which windows of the stream it has."""
+        """Check the arguments, and read from the store which windows of the stream are in it."""
         self.store, self.stream = store, stream
         check_writer(checked_name(stream, "stream, which the stream is called by in the store,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
@@ -119,7 +123,9 @@ class ClosedWindows:
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Add a batch of rows in the order of their arrival, as `OpenWindows.add_rows` does; return dropped rows."""
+        """Add a batch of rows in the order of their arrival, like `OpenWindows.add_rows`; return the rows that are
+        dropped.
+        """
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
@@ -136,7 +142,7 @@ class ClosedWindows:
         return dropped
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
-        """Advance the time, as `OpenWindows.advance` does; windows that it closes are then outgoing."""
+        """Advance the time, like `OpenWindows.advance`. The windows that this closes wait for the next commit."""
         emitted = self.windows.advance(watermark, now)
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
@@ -144,7 +150,7 @@ class ClosedWindows:
             self._send(self.windows.advance(end + self._emit.delay_micros))
 
     def close(self) -> None:
-        """Close all windows, because no more rows will come."""
+        """Close all windows, because no more rows will arrive."""
         end = self.windows.last_end
         if end is not None:
             self.advance(end + self._emit.delay_micros)
@@ -156,7 +162,9 @@ class ClosedWindows:
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Return the open and outgoing windows, and notes such as the position in the input, for `from_ipc`."""
+        """Return the open windows, the closed windows that wait for a commit, and notes such as the position in the
+        input, as bytes for `from_ipc`.
+        """
         description = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         more = {"committed": self.committed, "owner": self._owner}
         return extended(self.windows.to_ipc(), description | more, self.outgoing)
@@ -173,12 +181,13 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> ClosedWindows:
-        """Continue from a state that `to_ipc` returned; call `commit` next, because outgoing windows may be missing.
+        """Continue from a state that `to_ipc` returned. Call `commit` next, because the store may lack the windows that
+        waited for a commit.
 
         Raises
         ------
         ValueError
-            If ``data`` is not such a state, or has another frame or stream.
+            If ``data`` is not such a state, or belongs to another frame or stream.
         """
         description, outgoing = extension(data)
         if "writer" not in description:
@@ -192,15 +201,15 @@ class ClosedWindows:
             description["number"],
             description["committed"],
         )
-        restored._owner = description.get("owner", restored._owner)  # not in states of earlier releases
+        restored._owner = description.get("owner", restored._owner)  # missing in states that earlier releases saved
         restored.outgoing = outgoing if outgoing.num_rows else None
         return restored
 
     def commit(self) -> bool:
-        """Write the outgoing windows to the store, under the next number; save `to_ipc` before.
+        """Write the waiting closed windows to the store under the next number; save `to_ipc` before.
 
         Return whether the number is new. Raise `StoreError` if the store cannot be written, or has other states under
-        the number, because the stream has continued from an outdated state.
+        the number because the stream has continued from an outdated state.
         """
         if self.outgoing is None:
             return False
@@ -224,7 +233,7 @@ class ClosedWindows:
         return added
 
     def _check_owner(self, owner: str | None) -> None:
-        """Raise `CommitConflict` if another process has written to the stream since this one began."""
+        """Raise `CommitConflict` if another process has written to this stream since this process began."""
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
                 f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this one "
@@ -232,12 +241,12 @@ class ClosedWindows:
             )
 
     def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record of the time before which all rows are in the store; it never decreases."""
+        """Return the record of the time before which all rows are in the store. This time never decreases."""
         until, name = self.windows.closed_before, _record(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _send(self, states: pa.Table) -> None:
-        """Add states of the finest level to the outgoing ones."""
+        """Add states of the finest level to the closed windows that wait for a commit."""
         if not states.num_rows:
             return
         states = states.select(self._frame.states_columns[1:])
@@ -245,7 +254,9 @@ class ClosedWindows:
 
 
 def compact_or_warn(store: FrameStore) -> None:
-    """Merge the parts of all windows; if that fails, warn: the rows are in the store, and can be merged later."""
+    """Compact all windows. A failure only causes a warning, because the rows are in the store and can be merged
+    later.
+    """
     try:
         store.compact(before=_AFTER_ALL)
     except StoreError as error:
@@ -253,10 +264,11 @@ def compact_or_warn(store: FrameStore) -> None:
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Return the time, in microseconds UTC, before which the rows of a stream are in a store; None without rows.
+    """Return the time, in microseconds UTC, before which the rows of a stream are in a store, or None if there are no
+    rows.
 
-    ``stream`` is the name that was passed to `ClosedWindows`. Without a name, all rows count, and the result is the end
-    of the last finest window. Raise `StoreError` if the store cannot be read.
+    ``stream`` is the name that was passed to `ClosedWindows`. Without ``stream``, all rows count, and the result is the
+    end of the last window of the finest level. Raise `StoreError` if the store cannot be read.
     """
     if stream is not None:
         return store.recorded([_record(stream)]).get(_record(stream))
@@ -274,21 +286,21 @@ def recovered(
     stream: str | None = None,
     **bounds: Any,
 ) -> OpenWindows:
-    """Return open windows from a store, without a saved state: coarser windows are rebuilt from finer ones.
+    """Restore open windows from a store, without a saved state. Coarser windows are merged from finer ones.
 
     Parameters
     ----------
     store : FrameStore
     emit, late, **bounds : optional
-        As for `OpenWindows`.
+        See `OpenWindows`.
     stream : str, optional
-        The stream whose commits state the time before which rows are in the store; as for `committed_before`.
+        The name of the stream whose commits record the time before which rows are in the store; see `committed_before`.
 
     Returns
     -------
     OpenWindows
-        Windows on all levels of the store. Rows of finest windows that are in the store are ignored if they come
-        again; ``progress.committed_rows`` counts them.
+        The open windows, on all levels of the store. Rows of finest windows that are in the store are ignored if they
+        arrive again; ``progress.committed_rows`` counts them.
 
     Raises
     ------
@@ -317,7 +329,7 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} holds nothing{of_stream} to go on from; begin with OpenWindows"
         )
-    spans = {}  # per level, the range of windows in windows of the next level that may be open
+    spans = {}  # for each level, the range of windows within those windows of the next level that may still be open
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
@@ -331,7 +343,7 @@ def _record(stream: str) -> str:
 
 
 def _owner(stream: str) -> str:
-    """Return the name of the record of the process that last wrote to the stream."""
+    """Return the name of the record that identifies the process that last wrote to the stream."""
     return f"{stream} writer"
 
 

@@ -1,7 +1,7 @@
 """The frame store: states in a folder, an object store or a database, and all ways to query them.
 
-This module opens a store. Queries go through a view of the current moment (`tiltframe/store/view.py`); operations that
-change the store are functions in `tiltframe/store/changes/`.
+This module opens a store. Queries use a view of the store at the current moment (`tiltframe/store/view.py`). The
+operations that change the store are functions in `tiltframe/store/changes/`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ T = TypeVar("T")
 
 
 def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
-    """Return a method of a store that calls a method of the view of the current moment."""
+    """Return a method of a store that creates a view of the store at the current moment and calls a method of the
+    view.
+    """
 
     @wraps(method)
     def of_store(store: FrameStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,39 +69,40 @@ def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concate
 
 
 class FrameStore:
-    """States of a tilt frame in a folder or object store (Delta Lake), or in PostgreSQL.
+    """A store for the states of a tilt frame, in a folder or object store (Delta Lake) or in PostgreSQL.
 
-    A store is append-only: a commit adds states, also to windows that the store has already, and reading merges them.
-    Each commit is visible as a whole and exactly once, even if its writer fails.
+    A store is append-only: a commit adds states, which may belong to windows that the store already has. Reading merges
+    the states of a window. Each commit becomes visible completely and exactly once, even if its writer fails.
 
     Parameters
     ----------
     uri : str, path or Backend
-        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or your
-        own backend (`tiltframe.store.testing`), for which ``storage_options`` are not allowed.
+        A folder, the URI of an object store such as ``s3://bucket/path``, or ``postgresql://user@host/database``.
+        Alternatively an own backend (see `tiltframe.store.testing`); ``storage_options`` are then not allowed.
     frame : TiltFrame, optional
         The frame of the store; optional if the store exists. Nothing is written before the first commit, because the
-        types of states follow from rows, unless ``row_schema`` is passed.
+        types of states depend on the rows, unless ``row_schema`` is passed.
     name : str, optional
-        The name of the store: its tables are called ``<name>_<level>``. The default is ``frame``. In a database with
-        several stores it selects one.
+        The name of the store. Its tables are called ``<name>_<level>``. The default is ``frame``. In a database with
+        several stores, the name selects the store.
     retention : level -> duration, optional
-        How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``; None means for ever. If the store
-        exists, this replaces its retention.
+        How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``. None means that windows are kept
+        for ever. If the store exists, this replaces its retention.
     storage_options : str -> str, optional
-        Options of the object store, as deltalake names them.
+        Options of the object store, with the names that deltalake uses.
     durable : bool
-        Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive a loss of
-        power. Otherwise they survive only the end of the process. Object stores and databases do this themselves.
+        Whether commits to a folder are written to the disk (``fsync``) before they are acknowledged, so that they
+        survive a power failure. Without it, commits survive the end of the process, but not a power failure. Object
+        stores and databases are durable without this option.
     row_schema : schema, optional
-        The schema of future rows: if the store does not exist, it is created at once, and readers find it.
+        The schema of future rows. If the store does not exist, it is created at once, so that readers find it.
 
     Raises
     ------
     MissingStore
         If the store does not exist and no frame is passed.
     OtherFrame
-        If the store has another frame; the message names the difference.
+        If the store has another frame than the one passed; the message names the difference.
     DamagedStore, UnreachableStore
         If the store is damaged, or its place cannot be read.
     StoreError
@@ -159,7 +162,9 @@ class FrameStore:
             self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
 
     def _read_manifest(self, name: str | None = None) -> Manifest | None:
-        """Read the manifest of the store, or None if the store does not exist; raise `OtherFrame` for another name."""
+        """Read the manifest of the store, or return None if the store does not exist; raise `OtherFrame` for another
+        name.
+        """
         snapshot = self._backend.snapshot()
         if snapshot is None:
             return None
@@ -202,26 +207,26 @@ class FrameStore:
 
     @property
     def retention(self) -> Mapping[str, str]:
-        """The retention by level; a level without an entry is kept for ever."""
+        """How long each level is kept. A level without an entry is kept for ever."""
         return self._manifest.retention if self._manifest else self._retention
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of the states: window_start, keys, states; None before the first commit."""
+        """The schema of the states: window_start, keys, states. None before the first commit."""
         return self._manifest.schema if self._manifest else None
 
     def at(self, now: Any = None) -> StoreView:
-        """Return a view of the current store.
+        """Return a view of the store at the current moment.
 
         Parameters
         ----------
         now : moment, optional
-            The time for queries that do not name theirs; the clock's time by default.
+            The time for queries without a ``now`` of their own; by default the current time.
 
         Returns
         -------
         StoreView
-            All queries of the view are answered from the same states and at the same time.
+            All queries of the view are answered from the same states and for the same time.
 
         Raises
         ------
@@ -234,56 +239,59 @@ class FrameStore:
 
     @asking(Query)
     def query(self, query: Query) -> pa.Table:
-        """Return the results of a query; a query never changes a state.
+        """Return the results of a query. A query never changes a state.
 
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            Passed to `Query`, which describes each.
+            Arguments of `Query`, which describes them.
         now, flat, having, points, timezone, latest, closed, edges : optional
-            Passed to `Query`.
+            Arguments of `Query`.
 
         Returns
         -------
         table
-            The columns level, window_start, window_end, keys, one column per measure or per field of its records, and
-            ``partial``: whether the window is not over yet, or overlaps expired windows of its level. Starts and ends
-            are in the time zone of the query, or of the frame.
+            A table with the columns level, window_start, window_end, keys, one column per measure or per field of its
+            records, and ``partial``: whether the window has not ended yet, or overlaps expired windows of its level.
+            Starts and ends are in the time zone of the query, or of the frame.
 
         Raises
         ------
         ValueError
-            If the query is not valid; the message lists the valid values.
+            If the query is invalid; the message lists the valid values.
         StoreError
             If the store does not exist or is damaged.
 
         Guarantee
         ---------
-        The warning `Expired` is given if a level that is read no longer has the whole range, `NotKnown` if a measure
-        was added later, and `Unmapped` if a lookup has no value for some keys.
+        The function warns with `Expired` if windows in the range have expired on the level that is read, with
+        `NotKnown` if a measure was added later, and with `Unmapped` if a lookup has no value for some keys.
         """
         return pa.concat_tables(self._noting(self._warned(self.ask(query))))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
-        """Return results as `query` does, a few windows at a time, so that memory does not grow with their number.
+        """Return results like `query`, but a few windows at a time, so that memory does not grow with the number of
+        windows.
 
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            Passed to `Query`. With ``fill`` or ``edges`` all states are in memory, with ``order_by`` all results.
+            Arguments of `Query`. With ``fill`` or ``edges`` all states are in memory; with ``order_by`` all results
+            are.
         now, flat, having, points, timezone, latest, closed, edges : optional
-            Passed to `Query`.
+            Arguments of `Query`.
 
         Returns
         -------
         iterator of tables
-            At least one table, which may have no rows. All are of one moment, except rows that are merged meanwhile.
+            There is at least one table, which may have no rows. All tables describe the store at one moment, except for
+            rows that are merged while they are read.
 
         Raises
         ------
         ValueError, StoreError
-            On the same conditions as `query`, before anything is read.
+            For the same reasons as `query`, before anything is read.
 
         Examples
         --------
@@ -308,44 +316,46 @@ class FrameStore:
         prefix: str = "",
         **options: Any,
     ) -> pa.Table:
-        """Join each row with the results of the store for its keys, its range of time and its kind of windows.
+        """Join each row with the results of the store for its keys, its range of time and its windows.
 
         Parameters
         ----------
         rows : table, DataFrame, stream or path
         on : str, list of str, or key -> expression
-            Keys of the store that are equal to columns of the rows: the names of both, ``["symbol"]``; equalities of
-            a key and an expression of the rows, ``ticker = symbol AND upper(venue) = market``, with ``row.`` and
-            ``store.`` before names that both have; or ``{"symbol": "ticker"}``. Null equals nothing.
+            The condition that matches keys of the store with the rows. It is a list of names that both have,
+            ``["symbol"]``; equalities of a key and an expression of the rows, ``ticker = symbol AND upper(venue) =
+            market``, with ``row.`` and ``store.`` before names that both have; or a mapping of keys to expressions,
+            ``{"symbol": "ticker"}``. Null is not equal to any value.
         within : range, column, or pair of moments or columns, optional
-            As for `Query`. Text that is the name of a column of the rows is that column, of ranges or, in a pair, of
-            moments. Rows with a null in it have no results.
+            A range in the form that `Query` accepts. Text that is the name of a column of the rows refers to this
+            column: a column of ranges or, in a pair, of moments. Rows for which such a column is null have no results.
         per : windows or column, optional
-            As for `Query`, or the name of a column of the rows that contains the text of windows.
+            Windows in a form that `Query` accepts, or the name of a column of the rows that contains windows as text.
         how : "left" or "inner"
             Whether rows without results are returned with nulls, or left out.
         prefix : str
-            Text before the names of all columns of results, for rows that have columns of the same names.
+            Text to prepend to the names of all result columns, for rows that have columns of the same names.
         options : values by name
-            where, measures, keys, having, fill, latest, closed, flat, timezone, now and edges, as for `Query`.
+            where, measures, keys, having, fill, latest, closed, flat, timezone, now and edges; see `Query`.
 
         Returns
         -------
         table
-            The columns of the rows, then those of `query`, without keys that the rows have under the same name. Rows
-            are in the order of the input; those of one row are in the order of its results.
+            A table with the columns of the rows, followed by those of `query`, except keys that the rows have under the
+            same name. Rows are in the order of the input. The results of one row are in the order of `query`.
 
         Raises
         ------
         ValueError
-            If the rows, the arguments and the store do not fit.
+            If the rows and the arguments do not fit the store.
         StoreError
             If the store does not exist or is damaged.
 
         Guarantee
         ---------
-        The results of a row are those of `query` with its range and windows and a condition on its keys, bit for bit.
-        The store is queried once for each distinct pair of range and windows, and all results are of one version.
+        The results of a row are bit-for-bit those of `query` with the row's range and windows and a condition on its
+        keys. The store is queried once for each different pair of range and windows, and all results are for the same
+        version of the store.
 
         Examples
         --------
@@ -370,7 +380,7 @@ class FrameStore:
         return pa.concat_tables(joined.slices)
 
     def query_schema(self, query: Query) -> pa.Schema:
-        """Return the schema of the results of a query without reading results.
+        """Return the schema of the results of a query, without reading results.
 
         Parameters
         ----------
@@ -383,7 +393,7 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-            On the same conditions as `query`.
+            For the same reasons as `query`.
         """
         return self.ask(query).schema
 
@@ -393,12 +403,12 @@ class FrameStore:
     changes = _of_view(StoreView.changes)
 
     def version(self) -> int:
-        """Return the version of the store: each commit, and each change of the frame, increases it.
+        """Return the version of the store. Each commit, and each change of the frame, increases it.
 
         Returns
         -------
         int
-            If two versions are equal, so are the answers to queries that name their ``now``.
+            If the version has not changed, neither have the answers to queries that specify their ``now``.
         """
         return self.at().version
 
@@ -410,15 +420,15 @@ class FrameStore:
         per : str or TimeWindow
             A level of the frame.
         within : (start, end) or str, optional
-            The range of starts of windows, as for `query`.
+            The range of the starts of windows, in the form that `query` accepts.
         where : str, optional
             An SQL condition on the keys.
 
         Returns
         -------
         table
-            One row for each window and key, as `tiltframe.rollup` returns it: level, window_start, window_end, keys,
-            and a struct for each column of states.
+            A table with one row for each window and key, like the result of `tiltframe.rollup`: level, window_start,
+            window_end, keys, and a struct for each column of states.
 
         Raises
         ------
@@ -431,24 +441,26 @@ class FrameStore:
         return self._warned(self.at().states(query)).table()
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-        """Plot a measure over time as steps, one per window; several levels overlap, finer ones in a paler colour.
+        """Plot a measure over time as steps, one per window. If several levels are plotted, finer ones have a paler
+        colour.
 
         Parameters
         ----------
         measure : str
-            A measure of the frame. For a record with quantiles its quantiles are plotted, for another record all
+            A measure of the frame. For a record with quantiles, its quantiles are plotted; for other records, all their
             numbers.
         quantiles : numbers from 0 to 1, optional
-            Quantiles to plot in place of the measure's own.
+            The quantiles to plot instead of the measure's own.
         options : keyword arguments
-            ``ax`` to draw on, and arguments of `query`: ``per``, one or several, ``within``, ``where``, ``points``;
-            each value of ``keys`` has its own line. By default keys are merged, and at most 500 points are plotted.
+            ``ax`` to draw on, and arguments of `query`: ``per`` (one or several), ``within``, ``where``, ``points``.
+            With ``keys``, each combination of key values has its own line. By default, all keys are merged, and at most
+            500 points are plotted.
 
         Returns
         -------
         matplotlib axes
-            Times are in the zone of the results. Windows that are not over yet, or overlap expired windows, are dotted;
-            the line is interrupted if windows are missing.
+            Times are in the time zone of the results. Windows that have not ended yet, or overlap expired windows, are
+            dotted. The line is interrupted if windows are missing.
 
         Raises
         ------
@@ -488,7 +500,7 @@ class FrameStore:
     copy_to = copying.copy_to
 
     def has_commit(self, writer: str, commit: int) -> bool:
-        """Return whether the store has a commit.
+        """Return whether the store has a certain commit.
 
         Parameters
         ----------
@@ -503,7 +515,7 @@ class FrameStore:
         Raises
         ------
         ValueError
-            If the arguments cannot name a commit.
+            If the writer or the number is not valid for a commit.
         StoreError
             If the store cannot be read.
         """
@@ -521,7 +533,7 @@ class FrameStore:
         Returns
         -------
         int or None
-            None if the store has no commit of the writer.
+            None if the store has no commit of this writer.
 
         Raises
         ------
@@ -536,12 +548,12 @@ class FrameStore:
         return None if last < 0 else last
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the records that commits stored next to the states.
+        """Return the records that commits have stored with the states.
 
         Parameters
         ----------
         names : names
-            The names that were passed to `append` or `replace`; any number of names takes one lookup.
+            The names that were passed to `append` or `replace`. Any number of names needs only one lookup.
 
         Returns
         -------
@@ -560,19 +572,19 @@ class FrameStore:
         return {} if snapshot is None else values_of(snapshot.texts, requested)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
-        """Store records next to the states, in a separate commit.
+        """Store records in a separate commit without states.
 
         Parameters
         ----------
         recorded, replacing : name -> plain data
-            As for `append`.
+            See `append`.
 
         Raises
         ------
         ValueError
             If a name or a value cannot be recorded.
         CommitConflict
-            If another writer has recorded under the same name.
+            If another writer has written a record of the same name.
         StoreError
             If the store does not exist or cannot be written.
         """
@@ -587,12 +599,13 @@ class FrameStore:
         run(self._backend, attempt, unchanged)
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
-        """Create the store if it does not exist, and check that it accepts states of a schema; `append` does so first.
+        """Create the store if it does not exist, and check that it accepts states of a schema. `append` does this
+        before it adds states.
 
         Parameters
         ----------
         states : pa.Schema
-            As `tiltframe.TiltFrame.states_schema` returns it.
+            A schema from `tiltframe.TiltFrame.states_schema`.
 
         Returns
         -------
@@ -602,55 +615,56 @@ class FrameStore:
         Raises
         ------
         ValueError, StoreError
-            On the same conditions as `check_states`.
+            For the same reasons as `check_states`.
         """
         return self.created_for(self.check_states(states))
 
     def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
-        """Return a schema of rows in which columns without values have the types that lead to the store's states.
+        """Return a schema of rows in which columns without values get types from which the store's types of states
+        follow.
 
         Parameters
         ----------
         schema : pa.Schema
             The schema of the rows.
         of_numbers : bool
-            Whether columns of numbers that would lead to other states get such a type as well: a few rows may have only
-            whole numbers in a column that has fractions elsewhere.
+            Whether columns of numbers also get such a type if they would lead to other states. For example, a few rows
+            may have only whole numbers in a column that has fractions elsewhere.
         guessed : names
-            Columns that are numbers because a text file has digits; in the store they may be text.
+            Columns that were read as numbers because a text file has digits in them; in the store they may be text.
 
         Returns
         -------
         pa.Schema
-            Unchanged if the store has no states yet. A column for which no type leads to the store's states is
-            unchanged.
+            The schema is unchanged if the store has no states yet. A column is unchanged if no type of it leads to the
+            store's types of states.
         """
         if self.schema is None:
             return schema
         return settled(schema, self.frame, self.schema, of_numbers=of_numbers, guessed=guessed)
 
     def check_retention(self, retention: Mapping[str, str | None]) -> dict[str, str]:
-        """Check a retention and return it without the levels that are kept for ever; nothing is written.
+        """Check a retention, and return it without the levels that are kept for ever. Nothing is written.
 
         Parameters
         ----------
         retention : level -> duration
-            As for `FrameStore`.
+            See `FrameStore`.
 
         Returns
         -------
         dict of level name -> duration
-            The levels with a duration.
+            The levels that are kept for a limited time.
 
         Raises
         ------
         ValueError
-            If the store does not have a level, or a level would be kept for a shorter time than a finer one.
+            If the store does not have a level, or if a level would be kept for a shorter time than a finer one.
         """
         return checked_retention(retention, self.frame)
 
     def created_for(self, states: pa.Schema) -> Manifest:
-        """Create the store, if it does not exist, for states of a schema that `check_states` has returned.
+        """Create the store, if it does not exist, for states with a schema that `check_states` has returned.
 
         Parameters
         ----------
@@ -677,22 +691,22 @@ class FrameStore:
         return self._manifest
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Raise an error if states of a schema cannot be added to the store; nothing is written.
+        """Raise an error if states of a schema cannot be added to the store. Nothing is written.
 
         Parameters
         ----------
         states : pa.Schema
-            As `tiltframe.TiltFrame.states_schema` returns it.
+            A schema from `tiltframe.TiltFrame.states_schema`.
 
         Returns
         -------
         pa.Schema
-            The schema in the types that a store keeps.
+            The schema in the types that the store uses.
 
         Raises
         ------
         ValueError
-            If the schema is not that of states of the store's frame.
+            If the schema does not belong to states of the store's frame.
         StoreError
             If the store has states of other types.
         """
@@ -703,31 +717,33 @@ class FrameStore:
         return states
 
     def with_open(self, saved: bytes | str | os.PathLike[str]) -> FrameStore:
-        """Return the store together with the windows that a stream into it still has open; each row counts once.
+        """Return the store together with the windows that a stream into it has not written yet. Each row counts exactly
+        once.
 
         Parameters
         ----------
         saved : path or bytes
-            The file of ``tiltframe stream --state``, which is read again if it has changed, or the bytes that
-            ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows` returned.
+            The file of ``tiltframe stream --state``, which is read again after it has changed, or the bytes from
+            ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows`.
 
         Returns
         -------
         FrameStore
-            For `query` and all other methods that read. Call it once for each of several streams:
-            ``store.with_open(a).with_open(b)``.
+            A store that supports `query` and all other methods that read. For several streams, call the method once for
+            each: ``store.with_open(a).with_open(b)``.
 
         Raises
         ------
         TypeError
             If ``saved`` is neither a path nor bytes.
         StoreError
-            On reading, if ``saved`` is not a saved state of a stream into this store, or is older than the store.
+            When the result is read: if ``saved`` is not a saved state of a stream into this store, or is older than the
+            store.
 
         Guarantee
         ---------
-        Results equal, bit for bit, those of the rows in the store and in the saved state together. A window that is
-        closed and not yet in the store counts once, at whatever point the stream was killed.
+        Results are bit-for-bit those of the rows in the store and in the saved state together. A window that is closed
+        but not yet in the store counts once, at whatever point the stream was killed.
 
         Examples
         --------
@@ -754,27 +770,28 @@ class FrameStore:
         Parameters
         ----------
         frame : TiltFrame
-            The new frame. Keys, time zone and column of times must be the same. All present levels must stay; coarser
-            ones may be added. A measure with the name of a present one must be the same, except for what it reads from
-            the state, such as quantiles.
+            The new frame. Keys, time zone and column of times must be the same. All existing levels must stay; coarser
+            ones may be added. A measure with the name of an existing one must be equal to it, except for parameters
+            that only affect reading, such as quantiles.
         row_schema : schema, optional
-            The schema of future rows; needed if a new measure reads columns whose states the store does not have.
+            The schema of future rows. It is required if a new measure reads columns from which the store has no states.
 
         Raises
         ------
         ValueError, TypeError
-            If the store cannot change to this frame (the message names the difference), or if the rows do not fit a
-            measure. Nothing has changed then.
+            If the store cannot change to this frame (the message names the reason), or if the rows do not fit a
+            measure. Nothing is changed then.
         StoreError
             If the store does not exist or is damaged, or its frame has changed since this object opened it.
 
         Guarantee
         ---------
-        The change is one commit: a reader sees the old frame or the new one, and stored data does not change. Others
-        may read and write at the same time. Programs that opened the store before continue to read with the old frame;
-        if they write, they get an error that asks them to open the store again. An added measure that the stored states
-        cannot answer is null in every window that has older rows. The states of a dropped measure disappear as parts
-        are compacted. New levels have everything that the coarsest level still has.
+        The change is one commit: readers see either the old or the new frame. Stored states do not change. Other
+        programs may read and write at the same time. Programs that opened the store before the change continue to read
+        with the old frame. If they write, they get an error that asks them to open the store again. An added measure
+        that cannot be computed from the stored states is null in every window that has older rows. The states of a
+        dropped measure are removed when their parts are compacted. New levels are derived from all windows that the
+        coarsest level still has.
 
         Examples
         --------
@@ -795,20 +812,21 @@ class FrameStore:
         self.frame = self._manifest.frame
 
     def vacuum(self, older_than: str = "1d") -> Vacuumed:
-        """Remove files, or rows of a database, that were replaced, retracted, expired or never committed.
+        """Remove files, or rows of a database, that were replaced, retracted or expired, or were never committed.
 
         Parameters
         ----------
         older_than : str
-            A duration, such as ``1d``, longer than any query or commit takes. ``0s`` removes all of them, for erasure;
-            then no other process may read or write meanwhile, because its files are removed too.
+            The minimum age, a duration such as ``1d``, which must be longer than any query or commit takes. ``0s``
+            removes all of them, for erasure. No other process may then read or write at the same time, because its
+            files are removed too.
 
         Returns
         -------
         Vacuumed
-            The number of removed files, or rows of a database, an int. Its ``kept`` is the number of unread ones
-            that are not old enough, and ``kept_until`` the time, in seconds since 1970, from which on the same call
-            removes all of them.
+            The number of removed files, or rows of a database, an int. Its attribute ``kept`` is the number of
+            unreadable ones that are too recent, and ``kept_until`` is the time, in seconds since 1970, from which on
+            the same call would remove them.
 
         Raises
         ------
@@ -822,7 +840,8 @@ class FrameStore:
         return self._backend.vacuum(seconds)
 
     def verify(self, progress: Progress = lambda done, total: None) -> VerifyReport:
-        """Verify the log, the files, the states and the levels against each other; read everything, change nothing.
+        """Verify the log, files and states, and that the levels agree with each other. Everything is read, and nothing
+        is changed.
 
         Parameters
         ----------
@@ -831,7 +850,7 @@ class FrameStore:
         Returns
         -------
         VerifyReport
-            ``ok``, and ``problems`` with one sentence for each damage or loss.
+            A report with ``ok``, and ``problems``, a message for each damage or loss.
 
         Raises
         ------
@@ -844,11 +863,12 @@ class FrameStore:
         return verify_store(self._backend, self.manifest, progress)
 
     def inspect(self) -> Report:
-        """Return a report of the store: for each level its range, rows, bytes, parts, gaps and retention."""
+        """Return a report of the store with range, rows, bytes, parts, gaps and retention of each level."""
         return inspect(self._backend, self.manifest)
 
     def waiting_parts(self) -> dict[str, int]:
-        """Return the number of parts that compaction will merge once their windows are closed; empty without a store.
+        """Return the number of parts that compaction will merge once their windows are closed; there are none if the
+        store does not exist.
 
         Returns
         -------
@@ -867,7 +887,7 @@ class FrameStore:
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
-            fixed = difference.startswith(("time", "keys"))  # parts that evolve cannot change
+            fixed = difference.startswith(("time", "keys"))  # the parts of a frame that evolve cannot change
             evolved = (
                 ""
                 if fixed
@@ -897,6 +917,6 @@ def _opened(
     options: Mapping[str, str],
     durable: bool,
 ) -> FrameStore:
-    """Open a store that was pickled; its manifest names functions that this process may lack."""
+    """Open a store that was pickled. Its manifest may name functions that are not registered in this process."""
     register_carried(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

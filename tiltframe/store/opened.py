@@ -1,6 +1,6 @@
-"""An opened store: the members of a `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
+"""An opened store: those members of `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
 
-The operations are methods of `tiltframe.FrameStore`, whose module imports them; so they cannot import it.
+The operations are methods of `tiltframe.FrameStore`. Its module imports them, so they cannot import it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tiltframe.store.log.manifest import Manifest
 
 
 class OpenedStore(Protocol):
-    """The members of `tiltframe.FrameStore` that its operations use."""
+    """The members of `tiltframe.FrameStore` that the operations use."""
 
     frame: TiltFrame
 
     @property
     def backend(self) -> Backend:
-        """The backend, which reads and writes."""
+        """The backend, through which the store is read and written."""
 
     @property
     def manifest(self) -> Manifest:
         """The manifest; raises `MissingStore` before the first commit."""
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the records of some names."""
+        """Return some of the records."""
 
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""

@@ -20,12 +20,12 @@ from aggr.tables.by_key import key_column
 from aggr.time_zones import zone_of
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
-_POINTS = 500  # as many as a screen can show separately
-_MOST_LINES = 40  # lines that can be distinguished and listed in a legend
+_POINTS = 500  # the maximum number of points that a screen can show separately
+_MOST_LINES = 40  # the maximum number of lines that can be distinguished and listed in a legend
 
 
 def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **options: Any) -> Any:
-    """Plot a measure of a store, as `tiltframe.FrameStore.plot` describes."""
+    """Plot a measure of a store; see `tiltframe.FrameStore.plot`."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -80,11 +80,14 @@ def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: 
 
 
 def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float) -> None:
-    """Draw steps from window to window, interrupted if windows are missing, and dotted if they are incomplete."""
+    """Draw steps from window to window. The line is interrupted if windows are missing, and dotted if they are
+    incomplete.
+    """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = results.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
     partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
-    last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]  # before a gap, and at the end
+    # the last step before a gap, and the last step of all
+    last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[last], window_ends[last]])
     order, nothing, color = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan), None
     for rows, line, line_label in ((~partial, "-", label), (partial, ":", "_incomplete"))[: 1 + bool(partial.any())]:
@@ -95,7 +98,7 @@ def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float
 
 
 def _label_times(axes: Any, timezone: str) -> None:
-    """Label the axis of time in a zone, with dates short enough not to overlap."""
+    """Label the time axis in a time zone, with dates that are short enough not to overlap."""
     from matplotlib import dates
 
     zone, ticks = zone_of(timezone), {"minticks": 3, "maxticks": 8}

@@ -1,4 +1,4 @@
-"""Inspecting: a report of the contents of a store, level by level."""
+"""Inspecting: report the contents of a store, level by level."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiltframe.store.log.records import expired_before, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.query.merging import mergeable, pieces_of
 
-_UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for programs only
+_UNTOLD = ("schema", "checksum", "dropped", "earlier")  # the members that only programs read
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class LevelReport:
     ----------
     level : str
     first, end : int or None
-        Start of the first window and end of the last one, microseconds UTC; None without windows.
+        The start of the first window and the end of the last one, in microseconds UTC; None if there are no windows.
     windows, rows, parts, bytes : int
-        Numbers of windows with events, rows of states, and their parts; the approximate size of the parts.
+        The number of windows with events, rows of states, and parts, and the approximate size of the parts.
     waiting : int
         The number of parts that compaction will merge once their windows are closed.
     gaps : ranges
-        Ranges without windows between the first and the last window.
+        Ranges without windows, between the first and the last window.
     retention : str or None
         How long windows are kept; None means for ever.
     expired : int or None
-        The time before which the level has no windows, microseconds UTC.
+        The time before which the level has no windows, in microseconds UTC.
     """
 
     level: str
@@ -63,8 +63,8 @@ class Report:
     manifest : Manifest
     levels : tuple of LevelReport
     known_from : measure -> int
-        For added measures, the time from which on they are known, microseconds UTC; earlier results are null. Measures
-        that are known in all windows have no entry.
+        For each added measure, the time from which on it is known, in microseconds UTC. Earlier results are null.
+        Measures that are known in all windows have no entry.
     """
 
     uri: str
@@ -83,14 +83,14 @@ class Report:
         return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
     def to_json(self) -> str:
-        """Return the report as JSON: times in microseconds UTC."""
+        """Return the report as JSON, with times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
         levels = [asdict(level) for level in self.levels]
         return json.dumps({"uri": self.uri, **described, "known_from": self.known_from, "levels": levels}, indent=1)
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:
-    """Return a report of every level; only the starts of windows are read."""
+    """Return a report of all levels. Only the starts of windows are read."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
     since, frame = known_from(snapshot_of(backend)), manifest.frame
     first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}

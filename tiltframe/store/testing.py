@@ -1,4 +1,6 @@
-"""Support for writing a backend of a store: one in memory, and the checks of the protocol's promises."""
+"""Support for writing a backend of a store: a backend in memory, and checks of the guarantees that the protocol
+requires.
+"""
 
 from tiltframe.store.backends.check_backend import check_backend
 from tiltframe.store.backends.memory import MemoryBackend

@@ -1,4 +1,4 @@
-"""Types from the store: columns without values get types that lead to the stored states."""
+"""Types from the store: columns without values get the types from which the store's types of states follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settled(
     of_numbers: bool = False,
     guessed: Collection[str] = (),
 ) -> pa.Schema:
-    """Return a schema as `tiltframe.FrameStore.settled` does, from the schema of the states of a store."""
+    """Return a schema like `tiltframe.FrameStore.settled`, for the schema of a store's states."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         before = schema.field(at).type
@@ -45,12 +45,12 @@ def settled(
 
 
 def _narrows(before: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether a type has no fractions, and the guess has."""
+    """Return whether a type excludes fractions although the guessed type allows them."""
     return bool(pa.types.is_floating(before) and pa.types.is_integer(kind))
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
-    """Return whether the states of a column have the stored types."""
+    """Return whether a column's states have the stored types."""
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Verifying: check a store's log, files and states, and its levels against each other."""
+"""Verifying: check the log, the files and the states of a store, and that its levels agree with each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VerifyReport:
     parts, rows : int
         The numbers of parts and rows that were read and decoded.
     problems : tuple of str
-        A sentence for each problem; empty if the store is sound.
+        A message for each problem; empty if the store is sound.
     """
 
     uri: str
@@ -61,7 +61,7 @@ class VerifyReport:
 
 
 def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None) -> VerifyReport:
-    """Read all of a store without changing it; if the log is damaged, report only its problems."""
+    """Read a complete store without changing it. If the log is damaged, report only the problems of the log."""
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
     if not problems:
@@ -92,7 +92,7 @@ def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter:
                 is_intact = False
                 yield problem
             counter.add(part.rows)
-    if is_intact:  # otherwise damaged parts would be reported again
+    if is_intact:  # otherwise damaged parts would be reported twice
         for fine, coarse in pairwise(levels):
             yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
 
@@ -103,7 +103,7 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
     except Conflict:
-        return  # the part was merged, replaced or expired meanwhile
+        return  # the part was merged, replaced or expired in the meantime
     except StoreError as error:
         yield f"{where}: {error}"
         return
@@ -118,7 +118,7 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Merge each state alone, which must reproduce its bits, and read its result; yield problems."""
+    """Merge each state by itself, which must restore its bits, and compute its result; yield the problems."""
     for column in manifest.frame.states:
         states_known = one_array(states.column(column.name).drop_null())  # null means an unknown state
         try:
@@ -137,7 +137,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 def _level_problems(
     backend: Backend, manifest: Manifest, snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow, counter: _Counter
 ) -> Iterator[str]:
-    """Compare a level with the next finer one, in ranges that both still have, a few windows at a time."""
+    """Compare a level with the next finer level in ranges that both still have, a few windows at a time."""
     levels = (fine, coarse)
     span = _held_by_both(snapshot, fine, coarse)
     for pieces in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):

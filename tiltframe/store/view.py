@@ -1,7 +1,7 @@
-"""A view: a store at one moment, and all ways to query it.
+"""A view: a store at one moment, with all ways to query it.
 
-An answer depends only on the manifest, a snapshot, the backend and a time of the clock. `tiltframe.FrameStore`, the
-server, the command line and Spark query a view.
+An answer depends only on the manifest, a snapshot, the backend and a time. `tiltframe.FrameStore`, the server, the
+command line and Spark all query views.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from tiltframe.time_range import read_moment, read_time_range
 
 @dataclass(frozen=True)
 class HeldLevel:
-    """The range of windows that a store has of a level, computed from its parts without reading states.
+    """The range of windows that a store has of a level. It is computed from the level's parts without reading states.
 
     Parameters
     ----------
     first_start, last_start : int or None
-        Starts of the first and the last window, microseconds UTC; None if the level has no windows.
+        The starts of the first and the last window, in microseconds UTC; None if the level has no windows.
     end : int or None
         The end of the last window.
     rows : int
         The number of rows of states.
     held_from : int
-        The time from which on the level has windows, microseconds UTC.
+        The time from which on the level has windows, in microseconds UTC.
     has_expired : bool
-        Whether windows of the level have been removed by retention or replacement.
+        Whether windows of the level have been removed because of their retention or a replacement.
     """
 
     first_start: int | None
@@ -68,10 +68,10 @@ class HeldLevel:
 
 @dataclass(frozen=True, eq=False)
 class StoreView:
-    """A store at one moment: all answers of a view are of the same states and the same time.
+    """A store at one moment. All answers of a view are based on the same states and the same time.
 
-    `tiltframe.FrameStore.at` returns it. A view is cheap and does not change when the store does. If a compaction
-    replaces a part meanwhile, the view reads its replacement, which has the same windows, bit for bit.
+    `tiltframe.FrameStore.at` returns it. A view is cheap to create, and later commits do not change it. If a compaction
+    replaces a part in the meantime, the view reads the replacement, which has the same windows with the same bits.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class StoreView:
     manifest : Manifest
     snapshot : Snapshot
     now : int
-        The clock's time, microseconds UTC, for queries that do not name their ``now``.
+        The time for queries that do not specify ``now``, in microseconds UTC.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class StoreView:
 
     @classmethod
     def of(cls, backend: Backend, manifest: Manifest, now: int) -> StoreView:
-        """Return a view of the current store.
+        """Return a view of a store at the current moment.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class StoreView:
 
     @property
     def version(self) -> int:
-        """The version of the store; equal versions give equal answers to queries that name their ``now``."""
+        """The version of the store. Equal versions give equal answers to queries that specify ``now``."""
         return self.snapshot.version
 
     @property
@@ -139,7 +139,7 @@ class StoreView:
 
     @property
     def known_from(self) -> Mapping[str, int]:
-        """For each measure that was added later, the time from which on it has values, microseconds UTC."""
+        """For each measure that was added later, the time from which on it has values, in microseconds UTC."""
         starts = known_from(self.snapshot)
         columns = {name: self.frame.state_of(name) for name in self.frame.measures}
         return {name: starts[column] for name, column in columns.items() if column in starts}
@@ -154,12 +154,13 @@ class StoreView:
         Returns
         -------
         Answer
-            The schema, an iterator of tables, the cost, and expired windows; it gives no warnings.
+            The schema, an iterator of tables, the cost, and messages about expired windows, which are not issued as
+            warnings.
 
         Raises
         ------
         ValueError, StoreError
-            If the query is not valid; raised before anything is read.
+            If the query is invalid; the error is raised before anything is read.
 
         Examples
         --------
@@ -184,12 +185,13 @@ class StoreView:
             yield from finished(read_states(self.backend, self.manifest, reading), reading, query, now)
 
     def states(self, query: Query) -> Answer:
-        """Read the merged states of windows, as a rollup labels them.
+        """Read the merged states of windows, labelled like the result of a rollup.
 
         Parameters
         ----------
         query : Query
-            A query per one kind of window. Only ``within``, ``where``, ``measures`` and ``keys`` are used besides.
+            A query for one kind of window. Apart from ``per``, only ``within``, ``where``, ``measures`` and ``keys``
+            are used.
 
         Returns
         -------
@@ -199,19 +201,19 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-            If the query is not valid; raised before anything is read.
+            If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(self._plan(query), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def windows(self, query: Query) -> Answer:
-        """Return the windows and keys that have rows, without states.
+        """Return the windows and keys that have rows, without their states.
 
         Parameters
         ----------
         query : Query
-            A query per one kind of window. Only ``within``, ``where`` and ``keys`` are used besides.
+            A query for one kind of window. Apart from ``per``, only ``within``, ``where`` and ``keys`` are used.
 
         Returns
         -------
@@ -221,33 +223,33 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-            If the query is not valid; raised before anything is read.
+            If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
         slices = read_labelled(self.backend, self.manifest, reading)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:
-        """Plan a query per one kind of window, so that its partitions run in other processes.
+        """Plan a query for one kind of window, so that other processes can read its partitions.
 
         Parameters
         ----------
         query : Query
         as_states : bool
-            Whether to return the states of a level in place of results.
+            Whether to return the states of a level instead of results.
         stored_types : bool
-            Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
+            Whether to return the types that backends store instead of types that Delta Lake and Spark lack.
 
         Returns
         -------
         PlannedQuery
-            It can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the results of
-            one.
+            The plan, which can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the
+            results of one partition.
 
         Raises
         ------
         ValueError, StoreError
-            If the query is not valid, or asks for results per several kinds of windows.
+            If the query is invalid, or requests several kinds of windows.
 
         Examples
         --------
@@ -293,7 +295,7 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-            If the join is not valid, or the store is damaged.
+            If the join is invalid, or the store is damaged.
 
         Examples
         --------
@@ -325,12 +327,12 @@ class StoreView:
         Raises
         ------
         ValueError, StoreError
-            On the same conditions as `join`.
+            For the same reasons as `join`.
         """
         return join_schema(rows, join, self.ask, self.frame.keys)
 
     def cost(self, query: Query) -> Cost:
-        """Estimate what a query reads and returns; no states are read.
+        """Estimate how much a query reads and returns, without reading states.
 
         Parameters
         ----------
@@ -339,12 +341,12 @@ class StoreView:
         Returns
         -------
         Cost
-            The same as in the answer of `ask`.
+            The same cost as in the answer of `ask`.
 
         Raises
         ------
         ValueError, StoreError
-            If the query is not valid.
+            If the query is invalid.
 
         Examples
         --------
@@ -366,12 +368,12 @@ class StoreView:
         key : str
             A key of the frame.
         within : range, optional
-            A range of windows, as for `Query`.
+            A range of windows, in the form that `Query` accepts.
 
         Returns
         -------
         array
-            Each value once, ascending; null is last.
+            The different values, ascending; null is last.
 
         Raises
         ------
@@ -389,25 +391,25 @@ class StoreView:
         Parameters
         ----------
         since : Seen, optional
-            ``seen`` of the earlier view. By default all windows of the store are returned.
+            The attribute ``seen`` of the earlier view. By default all windows of the store are returned.
 
         Returns
         -------
         Changes
-            ``windows``, a table of level, window_start, window_end and keys of windows that were added, changed or
-            removed; and ``seen`` for the next call, which ``to_json`` writes.
+            Changes with ``windows``, a table of the windows that were added, changed or removed, with level,
+            window_start, window_end and keys; and with ``seen`` for the next call, which ``to_json`` converts to text.
 
         Raises
         ------
         ValueError
-            If ``since`` is not from a view of this store.
+            If ``since`` does not come from a view of this store.
         StoreError
             If the store is damaged.
 
         Guarantee
         ---------
-        Every window that was added, removed, or whose state changed is in the table. A window that only `compact` has
-        rewritten is not, unless its previous state has been vacuumed.
+        The table contains every window that was added or removed, or whose state changed. It does not contain a window
+        that only `compact` has rewritten, unless vacuum has removed the window's previous state.
 
         Examples
         --------
@@ -460,7 +462,7 @@ class StoreView:
         return self.now if query.now is None else read_moment(query.now, zone)
 
     def _plans(self, query: Query) -> list[QueryPlan]:
-        """Plan a query for each kind of window; its range is read once, here."""
+        """Plan a query for each kind of window. Its range is resolved once, in this function."""
         checked_type(query, Query, "a query")
         now = self._now(query)
         zone = query.timezone or self.frame.timezone

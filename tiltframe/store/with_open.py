@@ -1,7 +1,8 @@
-"""A store with the open windows of a stream: windows of the stream's saved state together with those in the store.
+"""A store with the open windows of a stream: the windows in the stream's saved state are combined with those in the
+store.
 
-Reads see one moment of the stream. Its state is saved before each commit, so a store lacks at most the outgoing commit
-of the newest state. A state that is older than the store is read again.
+All reads describe one moment of the stream. The stream saves its state before each commit, so the store lacks at most
+the pending commit of the newest saved state. If a state turns out to be older than the store, it is read again.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 
-_LOOKS = 50  # the number of reads of a state that is saved again meanwhile
+_LOOKS = 50  # how often to read a state again that is being saved
 _BETWEEN = 0.02  # seconds
 
 
 class _OpenPart(Part):
-    """The windows of one level in the saved state of a stream."""
+    """The windows of one level in a stream's saved state."""
 
     states: pa.Table
 
@@ -44,13 +45,13 @@ class _OpenPart(Part):
     def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
-        object.__setattr__(part, "states", states)  # not a field, because fields of parts are metadata
+        object.__setattr__(part, "states", states)  # not a dataclass field, because the fields of parts are metadata
         return part
 
 
 class _SavedStream:
     def __init__(self, data: bytes) -> None:
-        """Read the header; raise ``ValueError`` if the data is not a saved state."""
+        """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
         description, self._outgoing = extension(data)
         if "writer" not in description:
             raise ValueError("it is of a stream that goes to no store")
@@ -60,7 +61,9 @@ class _SavedStream:
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
     def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
-        """Return whether a store lacks the outgoing windows of the saved state; None if it has newer ones too."""
+        """Return whether a store lacks the pending commit of the saved state, or None if the store has even newer
+        commits.
+        """
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
             raise OtherFrame(
@@ -77,7 +80,7 @@ class _SavedStream:
         return False if fingerprints.get(str(self._number)) in expected else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Return parts that the store lacks, on every level; raise ``ValueError`` for states of another frame."""
+        """Return the parts that the store lacks, on all levels; raise ``ValueError`` for states of another frame."""
         read_for = manifest.generation, outgoing
         if self._parts is None or self._parts[0] != read_for:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
@@ -105,10 +108,11 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
 
 @dataclass
 class WithOpen:
-    """A backend that reads a store together with the saved state of a stream; it does not write."""
+    """A read-only backend that combines a store with the saved state of a stream."""
 
     store: Backend
-    saved: bytes | Path  # from `tiltframe.store.closed_windows.ClosedWindows.to_ipc`; a changed file is read again
+    # bytes of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`, or a file that is read again after a change
+    saved: bytes | Path
     _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,7 +120,7 @@ class WithOpen:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
-        """Raise an error, because an address does not name a saved state."""
+        """Raise an error, because an address cannot refer to a saved state."""
         raise ValueError("open the store, and take with_open of it")
 
     @property
@@ -130,12 +134,12 @@ class WithOpen:
         return self.store.display_uri
 
     def store_named(self, name: str) -> WithOpen:
-        """Return the same backend for the store with a name."""
+        """Return the same backend for another store at the same place."""
         return WithOpen(self.store.store_named(name), self.saved)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return a snapshot of the store and the saved state at one moment of the stream."""
-        if recorded is None:  # a caller that reads all records writes them elsewhere
+        """Return a snapshot of the store and the saved state, for one moment of the stream."""
+        if recorded is None:  # a caller that requests all records copies the store, which would lose the open windows
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
@@ -161,7 +165,7 @@ class WithOpen:
         return "that was given" if isinstance(self.saved, bytes) else shown(str(self.saved))
 
     def _stream(self) -> _SavedStream:
-        """Return the saved state, which is read again only if it has changed."""
+        """Return the saved state. It is read again only after it has changed."""
         with self._reading():
             look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
             file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
@@ -172,7 +176,7 @@ class WithOpen:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Name the saved state in errors that it causes."""
+        """Name the saved state in the errors that it causes."""
         try:
             yield
         except OSError as error:
@@ -181,7 +185,7 @@ class WithOpen:
             raise StoreError(f"the saved state {self._where}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts of the store and of the stream."""
+        """Return the rows of the store's and the stream's parts."""
         rows = self.store.read([piece for piece in parts if not isinstance(piece[0], _OpenPart)], columns, where)
         tables = [
             part.states.filter(pa.array(inside(instants_of(part.states), [span]))).select(rows.column_names)
@@ -191,7 +195,7 @@ class WithOpen:
         return pa.concat_tables([rows, *(table.cast(rows.schema) for table in tables)])
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Do nothing, because nothing is written."""
+        """Do nothing, because the backend writes nothing."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an error, because the backend does not write."""

@@ -1,4 +1,4 @@
-"""tiltframe.streaming: open windows as events arrive, when they are emitted, and how late events are handled."""
+"""tiltframe.streaming: open windows while events arrive, with policies for emitting windows and for late events."""
 
 from tiltframe.streaming.open_windows import OpenWindows
 from tiltframe.streaming.ordered_stream import OrderedStream

@@ -1,4 +1,4 @@
-"""Limits of event times ahead of the clock: one row with a wrong time would make all later rows late."""
+"""The limit of event times ahead of the clock. Without it, one row with a wrong time would make all later rows late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ NONE = "none"
 
 
 def read_ahead(text: str | None) -> int | None:
-    """Return how far rows may be ahead: a duration such as ``1h`` as microseconds, or None for ``none``, any time.
+    """Parse the maximum time that rows may be ahead: a duration such as ``1h`` becomes microseconds, ``none`` becomes
+    None (no limit).
 
     >>> read_ahead("90s"), read_ahead("none"), read_ahead(None)
     (90000000, None, None)
@@ -27,7 +28,7 @@ def read_ahead(text: str | None) -> int | None:
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:
-    """Return the first time that is further ahead of the clock than allowed, or None; all in microseconds."""
+    """Return the first time that is further ahead of the clock than allowed, or None. All times are in microseconds."""
     if ahead is None or not len(times) or int(times.max()) <= now + ahead:
         return None
     return int(times[np.argmax(times > now + ahead)])

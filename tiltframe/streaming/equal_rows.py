@@ -1,4 +1,4 @@
-"""Row-wise equality of two columns of results, as one vectorised comparison for any nesting of types."""
+"""Row-wise equality of two columns of results, computed for whole columns of any nested type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Mask = NDArray[np.bool_]
 
 
 def equal_rows(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> Mask:
-    """Return for which rows two tables of the same length have equal values: null equals null, and NaN equals NaN.
+    """Return a mask of the rows in which two tables of the same length have equal values. Null equals null, and NaN
+    equals NaN.
 
     >>> before, after = pa.table({"n": [1, None, 3]}), pa.table({"n": [1, None, 4]})
     >>> equal_rows(before, after, ["n"])
@@ -48,7 +49,7 @@ def _equal(before: pa.Array, after: pa.Array) -> Mask:
 
 
 def _equal_lists(before: pa.Array, after: pa.Array) -> Mask:
-    """Return for which rows two columns of lists have equal elements; null has the length 0."""
+    """Return a mask of the rows in which two columns of lists have equal elements. A null list counts as empty."""
     lengths_before, lengths_after = (
         pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False) for column in (before, after)
     )

@@ -1,4 +1,4 @@
-"""The limit of distinct keys in open windows: rows of further keys raise an error, or are dropped and counted."""
+"""The limit of different keys in open windows. Rows of further keys raise an error, or are dropped and counted."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ BEYOND = ("error", "drop")
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """The maximum number of keys in open windows, and how rows of further keys are handled."""
+    """The maximum number of keys in open windows, and what happens to rows of further keys."""
 
-    keys: tuple[str, ...]  # names of the key columns
+    keys: tuple[str, ...]  # the names of the key columns
     max_keys: int | None
     beyond: str
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` if an argument is not valid."""
+        """Raise ``ValueError`` if an argument is invalid."""
         if self.max_keys is not None:
             checked_whole(self.max_keys, "max_keys", 1)
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
     def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
-        """Return which panes have keys beyond the limit, after the keys of open windows; or raise an error for them."""
+        """Return a mask of the panes whose keys exceed the limit, counted after the keys of open windows; or raise an
+        error for them. A pane is the short window that rows are first reduced to.
+        """
         none = np.zeros(panes.num_rows, np.bool_)
         if self.max_keys is None:
             return none
@@ -50,7 +52,9 @@ class KeyLimit:
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 
     def numbered(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
-        """Return the number of keys of several tables, and the numbers of each table's keys, equal for equal keys."""
+        """Number the keys of several tables so that equal keys have equal numbers; return their count and the numbers
+        for each table.
+        """
         if not indices:
             return 0, []
         groups = self._keys_of(indices)

@@ -1,4 +1,4 @@
-"""Moments that a stream receives: datetimes, or whole microseconds; implausible moments raise an error."""
+"""Moments passed to a stream, as datetimes or whole microseconds. Implausible moments raise an error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_YEAR_10000 = 253_402_300_800_000_000  # microseconds; nanoseconds of 1978
-_END_OF_TIME = 2**61  # a watermark from here on means that no events are expected
+_YEAR_10000 = 253_402_300_800_000_000  # microseconds; larger values would be nanoseconds of 1978 and later
+_END_OF_TIME = 2**61  # a watermark from this value on means that no more events are expected
 _1971 = 31_536_000_000_000
 
 
@@ -23,9 +23,9 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Parameters
     ----------
     moment : datetime with a zone, datetime64 in UTC, or int
-        A whole number is microseconds since 1970-01-01 UTC.
+        The moment. A whole number is in microseconds since 1970-01-01 UTC.
     name : str
-        The name of the argument, for errors.
+        The name of the argument, for error messages.
     lowest : int
         The lowest whole number that is allowed.
 
@@ -36,7 +36,7 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If the value is not a moment, is a datetime without a zone, or is a whole number for a year beyond 9999.
+        If the value is not a moment, is a datetime without a zone, or is a whole number beyond the year 9999.
 
     Examples
     --------
@@ -66,7 +66,8 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
 
 
 def check_unit(watermark: int, first_event: int | None) -> None:
-    """Raise an error for a watermark in 1970 if all events are later: it is probably in seconds or milliseconds.
+    """Raise an error for a watermark in 1970 if all events are later, because it is probably in seconds or
+    milliseconds.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""Levels of open windows: their states, the windows that they emit, and the cascade from a level to the next.
+"""Levels of open windows: their states, the windows that they emit, and the cascade (merging closed windows into the
+next level).
 
-Levels cascade if the policy never emits an open window (`StreamRules.cascades`): a batch changes the finest level only,
-and a window that closes is merged into its window of the next level. Each level stores the end up to which its windows
-have been merged into the next level; later rows of these windows are merged there as well. If the policy emits open
-windows, every batch changes all levels, and all windows count as cascaded.
+Levels cascade if the policy never emits an open window (`StreamRules.cascades`). A batch then changes only the finest
+level, and a window is merged into the next level when it closes. Each level stores the time up to which its windows
+have been merged into the next level. Later rows of such windows are added to the next level directly. If the policy
+emits open windows, every batch changes all levels. All windows then count as merged into the next level.
 """
 
 from __future__ import annotations
@@ -43,33 +44,36 @@ from windows.timezone import Instants
 
 @dataclass(frozen=True)
 class OpenLevel:
-    """The windows of a level in memory."""
+    """The windows of one level in memory."""
 
     window: TimeWindow
     held: WindowTable
     emitted: WindowTable  # the last emission of each window, if the policy needs it; otherwise empty
-    watermark: int = LOWEST  # the watermark so far, microseconds UTC
-    cascaded_until: int = HIGHEST  # the next level contains the windows that end by it, and their later rows
+    watermark: int = LOWEST  # the watermark so far, in microseconds UTC
+    # the next level contains the windows that end by this time, and their later rows
+    cascaded_until: int = HIGHEST
     forgotten: WindowTable | None = (
-        None  # sessions that are no longer kept, without states, as long as rows may touch them
+        None  # the bounds of sessions that are no longer kept, as long as rows may touch them
     )
 
     def with_held(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Replace the windows, without those past their retention."""
+        """Replace the windows, leaving out those that are past their retention."""
         return replace(self, held=windows.filter(~rules.expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Merge parts of windows into the windows of the level."""
+        """Merge partial windows into the windows of the level."""
         return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
 
     def cascading(self, until: int) -> tuple[OpenLevel, WindowTable]:
-        """Return a level that counts windows that end by a moment as cascaded, and those that were not before."""
+        """Return a level whose windows that end by a moment count as merged into the next level, and the windows for
+        which this is new.
+        """
         end_times = self.held.ends
         closing = self.held.filter((end_times > self.cascaded_until) & (end_times <= until))
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
     def lost(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Return which new windows are not kept after they are merged with the windows in memory."""
+        """Return a mask of the new windows that are not kept after they are merged with the windows in memory."""
         if not self.window.is_merging:
             return rules.expired(new.ends, self.watermark)
         if not rules.expired(new.ends, self.watermark).any():
@@ -79,9 +83,10 @@ class OpenLevel:
         return rules.expired(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 
     def touching_forgotten(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Return which new complete sessions touch a session that is no longer kept, and are late as well.
+        """Return a mask of the new complete sessions that touch a session that is no longer kept. They are late as
+        well.
 
-        Sessions that the watermark has not closed are not late: their rows arrived in time.
+        Sessions that the watermark has not closed are not late, because their rows arrived in time.
         """
         if not rules.remembers_sessions or self.watermark == LOWEST or not len(new):
             return np.zeros(len(new), np.bool_)
@@ -90,10 +95,11 @@ class OpenLevel:
         return touching & rules.closed(new.ends, self.watermark)
 
     def joins_forgotten(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
-        """Return which rows would join a session that is no longer kept, or are too old to determine this.
+        """Return a mask of the rows that would join a session that is no longer kept, or are too old for this to be
+        determined.
 
-        All kept sessions of a key begin after the end of its last forgotten session. So a row joins a forgotten session
-        if it is not after that end, unless it lies in a kept session.
+        All kept sessions of a key begin after the end of its last session that is no longer kept. A row therefore joins
+        a session that is no longer kept if it is not after that end, unless it lies in a kept session.
         """
         count = len(times)
         old = times <= rules.remembered_since(self.watermark)
@@ -115,7 +121,9 @@ class OpenLevel:
         return joins | (old & ~within)
 
     def forgetting(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
-        """Return the forgotten sessions: new ones are added, and the oldest are removed."""
+        """Return the bounds of sessions that are no longer kept: new ones are added, and the oldest
+        ones are removed.
+        """
         if not rules.remembers_sessions:
             return None
         tables = [] if self.forgotten is None else [self.forgotten]
@@ -195,7 +203,7 @@ class OpenLevel:
         return replace(level, held=windows), table
 
     def _unchanged(self, chosen: Mask, rules: StreamRules) -> Mask:
-        """Return a mask of the chosen windows that have the same bounds and results as in their last emission."""
+        """Return a mask of the selected windows that have the same bounds and results as in their last emission."""
         at = np.flatnonzero(chosen)
         now = self.held.take(at)
         placed = places(self.emitted, now, self.window, rules.frame.keys)
@@ -212,14 +220,14 @@ class OpenLevel:
         return unchanged
 
     def _remembering(self, out: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level with these windows as last emissions; they replace earlier ones inside their bounds."""
+        """Return the level with these windows as last emissions. They replace earlier emissions within their bounds."""
         if not len(out):
             return self
         placed = places(self.emitted, out, self.window, rules.frame.keys)
         return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
 
     def _latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return for which windows to emit no later window of the same key is, or was, emitted."""
+        """Return a mask of the windows to emit for which no later window of the same key is, or was, emitted."""
         groups, _ = group_by([key_column(self.held.index.column(n)) for n in rules.frame.keys], len(self.held))
         starts, last = self.held.starts, np.full(groups.n, LOWEST)
         emitted = self.held.marks["revision"] > 0
@@ -237,7 +245,7 @@ class OpenLevel:
     def _retract(
         self, out: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
-        """Retract the earlier emission of windows that are emitted now, or that no longer meet the condition."""
+        """Retract the earlier emission of windows that are emitted again, or that no longer meet the condition."""
         placed = places(self.emitted, out, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():
             later = places(self.emitted, out.filter(meets), self.window, rules.frame.keys, among_all=True)
@@ -261,9 +269,9 @@ class OpenLevel:
     def _emission(
         self, table: WindowTable, rules: StreamRules, reasons: NDArray[np.str_] | pa.ChunkedArray, partial: Any
     ) -> tuple[pa.Table, Mask]:
-        """Return the emitted columns of windows except ``change``, and which windows the policy admits.
+        """Return the emitted columns of windows except ``change``, and a mask of the windows that the policy accepts.
 
-        A retraction passes the reasons of the earlier emission, as an Arrow column.
+        A retraction passes the reasons of the earlier emission as an Arrow column.
         """
         shown = rules.shown(table)
         values = rules.emit.values(shown)
@@ -285,7 +293,7 @@ def _changed(table: pa.Table, change: int) -> pa.Table:
 
 
 def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iterator[OpenLevel]:
-    """Merge windows that end by a moment into those of the next level, unless they were merged before."""
+    """Merge the windows that end by a moment into the windows of the next level, unless they were merged before."""
     parts: WindowTable | None = None
     for level, coarser in _with_next(levels):
         updated = level
@@ -301,9 +309,9 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
-    """Return the panes for each level, as parts of its windows.
+    """Return the panes for each level, as partial windows. A pane is the short window that rows are first reduced to.
 
-    A coarser level gets the panes in windows of the next finer level that have already been merged into it.
+    A coarser level gets only the panes in windows of the next finer level that were already merged into it.
     """
     parts = [panes]
     for level, coarser in pairwise(levels):
@@ -312,12 +320,12 @@ def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[Wind
 
 
 def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
-    """Prepare restored levels for a policy, which may differ from the policy that saved them.
+    """Prepare restored levels for a policy, which may differ from the policy under which they were saved.
 
-    If the policy does not cascade, all windows are merged into the next level now. If it does, the windows in memory
-    count as merged, also with their later rows; newer windows are merged when they close.
+    If the policy does not cascade, merge all windows into the next level now. If it cascades, the windows in memory
+    count as merged into the next level, and so do their later rows. Newer windows are merged when they close.
     """
-    if not rules.remembers_emissions:  # emissions of an earlier policy, which are not the last ones any more later
+    if not rules.remembers_emissions:  # emissions under an earlier policy, which would later no longer be the last ones
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
@@ -330,9 +338,9 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
 
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
-    """Return, for each level, the number of open windows that have rows only on finer levels so far.
+    """For each level, return the number of open windows whose rows are so far only on finer levels.
 
-    ``keys`` has, for each level, the numbers of its windows' keys; equal keys have equal numbers on all levels.
+    ``keys`` has the key numbers of each level's windows; equal keys have the same number on all levels.
     """
     counts: list[int] = []
     parts: tuple[Instants, NDArray[np.intp]] | None = None
@@ -351,5 +359,5 @@ def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]
 
 
 def _with_next(levels: Sequence[OpenLevel]) -> Iterator[tuple[OpenLevel, TimeWindow | None]]:
-    """Yield each level with the window of the next one; None after the last."""
+    """Yield each level with the window of the next level, and the last level with None."""
     return zip(levels, [*(level.window for level in levels[1:]), None], strict=False)

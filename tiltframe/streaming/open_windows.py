@@ -1,4 +1,4 @@
-"""Open windows: the windows of all levels of a tilt frame as events arrive, and the rows that they emit.
+"""Open windows: the windows of all levels of a tilt frame while events arrive, and the rows that are emitted.
 
 The result depends only on the order and the arguments of the calls of `add` and `advance`. The machine's clock is not
 read; the caller passes the time.
@@ -59,26 +59,26 @@ from windows.timezone import Instants
 
 
 class OpenWindows:
-    """The windows of a tilt frame that are not over, on all levels at once.
+    """The windows of a tilt frame that have not ended, on all levels.
 
     Parameters
     ----------
     frame : TiltFrame
     emit : EmitPolicy or str, optional
-        When windows are emitted, and with which content; text is read by `read_emit`. The default is ``after_close``,
-        or ``periodic(2s)`` for a frame whose only level is ``all``, because its windows never close.
+        When windows are emitted, and with which content. Text is parsed by `read_emit`. The default is ``after_close``.
+        If the only level is ``all``, whose windows never close, the default is ``periodic(2s)``.
     late : LatePolicy or str
-        How long closed windows are kept, and how later events are handled; text is read by `read_late`.
+        How long closed windows are kept, and what happens to later events. Text is parsed by `read_late`.
     max_keys : int, optional
-        The maximum number of distinct keys in memory.
+        The maximum number of different keys in memory.
     beyond : str
-        How rows of further keys are handled: ``error`` raises, ``drop`` drops and counts them.
+        What happens to rows of further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
     ahead : str, optional
-        How far rows may be ahead of the machine's clock, such as ``1h``; `add_rows` raises an error for a row beyond
-        it. By default rows may have any time.
+        The maximum time that rows may be ahead of the machine's clock, such as ``1h``. `add_rows` raises an error for a
+        row that is further ahead. By default, rows may have any time.
     where : str, optional
-        An SQL condition on rows. `add_rows` ignores other rows, also in the counts of ``progress``; `add` takes states,
-        whose rows it cannot select.
+        An SQL condition on rows. `add_rows` ignores all other rows, which do not count in ``progress`` either. `add`
+        receives states, from which rows cannot be selected.
 
     Raises
     ------
@@ -87,9 +87,9 @@ class OpenWindows:
 
     Guarantee
     ---------
-    After any batches in any order, with any calls of `advance` and any restarts between them, the last emission of a
-    window in the mode ``accumulating`` equals, bit for bit, the result of `tiltframe.rollup` for the same rows without
-    those that were late for the window.
+    The guarantee holds in the mode ``accumulating``, for any batches in any order, with any calls of `advance` and any
+    restarts between them: the last emission of a window is bit-for-bit the result of `tiltframe.rollup` for the same
+    rows, except those that were late for the window.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class OpenWindows:
         ahead: str | None = None,
         where: str | None = None,
     ) -> None:
-        """Check the arguments; no window is open yet."""
+        """Check the arguments. No window is open yet."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
@@ -133,17 +133,18 @@ class OpenWindows:
 
     @property
     def partial_frame(self) -> TiltFrame:
-        """The frame that reduces rows for `add`: the frame of the stream, and the measures that the policies need.
+        """The frame that reduces rows for `add`. Its measures are those of the stream's frame and those that the
+        policies need.
 
-        If rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)`` of
-        `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of `tiltframe.merged_windows` return the
-        argument of `add`.
+        Rows may be reduced elsewhere, such as in Spark's tasks or in another process. ``reduce_rows(rows,
+        partial_frame)`` of `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of
+        `tiltframe.merged_windows` then return the argument of `add`.
         """
         return self._rules.partial_frame
 
     @property
     def emitted_columns(self) -> Mapping[str, pa.DataType]:
-        """The columns that `advance` returns after those of states, and their types."""
+        """The columns that follow the states in the result of `advance`, and their types."""
         return self._rules.emitted
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
@@ -152,13 +153,13 @@ class OpenWindows:
         Parameters
         ----------
         rows : table
-            Rows with the columns of the frame, of the same types in every batch.
+            Rows with the columns of the frame, with the same types in every batch.
 
         Returns
         -------
         table
-            The rows that were dropped as late, unchanged. Rows are judged one after the other: the same rows are
-            dropped however they are split into batches between two calls of `advance`.
+            The rows that were dropped as late, unchanged. Rows are processed one after the other. Between two calls of
+            `advance`, the same rows are dropped however they are split into batches.
 
         Raises
         ------
@@ -188,29 +189,30 @@ class OpenWindows:
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
-        """Add a batch as states of the finest panes, merged or not, in any order.
+        """Add a batch as states of the finest panes, merged or not, in any order. A pane is the short window that rows
+        are first reduced to.
 
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-            States of `partial_frame`, as `tiltframe.reducing.reduce_rows` and `tiltframe.merged_windows.merge_panes`
-            return them. All rows of the batch arrive at once: a row joins a session that any row of the batch keeps
-            open.
+            States of `partial_frame`, from `tiltframe.reducing.reduce_rows` or `tiltframe.merged_windows.merge_panes`.
+            All rows of the batch count as arriving at the same time: a row can join a session that any row of the batch
+            keeps open.
         newest : int, optional
-            If the states are part of a larger batch: the start of the newest window that the batch has events for,
-            microseconds UTC. A buffer follows it.
+            If the states are part of a larger batch, the start of the newest window for which that batch has events, in
+            microseconds UTC. The policy `Buffer` uses it.
 
         Returns
         -------
         table of window_start, window_end, keys, states
-            The panes that were dropped as late because all their windows are past their retention, with the states of
+            The panes that were dropped as late because the retention of all their windows is over, with the states of
             the frame.
 
         Raises
         ------
         ValueError
-            If the states are not of `partial_frame` or are damaged, or if the number of keys exceeds ``max_keys``.
-            The windows are unchanged then.
+            If the states do not belong to `partial_frame` or are damaged, or if there would be more than ``max_keys``
+            keys. The windows are unchanged then.
         """
         finest, rules = self.frame.levels[0], self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
@@ -249,13 +251,15 @@ class OpenWindows:
             The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
             lower than the previous one changes nothing.
         now : datetime or int, optional
-            The time of arrival of rows, for periods and timeouts. A lower value than the previous one changes nothing.
+            The arrival time of rows, which periods and timeouts use. A value lower than the previous one changes
+            nothing.
 
         Returns
         -------
         table
-            Before the first rows, a table without rows and with the column level alone. Then one row for each emission:
-            level, window_start, window_end (both null for a window over all time), keys, one struct per state, and
+            Before the first rows, a table without rows and with only the column level. After that, a table with one row
+            for each emission: level, window_start, window_end (both null for a window over all time), keys, one struct
+            per column of states, and
 
             - the columns that the emit policy adds: ``span`` (duration) with `AfterKeyExpire`,
             - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows of a closed window arrived), ``period``,
@@ -264,14 +268,14 @@ class OpenWindows:
             - ``partial`` (bool): whether the window was still open,
             - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
 
-            Rows are sorted by level, finest first; in each, retractions first, then by window and keys. `results`
-            converts the states to results.
+            Rows are sorted by level, finest first. Within a level, retractions come first; then rows are sorted by
+            window and keys. `results` converts the states to results.
 
         Raises
         ------
         ValueError
-            If a time has another type, or is implausible: nanoseconds beyond the year 9999, or a watermark in 1970
-            (from seconds in place of microseconds) while all windows in memory begin later.
+            If a time has another type or is implausible. Implausible are nanoseconds beyond the year 9999, and a
+            watermark in 1970 (from seconds instead of microseconds) if all windows in memory begin later.
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
@@ -282,12 +286,12 @@ class OpenWindows:
         return self._advanced(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
-        """Close all windows, also windows over all time, because no more rows will come.
+        """Close all windows, including windows over all time, because no more rows will arrive.
 
         Returns
         -------
         table
-            As `advance` returns it: one row for each window that has changed since its last emission.
+            A table like the result of `advance`, with one row for each window that has changed since its last emission.
         """
         return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
@@ -298,7 +302,7 @@ class OpenWindows:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
-        behind, follows = LOWEST, self.late.closes_by_events  # of the level below
+        behind, follows = LOWEST, self.late.closes_by_events  # behind: up to when the level below closes windows
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
@@ -327,7 +331,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If the states are not of the frame.
+            If the states do not belong to the frame.
         """
         if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
@@ -336,7 +340,7 @@ class OpenWindows:
 
     @property
     def progress(self) -> Progress:
-        """The counts of rows so far, and the numbers of windows, keys and bytes in memory."""
+        """The numbers of rows so far, and of windows, keys and bytes in memory."""
         bounds = [(level.held.ends, level.held.marks["closed_until"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in bounds]
         names = [level.window.name for level in self._levels]
@@ -354,32 +358,36 @@ class OpenWindows:
 
     @property
     def typed(self) -> bool:
-        """Whether the types of all states are known. They are not before the first batch, or that of an added measure.
+        """Whether the types of all states are known. They are unknown before the first batch, and those of an added
+        measure before its first batch.
 
-        An empty batch determines the types as well. Until then, emitted rows have no column for such a measure.
+        An empty batch determines the types as well. Until the types are known, emitted rows have no column for such a
+        measure.
         """
         columns = self._levels[0].held.schema.names if self._levels else ()
         return all(name in columns for name in self._rules.functions)
 
     @property
     def closed_before(self) -> int | None:
-        """The time up to which all finest windows are closed, microseconds UTC."""
+        """The time up to which all windows of the finest level are closed, in microseconds UTC."""
         at = self._levels[0].watermark if self._levels else LOWEST
         return None if at == LOWEST else at - self.emit.delay_micros
 
     @property
     def last_end(self) -> int | None:
-        """The latest end of the finest windows in memory, in microseconds UTC, or None without windows."""
+        """The latest end of the finest level's windows in memory, in microseconds UTC, or None if there are no
+        windows.
+        """
         windows = self._levels[0].held if self._levels else ()
         return int(self._levels[0].held.ends.max()) if len(windows) else None
 
     def unemitted(self) -> pa.Table:
-        """Return the finest windows that have new rows since their last emission, with their states.
+        """Return the windows of the finest level that have new rows since their last emission, with their states.
 
         Returns
         -------
         table of window_start, window_end, keys, states
-            In the mode ``discarding``, the states contain only these rows. Before the first rows, the table has no
+            In the mode ``discarding``, the states contain only the new rows. Before the first rows, the table has no
             columns.
         """
         if not self._levels:
@@ -390,13 +398,13 @@ class OpenWindows:
         return states.select([name for name in names if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Return an independent copy, which shares the tables in memory; later rows change only one of the two."""
+        """Return an independent copy. The two share the tables in memory, but later rows change only one of them."""
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
         return twin
 
     def to_ipc(self) -> bytes:
-        """Return the complete state of the stream as Arrow IPC, from which `from_ipc` continues."""
+        """Return the complete state of the stream as Arrow IPC bytes, with which `from_ipc` continues."""
         return self.save().to_bytes()
 
     @classmethod
@@ -413,11 +421,12 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes or Saved
-            In a Saved, blocks of states are read when they are first needed; damaged ones raise an error then.
+            The blocks of states in a `Saved` are read when they are first needed. If they are damaged, the error is
+            raised then.
         frame, emit, late, **bounds : optional
-            Also ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved values are used. Measures may
-            be added: they are null in windows that have earlier rows. Otherwise the frame and the mode of emission must
-            not change.
+            Other arguments of `OpenWindows`: ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved
+            values are used. Measures may be added: they are null in windows that have earlier rows. Otherwise, the
+            frame and the mode of emission must not change.
 
         Returns
         -------
@@ -426,7 +435,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or has another frame; the message states the difference.
+            If ``data`` is not a saved state, or has another frame; the message names the difference.
         """
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
@@ -446,8 +455,8 @@ class OpenWindows:
     def save(self) -> saved.Saved:
         """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        The ``head`` is bytes; ``blocks`` is a mapping by name. A block that was read and is unchanged is the same
-        object.
+        An object whose ``head`` is bytes and whose ``blocks`` are a mapping by name. A block that was read and has not
+        changed is the same object.
         """
         settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
         settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}
@@ -463,28 +472,28 @@ class OpenWindows:
         late: LatePolicy | str = "drop",
         **bounds: Any,
     ) -> OpenWindows:
-        """Continue from states of the finest level that are stored safely: coarser open windows are rebuilt from them.
+        """Continue from states of the finest level that are stored durably. Coarser open windows are merged from them.
 
         Parameters
         ----------
         states : table of level, window_start, window_end, keys, states
-            States from a store or a rollup. A level is merged from the one below, and replaces the next level if that
-            is missing. At least the states in windows that end after ``committed`` are needed.
+            States from a store or a rollup. The states of a level are merged into the next level if that level is
+            missing. The states in windows that end after ``committed`` are required; others may be left out.
         committed : int
-            A time, microseconds UTC: rows of finest windows that end at or before it are in ``states``. If such rows
-            arrive again, they are ignored, and counted in ``progress.committed_rows``.
+            A time in microseconds UTC. ``states`` contains all rows of finest windows that end at or before this time.
+            If such rows arrive again, they are ignored, and counted in ``progress.committed_rows``.
         frame, emit, late, **bounds : optional
             Arguments of `OpenWindows`.
 
         Returns
         -------
         OpenWindows
-            Its watermark is ``committed`` plus the delay of the emit policy.
+            Open windows, whose watermark is ``committed`` plus the delay of the emit policy.
 
         Raises
         ------
         ValueError
-            If the states are not of the frame, or are damaged, or windows of a level do not follow each other.
+            If the states do not belong to the frame or are damaged, or if windows of a level are not contiguous.
         """
         windows = cls(frame, emit, late, **bounds)
         overlapping = [level.name for level in frame.levels if not level.contiguous]
@@ -501,14 +510,16 @@ class OpenWindows:
         return windows
 
     def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
-        """Return which rows are already committed, by their finest windows."""
+        """Return a mask of the rows whose finest windows are already committed."""
         committed = self._clock.committed
         if committed is None or not len(times) or times.min() >= committed:
             return np.zeros(len(times), np.bool_)
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
     def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
-        """Reduce rows to states of panes, and return which rows are late; late rows of sessions are left out."""
+        """Reduce rows to states of panes, and return a mask of the late rows. Late rows of sessions are left out of the
+        states.
+        """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
         if assigned is None or not self._may_be_late(assigned).any():
@@ -526,14 +537,16 @@ class OpenWindows:
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
-        """Return the rows that are late unless the session that they join is still kept."""
+        """Return a mask of the rows that are late, unless the session that they join is still kept."""
         rules = self._rules
         return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
 
     def _join(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
     ) -> NDArray[np.bool_]:
-        """Return which rows count, judged one after the other: a row keeps the session that it joins."""
+        """Return a mask of the rows that count. Rows are processed in order, because a row keeps the session that it
+        joins from ending.
+        """
         windows = level.held
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
@@ -547,7 +560,7 @@ class OpenWindows:
         return may
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
-        """Merge states of panes into every level; return the lost panes, the levels and the counts."""
+        """Merge states of panes into every level; return the panes that were lost, the levels and the counts."""
         exceeding = self._limit.exceeding([level.held.index for level in self._levels], panes)
         refused = 0
         if exceeding.any():
@@ -592,21 +605,22 @@ class OpenWindows:
         return lost
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
-        """Return a level without windows, with the types of a table."""
+        """Return a level without windows, with the column types of a table."""
         none, at = table.none(), self._begins
         until = self._rules.closed_by(at) if self._rules.cascades else HIGHEST
         return OpenLevel(level, held=none, emitted=none, watermark=at, cascaded_until=until)
 
     @property
     def _begins(self) -> int:
-        """The watermark from which levels start: the last one before the first rows."""
+        """The watermark with which new levels begin: the last one before the first rows."""
         return LOWEST if self._clock.watermark is None else self._clock.watermark
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
-        """Return which windows of a level have begun by a time.
+        """Return a mask of a level's windows that have begun by a time.
 
-        If windows close by events, a coarser window begins when a window of the level below closes in it: until then it
-        has no rows. If a timeout closes windows, this is known only for windows that do not overlap.
+        If events close windows, a coarser window begins when the first window of the level below closes in it, because
+        it has no rows until then. If a timeout closes windows, this can be determined only for windows that do not
+        overlap.
         """
         level, below = self._levels[at], self._levels[at - 1]
         firsts = level.held.marks["first_pane"]
@@ -620,13 +634,15 @@ class OpenWindows:
         return begun
 
     def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
-        """Store the computed levels and counts; this comes last, so an error before leaves the stream unchanged."""
+        """Store the computed levels and counts. This is the last step, so that an earlier error leaves the stream
+        unchanged.
+        """
         self._levels, self._clock = levels, clock
         for name, count in counts.items():
             self._counts[name] += count
 
 
-_NOTHING = pa.schema([(LEVEL, pa.string())])  # the schema of emitted rows before the types of states are known
+_NOTHING = pa.schema([(LEVEL, pa.string())])  # the schema of emitted rows while the types of states are unknown
 
 
 def _check_types(schema: pa.Schema, new: pa.Schema) -> None:

@@ -1,4 +1,6 @@
-"""Ordered windows as events arrive: rows wait until the watermark has passed them, and are then processed in order."""
+"""Ordered windows while events arrive: rows wait until the watermark has passed them, and are then processed in
+order.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,26 @@ _WAITING = "waiting"
 
 
 class OrderedStream:
-    """The ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
+    """Ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
 
-    A result is emitted when the watermark has passed the row or the tick that triggers it. Memory has a few states per
-    key, and the rows that the watermark has not passed; `to_ipc` saves all of it.
+    A result is emitted when the watermark has passed the row or the tick that triggers it. A tick is the start of a
+    unit of the clock, such as an hour. The memory contains a few states per key, and the rows that the watermark has
+    not passed. `to_ipc` saves both.
 
     Parameters
     ----------
     windows : RunningAggregation or OrderedRollup
-        The aggregation that processes rows in order; it must not have rows yet.
+        The aggregation that processes the rows in order. It must not have processed any rows.
 
     Raises
     ------
     TypeError
-        If ``windows`` is neither.
+        If ``windows`` is another object.
 
     Guarantee
     ---------
-    After the end, results equal, bit for bit, those of `tiltframe.running` and `tiltframe.ordered_rollup` for all rows
-    except late ones, sorted, however they are split into batches.
+    At the end, the results are bit-for-bit those of `tiltframe.running` and `tiltframe.ordered_rollup` for all rows
+    that were not late, sorted, however the rows are split into batches.
 
     Examples
     --------
@@ -57,7 +60,7 @@ class OrderedStream:
     """
 
     def __init__(self, windows: OrderedAggregator) -> None:
-        """Create the stream without rows."""
+        """Create a stream that has not received any rows."""
         self._windows = checked_type(windows, OrderedAggregator, "windows")
         self._waiting: pa.Table | None = None
         self._watermark: int | None = None
@@ -74,12 +77,12 @@ class OrderedStream:
         Returns
         -------
         table
-            The rows before the watermark: they are late, and are ignored.
+            The late rows, whose times are before the watermark. They are ignored.
 
         Raises
         ------
         ValueError, TypeError
-            If rows do not fit. The stream is unchanged then.
+            If the rows do not fit the aggregation. The stream is unchanged then.
         """
         checked_type(rows, pa.Table, "rows")
         if self._waiting is None:
@@ -104,8 +107,8 @@ class OrderedStream:
         Returns
         -------
         table
-            A table as from `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, in the order of keys
-            and time; without columns before the first rows. `results` converts states to results.
+            A table like the result of `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, in the order
+            of keys and time. It has no columns before the first rows. `results` converts states to results.
 
         Raises
         ------
@@ -126,12 +129,12 @@ class OrderedStream:
         return emitted
 
     def close(self) -> pa.Table:
-        """Process the waiting rows, because no more rows will come.
+        """Process the waiting rows, because no more rows will arrive.
 
         Returns
         -------
         table
-            As `advance` returns it; with ``emit="final"`` the final results.
+            A table like the result of `advance`; with ``emit="final"`` it has the final results.
 
         Raises
         ------
@@ -146,7 +149,8 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of emitted rows: states of a chain are finished, other rows are already results.
+        """Return the results of emitted rows. The states of a chain are converted to results; other rows are returned
+        unchanged.
 
         Parameters
         ----------
@@ -160,28 +164,28 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If the states are not of the chain.
+            If the states do not belong to the chain.
         """
         return self._windows.results(emitted) if emitted.num_columns else emitted
 
     @property
     def query(self) -> OrderedQuery:
-        """The query over rows in order."""
+        """The query that is evaluated over the ordered rows."""
         query: OrderedQuery = self._windows.query
         return query
 
     def anew(self) -> OrderedAggregator:
-        """Return a new aggregation with the same query, without rows."""
+        """Return a new aggregation with the same query that has not processed any rows."""
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
-        """Return an independent copy; later rows change only one of the two."""
+        """Return an independent copy: later rows change only one of the two."""
         twin = copy.copy(self)
         twin._windows = copy.copy(self._windows)
         return twin
 
     def to_ipc(self) -> bytes:
-        """Return the complete state as Arrow IPC, from which `from_ipc` continues."""
+        """Return the complete state as Arrow IPC bytes, with which `from_ipc` continues."""
         return self.save().to_bytes()
 
     def save(self) -> Saved:
@@ -199,7 +203,8 @@ class OrderedStream:
         ----------
         data : bytes or Saved
         windows : RunningAggregation or OrderedRollup
-            An aggregation with the same query, without rows. It may read its states in another way.
+            An aggregation with the same query that has not processed any rows. It may compute other results, such as
+            other quantiles, from the same states.
 
         Returns
         -------
@@ -208,7 +213,7 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or has other windows; the message states the difference.
+            If ``data`` is not a saved state, or has other windows; the message names the difference.
         """
         state = data if isinstance(data, Saved) else of_bytes(data)
         check_version(state)
@@ -231,7 +236,7 @@ class OrderedStream:
 
     @property
     def progress(self) -> Progress:
-        """The counts of rows so far; ``state_bytes`` is the size of the waiting rows."""
+        """The numbers of rows so far; ``state_bytes`` is the size of the waiting rows."""
         return Progress(
             rows=self._rows,
             late_rows=self._late,

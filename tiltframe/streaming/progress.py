@@ -1,4 +1,4 @@
-"""The progress of a stream in numbers."""
+"""The progress of a stream as numbers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Progress:
     Parameters
     ----------
     rows : int
-        Rows that arrived, late ones included.
+        The number of rows that arrived, including late rows.
     late_rows : int
-        Rows that were dropped because none of their windows was kept.
+        The number of rows that were dropped because none of their windows was kept.
     moved_rows : int
-        Rows that were older than a buffer and counted in its oldest window.
+        The number of rows that were older than a buffer and counted in its oldest window.
     refused_rows : int
-        Rows that were dropped because their keys exceed ``max_keys``.
+        The number of rows that were dropped because there were more than ``max_keys`` keys.
     committed_rows : int
-        Rows that were ignored because a store has them already.
+        The number of rows that were ignored because a store already has them.
     emitted_rows : int
-        Rows of emitted tables, retractions included.
+        The number of rows in emitted tables, including retractions.
     open_windows : level -> int
-        The number of open windows and keys. With a buffer, a coarser window opens when a window of the level below
-        closes in it: until then its rows are in that finer window.
+        The number of open windows, counted separately for each key. With a buffer, a coarser window opens when the
+        first window of the level below closes in it. Until then, its rows are in the finer window.
     kept_windows : level -> int
-        The number of closed windows and keys that are kept for late events.
+        The number of closed windows that are kept for late events, counted separately for each key.
     keys : int
-        The number of distinct keys of the windows in memory.
+        The number of different keys of the windows in memory.
     watermark_us : int, optional
-        Microseconds UTC, as `OpenWindows.advance` received it, or None before the first; `watermark` is the same as a
-        datetime.
+        The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first; `watermark` is
+        the same as a datetime.
     state_bytes : int
         The size of the tables in memory.
     """
@@ -57,14 +57,16 @@ class Progress:
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The watermark in UTC; None before the first, and after `OpenWindows.close` has closed all windows."""
+        """The watermark in UTC. None before the first watermark, and after `OpenWindows.close` has closed all
+        windows.
+        """
         try:
             return None if self.watermark_us is None else _EPOCH + dt.timedelta(microseconds=self.watermark_us)
-        except OverflowError:  # the year is outside the range of datetime
+        except OverflowError:  # the year is beyond the range of datetime
             return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain data, for JSON and a Spark query's progress; the watermark is ISO 8601."""
+        """Return the numbers as plain data, for JSON and for a Spark query's progress. The watermark is in ISO 8601."""
         counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counts.items()}
         return plain | {"watermark": None if self.watermark is None else self.watermark.isoformat()}

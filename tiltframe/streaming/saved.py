@@ -1,7 +1,8 @@
-"""Saved streams: the tables of open windows, and a description of their frame, policies and clock.
+"""Saved streams: the tables of open windows, with a description of their frame, policies and clock.
 
-The windows of a level are two blocks: times, keys and marks, which every batch reads, and states, which are read if
-windows are merged or emitted. A block that was read and has not changed is not written again.
+The windows of a level are saved as two blocks. One has times, keys and marks, which every batch reads; the other has
+states, which are read when windows are merged or emitted. A block that was read and has not changed is not written
+again.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
 VERSION = 5
-_MOST_ADDED = 62  # bits of a mark
+_MOST_ADDED = 62  # the number of bits in a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
 _OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
-_WINDOWS, _STATES = "windows", "states"  # the two blocks of each
+_WINDOWS, _STATES = "windows", "states"  # the names of a level's two blocks
 _EXTENSION = "extension"
 _Restored = TypeVar("_Restored")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The times that a stream received, in microseconds, or None before the first."""
+    """The times that a stream has received, in microseconds, or None before the first one."""
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # the policy's clock at the last check of open windows
-    newest: int | None = None  # the start of the newest window with events, if a buffer follows it
-    committed: int | None = None  # the time before which rows are in a store already, and are ignored
+    last_checked: int | None = None  # the policy's clock when open windows were last checked
+    newest: int | None = None  # the start of the newest window with events, if a buffer uses it
+    committed: int | None = None  # rows before this time are already in a store, and are ignored
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
-        """Return the clock with a new watermark and time; neither decreases."""
+        """Return the clock with a new watermark and arrival time. Neither decreases."""
         if watermark is not None:
             checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
         if now is not None:
@@ -53,11 +54,11 @@ class Clock:
         return replace(self, watermark=_later(self.watermark, watermark), now=_later(self.now, now))
 
     def seen(self, start: int) -> Clock:
-        """Return the clock after an event in a window with a start."""
+        """Return the clock after an event in a window that begins at ``start``."""
         return replace(self, newest=_later(self.newest, start))
 
     def after_look(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
-        """Return the clock after a check of open windows."""
+        """Return the clock after open windows were checked."""
         return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
@@ -68,14 +69,14 @@ def _later(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """The saved state of a stream: a description in plain data, and tables by name."""
+    """The saved state of a stream: a description as plain data, and tables by name."""
 
     said: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
 
     @property
     def head(self) -> bytes:
-        """The description, with the size and checksum of each block, as JSON."""
+        """The description as JSON, with the size and checksum of each block."""
         blocks = {name: [block.size, block.checksum] for name, block in self.blocks.items()}
         return json.dumps({**self.said, "blocks": blocks}).encode()
 
@@ -91,7 +92,7 @@ class Saved:
         return made("frame", TiltFrame.from_dict, self.said["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Return the columns of states that saved windows lack from their beginning; the last ones are new."""
+        """Return the columns of states that earlier saved windows lack; the last ones are new."""
         before, saved_columns = [str(name) for name in self.said["added"]], self.said["columns"]
         new = [name for name in rules.functions if name not in saved_columns]
         if len(before) + len(new) > _MOST_ADDED:
@@ -99,10 +100,11 @@ class Saved:
         return (*before, *new)
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
-        """Return the levels of a frame; the states of added measures are unknown for earlier rows."""
+        """Return the levels of a frame. The states of added measures are unknown for earlier rows."""
         times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
         unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
-        unneeded = [name for name in self.said["columns"] if name not in rules.functions]  # columns of another policy
+        # columns that another policy needed
+        unneeded = [name for name in self.said["columns"] if name not in rules.functions]
         return tuple(
             self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
             for at, (watermark, cascaded) in enumerate(times)
@@ -114,7 +116,7 @@ class Saved:
         windows = self._windows(at, _OPEN, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
         emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.none()
-        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # not in states of earlier releases
+        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # missing in states that earlier releases saved
         forgotten = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
         return OpenLevel(frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
 
@@ -124,7 +126,9 @@ class Saved:
 
 
 def made(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
-    """Make an object from its saved description; as the bytes have a checksum, a failure is not caused by damage."""
+    """Create an object from its saved description. The checksum is correct, so a failure is not caused by damaged
+    bytes.
+    """
     try:
         return make(description)
     except ValueError as error:
@@ -141,7 +145,9 @@ def written(
     clock: Clock,
     counts: Mapping[str, int],
 ) -> Saved:
-    """Return the saved state of levels and settings; blocks that are unchanged since they were read are reused."""
+    """Return the saved state of levels and settings. Blocks that have not changed since they were read are used
+    again.
+    """
     description = {
         "version": VERSION,
         "frame": rules.frame.describe(),
@@ -167,12 +173,14 @@ def written(
 
 
 def of_bytes(data: bytes) -> Saved:
-    """Return the state in bytes of `Saved.to_bytes` after a complete check; raise ``ValueError`` for other bytes."""
+    """Check bytes from `Saved.to_bytes` completely, and return the state in them; raise ``ValueError`` for other
+    bytes.
+    """
     return _records(data)[0]
 
 
 def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
-    """Return the state of a `Saved.head`, with a function that returns blocks by name, size and checksum."""
+    """Return the state for a `Saved.head`, with a function that returns blocks by name, size and checksum."""
     try:
         description = json.loads(head)
         sizes = description.pop("blocks")
@@ -190,18 +198,18 @@ def check_version(state: Saved) -> None:
 
 
 def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
-    """Return bytes of `Saved.to_bytes` with plain data and a table appended, which `of_bytes` ignores."""
+    """Return bytes of `Saved.to_bytes` with additional plain data and a table, which `of_bytes` ignores."""
     more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
     return data + more.to_bytes()
 
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Return the data that `extended` has appended; empty if there is none."""
+    """Return the data that `extended` has added; it is empty if there is none."""
     record = [*_records(data), Saved({}, {})][1]
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-_name = "{}.{}.{}".format  # of the number of the level, the kind of table, and windows or states
+_name = "{}.{}.{}".format  # the name of a block: the number of the level, the kind of table, and "windows" or "states"
 
 
 def _records(data: bytes) -> list[Saved]:
@@ -230,12 +238,12 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
 
     record = of_head(head, block)
     for stored in record.blocks.values():
-        _ = stored.data  # checks the bytes
+        _ = stored.data  # verifies the checksum
     return record, place
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
-    """Raise ``ValueError`` if windows cannot continue with another frame or policy; measures may be added."""
+    """Raise ``ValueError`` if windows cannot continue with another frame or policy. Measures may be added."""
     saved_measures = state.said["frame"]["measures"]
     measures = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
     missing = [name for name in saved_measures if name not in measures]

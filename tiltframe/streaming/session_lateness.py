@@ -1,8 +1,8 @@
-"""Rows that join sessions in the order of their arrival: which of them join a session that is kept.
+"""Rows that join sessions in the order of their arrival: determine which rows join a session that is still kept.
 
-A session is judged after the row has joined it. A row whose own interval is over counts if the session that it joins is
-not over, whether that session was in memory or consists of earlier rows of the batch; later rows do not change this. So
-the result does not depend on how rows are split into batches.
+Whether a session is kept is determined after the row has joined it. A row whose own interval is over still counts if
+the session that it joins is not over. The session may be in memory or consist of earlier rows of the batch; later rows
+make no difference. The result therefore does not depend on how rows are split into batches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return which rows count, in the order of their arrival.
+    """Return a mask of the rows that count, in the order of their arrival.
 
-    ``own`` marks rows that count by themselves: their interval is not over, or touches a session in memory. All
-    intervals have the same length in microseconds.
+    ``own`` marks the rows that count independently of other rows: their interval is not over, or it touches a session
+    in memory. All intervals have the same length, in microseconds.
     """
-    cells = starts // length  # rows of a cell overlap; others only touch in neighbouring cells
+    cells = starts // length  # rows in the same cell overlap; other rows can touch only if their cells are adjacent
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]
     new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
@@ -37,7 +37,7 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
 
 @compiled
 def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
-    """Process rows one by one, with the first and the last counting row of each cell."""
+    """Process rows one by one. For each cell, store the first and the last row that counts."""
     low = np.full(len(before), _HIGHEST)
     high = np.full(len(before), _LOWEST)
     counts = np.empty(len(own), np.bool_)
@@ -58,13 +58,17 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
 def touches_held(
     present: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
-    """Return which intervals overlap or touch a session in memory (keys, starts, ends); sessions of a key are apart."""
+    """Return a mask of the intervals that overlap or touch a session in memory (keys, starts, ends). Sessions of a key
+    do not touch each other.
+    """
     held_keys, held_starts, held_ends = present
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])
     order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
-    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the session at or before
-    places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it has the key
+    # the session that begins at or before the interval's end
+    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))
+    # if its key is the same, it begins at or before the end of the interval
+    places = np.where(last < 0, 0, order[last])
     touched = np.empty(n + len(keys), np.int64)
     touched[order] = np.where(last < 0, -1, places)
     at = touched[n:]

@@ -1,4 +1,4 @@
-"""The watermark of several sources: the earliest one, without the sources that are idle."""
+"""The watermark of several sources: the earliest of their watermarks, without those of idle sources."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tiltframe.streaming.policies import micros
 
 
 class SourceWatermarks:
-    """One watermark for each source of a stream, and their minimum.
+    """A watermark for each source of a stream, and their minimum.
 
-    A source that is behind the others does not lose rows: the stream waits for it. A source without rows for the time
-    ``idle``, or that has ended, no longer holds the stream back. Its later rows may be late.
+    A source that is behind the others does not lose rows, because the stream waits for it. The stream does not wait for
+    a source that has had no rows for the time ``idle``, or that has ended. Later rows of such a source may be late.
 
     Parameters
     ----------
     sources : iterable of str
         The names of the sources.
     idle : str, optional
-        A duration such as ``1m``, by the clock that the caller passes. By default a source without rows holds the
-        stream back until it ends.
+        A duration such as ``1m``, measured by the clock that the caller passes. By default, the stream waits for a
+        source without rows until the source ends.
 
     Raises
     ------
@@ -32,8 +32,8 @@ class SourceWatermarks:
 
     Guarantee
     ---------
-    `combined` never decreases. It is the minimum over the sources that are neither idle nor ended, or the maximum of
-    all sources if there are no others, as in Flink.
+    `combined` never decreases. It is the minimum of the watermarks of all sources that are neither idle nor ended. If
+    there are no such sources, it is the maximum of all watermarks, as in Flink.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class SourceWatermarks:
     """
 
     def __init__(self, sources: Iterable[str], *, idle: str | None = None) -> None:
-        """Check the arguments; no source has rows yet."""
+        """Check the arguments. No source has received rows yet."""
         names = [checked_name(name, "a source") for name in sources]
         twice = [name for name in names if names.count(name) > 1]
         if twice or not names:
@@ -77,12 +77,12 @@ class SourceWatermarks:
             The time before which no more rows of this source are expected: a datetime with a zone, or microseconds
             UTC. A value lower than the previous one changes nothing.
         now : datetime or int
-            The time of arrival.
+            The arrival time of the rows.
 
         Raises
         ------
         ValueError
-            If the source is not one of the stream, or a time cannot be read.
+            If the stream has no such source, or a time cannot be read.
         """
         self._check(source)
         at = read_moment(watermark, "watermark")
@@ -91,7 +91,7 @@ class SourceWatermarks:
         self._last_rows[source] = read_moment(now, "now", 0)
 
     def end(self, source: str) -> None:
-        """Record that a source has no more rows, so that it does not hold the stream back.
+        """Record that a source has no more rows, so that the stream does not wait for it.
 
         Parameters
         ----------
@@ -100,13 +100,13 @@ class SourceWatermarks:
         Raises
         ------
         ValueError
-            If the source is not one of the stream.
+            If the stream has no such source.
         """
         self._check(source)
         self._ended.add(source)
 
     def combined(self, now: dt.datetime | int) -> int | None:
-        """Return the watermark of the stream at a time of the clock, or None before there is one.
+        """Return the watermark of the stream at a time of the clock, or None if there is no watermark yet.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class SourceWatermarks:
         Returns
         -------
         int or None
-            Microseconds UTC, for `OpenWindows.advance`.
+            The watermark in microseconds UTC, to pass to `OpenWindows.advance`.
 
         Raises
         ------
@@ -132,7 +132,8 @@ class SourceWatermarks:
         return self._combined
 
     def idle_sources(self, now: dt.datetime | int) -> tuple[str, ...]:
-        """Return the names of the sources without rows for the time ``idle``; the first call starts their time.
+        """Return the names of the sources that have had no rows for the time ``idle``. The first call starts the
+        measurement.
 
         Parameters
         ----------
@@ -163,7 +164,7 @@ class SourceWatermarks:
 
 
 def _read_idle(text: str | None) -> int | None:
-    """Return a duration as microseconds; None for None."""
+    """Return a duration in microseconds, or None for None."""
     if text is None:
         return None
     try:

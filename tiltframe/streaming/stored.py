@@ -1,6 +1,6 @@
-"""Stored tables: tables as bytes with a checksum, which are fetched and read when first needed.
+"""Stored tables: tables as bytes with a checksum. They are fetched and read when they are first needed.
 
-Arrow trusts the lengths in a stream, so damaged bytes must never reach it.
+Arrow trusts the lengths in a stream, so it must never read damaged bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from functools import cached_property
 
 import pyarrow as pa
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)  # a third of the bytes to move
+# compression leaves about a third of the bytes
+_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
 
 
 @dataclass(eq=False)
 class StoredTable:
-    """A table as an Arrow IPC stream with a known size and CRC-32; it is fetched when first needed."""
+    """A table as an Arrow IPC stream of known size and CRC-32. It is fetched when it is first needed."""
 
     size: int
     checksum: int
@@ -25,7 +26,7 @@ class StoredTable:
 
     @classmethod
     def of(cls, table: pa.Table) -> StoredTable:
-        """Return a table as a stored table."""
+        """Convert a table to a stored table."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())
@@ -34,12 +35,12 @@ class StoredTable:
 
     @classmethod
     def at(cls, data: memoryview, checksum: int) -> StoredTable:
-        """Return a stored table of bytes in memory."""
+        """Return a stored table for bytes that are already in memory."""
         return cls(len(data), checksum, lambda: data)
 
     @cached_property
     def data(self) -> bytes | memoryview:
-        """The bytes; raises ``ValueError`` if they have changed since they were written."""
+        """The bytes; reading them raises ``ValueError`` if they have changed since they were written."""
         data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
             raise refused("its checksum is not that of its bytes")
@@ -47,7 +48,7 @@ class StoredTable:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table; raises ``ValueError`` as ``data`` does."""
+        """The table; reading it raises ``ValueError`` for the same reason as ``data``."""
         try:
             return pa.ipc.open_stream(pa.py_buffer(self.data)).read_all()
         except (pa.ArrowException, OSError) as error:

@@ -1,8 +1,8 @@
-"""Stream rules: the frame and the policies that apply to all levels of a stream, and their effect on panes.
+"""Stream rules: the frame and the policies of all levels of a stream, and how they apply to panes.
 
-Panes are states of the finest windows, as they arrive, or of the shorter windows that overlapping windows consist of.
-An additional measure counts the rows of each state (`StreamRules.partial_frame`). It is read and removed before windows
-are stored.
+Panes are the windows that rows are reduced to when they arrive: windows of the finest level, or, if these overlap, the
+shorter windows that they consist of. A pane has an additional measure, the number of rows of its state
+(`StreamRules.partial_frame`). This measure is removed before windows are stored.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the reason for rows without a window
-ROWS = "__rows"  # the number of rows of a state
+DROPPED = "dropped"  # the reason for an error about rows without a window
+ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
-_ASSIGNED_AT_ONCE = 1_000_000  # intervals: 24 MB
+_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals at a time: 24 MB
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StreamRules:
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
     def warn(self) -> None:
-        """Warn about sessions whose results a consumer may count twice."""
+        """Warn about sessions whose rows a consumer of the results may count twice."""
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         if gap is None:
             return
@@ -93,15 +93,16 @@ class StreamRules:
 
     @cached_property
     def emitted(self) -> Mapping[str, pa.DataType]:
-        """The columns of emitted rows in addition to keys and states, with their types."""
+        """The columns of emitted rows that follow keys and states, with their types."""
         same = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
         return {**self.emit.columns, **same, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
 
     @cached_property
     def held_frame(self) -> TiltFrame:
-        """The frame of the states in memory: the measures of the frame, and those that the policy needs.
+        """The frame of the states in memory, with the measures of the stream's frame and those that the policy needs.
 
-        The policy's measures are named by their function and the policy, because another policy may have saved others.
+        The policy's measures are named after their function and the policy, because saved windows may have those of
+        another policy.
         """
         return _with_more(
             self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}
@@ -109,12 +110,12 @@ class StreamRules:
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame that reduces rows: `held_frame` and the number of rows."""
+        """The frame that reduces rows: `held_frame` plus the number of rows."""
         return _with_more(self.held_frame, {ROWS: aggr.count()})
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The function that merges each column of states in memory."""
+        """The functions that merge the columns of states in memory."""
         return {column.name: column.measure.function for column in self.held_frame.states}
 
     def _name_of(self, measure: Measure) -> str:
@@ -122,65 +123,66 @@ class StreamRules:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of keys and of states in memory."""
+        """The columns of keys and states in memory."""
         return [*self.frame.keys, *self.functions]
 
     @cached_property
     def cascades(self) -> bool:
-        """Whether windows are merged into those of the next level when they close, and not when rows arrive.
+        """Whether windows are merged into the next level when they close, rather than when rows arrive.
 
-        This is so if the policy does not use open windows: a batch is then merged only into the finest level.
+        This is the case if the policy does not use open windows. A batch is then merged only into the finest level.
         """
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
 
     @property
     def remembers_emissions(self) -> bool:
-        """Whether the last emission of each window is kept: to retract it, or to compare results with it."""
+        """Whether the last emission of each window is kept, in order to retract it or to compare results with it."""
         return self.emit.mode == "changelog" or self.emit.changed == "result"
 
     @cached_property
     def remembers_sessions(self) -> bool:
-        """Whether sessions that are no longer kept are remembered, so that rows do not open overlapping sessions.
+        """Whether the bounds of sessions that are no longer kept are remembered, so that late rows do not open
+        overlapping sessions.
 
-        A late row can be distinguished from a row in time only if the allowed lateness is at least the gap.
+        A late row can be distinguished from a row that is on time only if the allowed lateness is at least the gap.
         """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
 
     def gone_until(self, watermark: int) -> int:
-        """Return the time at or before which windows must end to be no longer kept."""
+        """Return a time: windows that end at or before it are no longer kept."""
         lateness = self.late.lateness_micros
         if lateness is None or watermark == LOWEST:
             return LOWEST
         return watermark - self.emit.delay_micros - lateness
 
     def remembered_since(self, watermark: int) -> int:
-        """Return the time after which sessions that are no longer kept are remembered: two gaps earlier."""
+        """Return the time since which sessions that are no longer kept are remembered: two gaps earlier."""
         until = self.gone_until(watermark)
         return until - 2 * (gap_of(self.frame) or 0) if until > LOWEST else LOWEST
 
     def closed_by(self, watermark: int) -> int:
-        """Return the time at or before which windows must end to be closed by the watermark."""
+        """Return a time: windows that end at or before it are closed by the watermark."""
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
     def closed(self, end_times: Instants, watermark: int) -> Mask:
-        """Return which windows the watermark closes."""
+        """Return a mask of the windows that the watermark closes."""
         return end_times <= self.closed_by(watermark)
 
     def expired(self, end_times: Instants, watermark: int) -> Mask:
-        """Return which windows are no longer kept."""
+        """Return a mask of the windows that are no longer kept."""
         until = self.gone_until(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
     def shown(self, table: WindowTable) -> HeldWindows:
-        """Return windows in the form that policies receive."""
+        """Return windows in the form in which policies receive them."""
         needed = self.emit.measures(self.frame)
 
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.held_frame.state_of(self._name_of(measure))
-            if column not in table.schema.names:  # no rows have arrived since the policy was set
+            if column not in table.schema.names:  # no rows have arrived since the policy was changed
                 return pa.nulls(len(table))
             states = one_array(table.known_states(self.added).column(column))
             results = measure.function.finish(states)
@@ -206,7 +208,9 @@ class StreamRules:
 
 
 def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
-    """Add measures to a frame whose columns of states stay; a new column is added only if none serves the measure."""
+    """Add measures to a frame without changing its columns of states. A column is added only if a measure cannot be
+    computed from an existing one.
+    """
     if not more:
         return frame
     serving = {name: holder(frame.states, measure) for name, measure in more.items()}
@@ -222,7 +226,9 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Return states of other modules after a check of their columns; raise ``ValueError``."""
+    """Check the columns of states that were reduced elsewhere, and return the states; raise ``ValueError`` if they do
+    not fit.
+    """
     names = checked_type(states, pa.Table, "states").column_names
     required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
     missing = [name for name in required if name not in names]
@@ -235,14 +241,14 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return windows of states, each with the number of its rows as a mark."""
+    """Return a table of windows with their states. The number of rows is a mark of each window."""
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
     return new_windows(states.select([START, END, *rules.columns]), new_rows=np.asarray(rows))
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Mark windows that close by events with the start of their earliest pane."""
+    """For windows that events close, mark each with the start of its earliest pane."""
     if not rules.late.closes_by_events or not len(table):
         return table
     firsts = np.full(len(table), HIGHEST)
@@ -254,7 +260,9 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
 
 
 def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
-    """Return the start of the earliest of some panes in each window; the highest number for a window without panes."""
+    """Return the start of the earliest pane in each window, or the largest possible number for a window without
+    panes.
+    """
     pane_starts = instants_of(panes)
     assigned = level.assign(pane_starts)
     at, rows = [pa.array(np.concatenate([table.starts, assigned.starts]))], pa.array(assigned.rows)
@@ -267,7 +275,7 @@ def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rule
 
 
 def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: StreamRules) -> NDArray[np.bool_]:
-    """Return which rows lie only in lost panes."""
+    """Return a mask of the rows that lie only in lost panes."""
     frame = rules.frame
     _, places_of, all_keys = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone)
     assigned = frame.panes.assign(times if places_of is None else times[places_of])
@@ -282,7 +290,9 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
 
 
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Return the latest end of the windows of each time; the earliest moment for a time without a window."""
+    """Return the latest end of the windows that contain each time, or the earliest possible moment for a time without a
+    window.
+    """
     if not len(times):
         return times
     unique, back = np.unique(times, return_inverse=True)
@@ -295,7 +305,9 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Return the earliest end of the windows of each time; the latest moment for a time without a window."""
+    """Return the earliest end of the windows that contain each time, or the latest possible moment for a time without a
+    window.
+    """
     numbered = window.numbered(times) if len(times) else None
     if numbered is not None:
         return numbered.bounds(numbered.first)[1]

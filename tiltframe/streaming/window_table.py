@@ -1,7 +1,8 @@
-"""The windows of one level in memory: states by window and key, with marks for each window.
+"""The windows of one level in memory: states by window and key, with marks. A mark is a number that is stored for each
+window.
 
-New states are merged into their windows; windows without new rows are not copied. All functions work on whole columns,
-so the cost of a batch is proportional to its rows and the windows in memory.
+New states are merged into their windows. Windows without new rows are not copied. All functions work on whole columns,
+so that the cost of a batch is proportional to its rows and the windows in memory.
 """
 
 from __future__ import annotations
@@ -28,46 +29,47 @@ from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-UNSTAMPED = HIGHEST  # a `last_arrival` after the last known clock
+UNSTAMPED = HIGHEST  # a `last_arrival` later than the clock's last known time
 
-# For each mark of a window, its merge function and its initial value; times are in microseconds.
+# For each mark of a window, the function that merges it and its initial value; times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
-    "new_rows": (np.add, 0),  # the number since its last emission
-    "revision": (np.maximum, 0),  # the number of its emissions
-    "last_arrival": (np.maximum, UNSTAMPED),  # the clock when its last rows arrived
-    "closed_until": (np.maximum, LOWEST),  # the end at which it was closed by a timeout
-    "first_pane": (np.minimum, HIGHEST),  # the start of its earliest pane, if windows close by events
-    "unknown": (np.bitwise_or, 0),  # a bit for each added measure that lacks some of its rows
+    "new_rows": (np.add, 0),  # the number of rows since the window's last emission
+    "revision": (np.maximum, 0),  # the number of the window's emissions
+    "last_arrival": (np.maximum, UNSTAMPED),  # the time of the clock when the window's last rows arrived
+    "closed_until": (np.maximum, LOWEST),  # the end at which a timeout closed the window
+    "first_pane": (np.minimum, HIGHEST),  # the start of the window's earliest pane, if events close windows
+    "unknown": (np.bitwise_or, 0),  # one bit for each added measure; it is set if rows of the window lack the measure
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # metadata of a stored index
-_FEW = 256  # so few windows are grouped without a search
-_TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
-_MOST_CHUNKS = 16  # each has a fixed cost
-_FEW_RUNS = 4  # contiguous ranges of rows
+_SCHEMA, _BYTES = b"states", b"nbytes"  # the metadata keys of a stored index
+_FEW = 256  # up to this number, windows are grouped without a search
+# below this number, windows of all levels are merged in one call, because the cost is mostly that of the call
+_TOGETHER = 1 << 13
+_MOST_CHUNKS = 16  # each chunk has a fixed cost
+_FEW_RUNS = 4  # up to this number, contiguous ranges of rows are sliced instead of filtered
 Marks = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class StoredStates:
-    """The columns of saved states, which are read when first needed."""
+    """The columns of saved states, which are read when they are first needed."""
 
     table: StoredTable
     schema: pa.Schema
-    nbytes: int  # the size after reading
+    nbytes: int  # the size in memory after they are read
 
 
 @dataclass(frozen=True)
 class WindowTable:
-    """Windows of one level: a row for each window and key."""
+    """The windows of one level, one row for each window and key."""
 
-    index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``state_columns``
-    marks: Marks  # by the names in `MARKS`
+    index: pa.Table  # the columns window_start, window_end and keys; also states, unless they are in ``state_columns``
+    marks: Marks  # the marks, by their names in `MARKS`
     state_columns: StoredStates | None = None  # the states of the same rows
-    stored: StoredTable | None = None  # index and marks as saved, if they are unchanged
+    stored: StoredTable | None = None  # the saved index and marks, if they have not changed
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` wrote; their states are read later."""
+        """Return the windows that `to_stored` has stored. Their states are read later."""
         index, metadata = stored.table, stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
@@ -75,9 +77,9 @@ class WindowTable:
         return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Return two stored tables: the named columns, of times and keys, with the marks; and the states.
+        """Return two stored tables: one with the named columns (times and keys) and the marks, and one with the states.
 
-        A table that was read and has not changed is returned as read.
+        A table that was read and has not changed is returned in its stored form.
         """
         states = self.index.drop_columns(list(columns))
         state_columns = self.state_columns or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
@@ -94,7 +96,7 @@ class WindowTable:
 
     @cached_property
     def states(self) -> pa.Table:
-        """The table of window_start, window_end, keys and states."""
+        """The table with window_start, window_end, keys and states."""
         table = self.index
         if self.state_columns is not None:
             for field, column in zip(self.state_columns.schema, self.state_columns.table.table.columns, strict=True):
@@ -114,17 +116,17 @@ class WindowTable:
 
     @property
     def ends(self) -> Instants:
-        """The ends of windows, microseconds UTC."""
+        """The ends of the windows, in microseconds UTC."""
         return instants_of(self.index, END)
 
     @property
     def starts(self) -> Instants:
-        """The starts of windows, microseconds UTC."""
+        """The starts of the windows, in microseconds UTC."""
         return instants_of(self.index, START)
 
     @property
     def rows(self) -> int:
-        """The number of rows since the last emission of each window."""
+        """The number of new rows of each window since its last emission."""
         return int(self.marks["new_rows"].sum())
 
     def none(self) -> WindowTable:
@@ -132,7 +134,7 @@ class WindowTable:
         return new_windows(self.schema.empty_table())
 
     def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
-        """Return the windows for which a mask is true; the table itself if all are."""
+        """Return the windows for which a mask is true, or the table itself if it is true for all."""
         if rows.all():
             return self
         if not rows.any():
@@ -151,7 +153,7 @@ class WindowTable:
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
-        """Return the table with some of the marks replaced; the table itself if they are equal."""
+        """Return the table with some of the marks replaced, or the table itself if they are equal."""
         if all(np.array_equal(self.marks[name], new) for name, new in marks.items()):
             return self
         return replace(self, marks={**self.marks, **marks}, stored=None)
@@ -161,15 +163,15 @@ class WindowTable:
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
 
     def without(self, columns: Sequence[str]) -> WindowTable:
-        """Return the table without some columns of states; the table itself if it does not have them."""
+        """Return the table without some columns of states, or the table itself if it does not have these."""
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
     def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
-        """Return the windows with other starts and ends, microseconds UTC."""
+        """Return the windows with new starts and ends, in microseconds UTC."""
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
-        """Return the table with the columns of a schema that it lacks, for added measures, as null."""
+        """Add the columns of a schema that the table lacks, because measures were added. They are null."""
         missing = [field for field in like if field.name not in self.schema.names]
         if not missing:
             return self
@@ -179,7 +181,7 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
     def known_states(self, added: Sequence[str]) -> pa.Table:
-        """Return the states, with null if an added measure lacks rows of a window."""
+        """Return the states. The state of an added measure is null if rows of the window lack the measure."""
         states = self.states
         for bit, name in enumerate(added):
             unknown = self.marks["unknown"] >> bit & 1 != 0
@@ -189,7 +191,7 @@ class WindowTable:
         return states
 
     def with_zeros(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
-        """Return the table with the states of some windows replaced by those of no rows."""
+        """Return the table in which the states of some windows are replaced by the state of no rows."""
         states = self.states
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
@@ -201,7 +203,7 @@ class WindowTable:
 
 
 def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows for which a mask is true; contiguous rows, such as windows of one time, are not copied."""
+    """Return the rows for which a mask is true. Contiguous rows, such as windows of one time, are not copied."""
     edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
     if len(edges) > 2 * _FEW_RUNS:
         return states.filter(pa.array(rows))
@@ -210,7 +212,7 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
 
 
 def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
-    """Replace the starts and ends of windows, microseconds UTC."""
+    """Replace the starts and ends of windows, in microseconds UTC."""
     for name, micros in ((START, starts), (END, end_times)):
         states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
     return states
@@ -223,7 +225,7 @@ def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
 
 
 def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
-    """Return the mark ``unknown`` of windows, from states that are null if they lack rows."""
+    """Return the mark ``unknown`` of windows. A state is null if rows of the window lack it."""
     marks = np.zeros(states.num_rows, np.int64)
     for bit, name in enumerate(added):
         unknown = states.column(name).is_null().to_numpy() if name in states.column_names else np.True_
@@ -232,7 +234,7 @@ def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 
 def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Return windows as parts of the windows of a coarser level, which follow each other.
+    """Return windows as partial windows of a coarser level, whose windows are contiguous.
 
     Raise ``ValueError`` if a window crosses an edge of the level.
     """
@@ -254,17 +256,17 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
 
 
 def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
-    """Merge new windows into the present ones; windows without new rows are not changed."""
+    """Merge new windows into existing ones. Windows without new rows are not changed."""
     return merged_levels([(present, new, level)], functions)[0]
 
 
 def merged_levels(
     levels: Sequence[tuple[WindowTable, WindowTable, TimeWindow]], functions: Mapping[str, Function]
 ) -> list[WindowTable]:
-    """Merge on each level the new windows into the present ones; windows without new rows are not changed.
+    """On each level, merge new windows into existing ones. Windows without new rows are not changed.
 
-    Each level is a tuple of present windows, new windows and window size. ``functions`` merge the columns of states,
-    which are not checked again: this job computed or checked them.
+    Each level is a tuple of the existing windows, the new windows and the window. ``functions`` merge the columns of
+    states, which were computed or checked in this process and are not checked again.
     """
     parts = [_parted(*tables_and_window, functions) for tables_and_window in levels]
     several = [at for at, part in enumerate(parts) if part.groups]
@@ -281,7 +283,9 @@ def merged_levels(
 
 @dataclass(frozen=True)
 class _Parted:
-    """The windows of a level: ``apart`` is unchanged; in ``meeting``, rows with the same id are one window."""
+    """The windows of a level: those in ``apart`` do not change; in ``meeting``, rows with the same id form one
+    window.
+    """
 
     apart: WindowTable
     meeting: WindowTable
@@ -290,7 +294,7 @@ class _Parted:
 
 
 def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
-    """Determine from times and keys which rows are one window, so that states are copied only once."""
+    """Determine from times and keys which rows form one window, so that states are copied only once."""
     none = np.zeros(0, np.int64)
     if not len(new):
         return _Parted(present, new, none, 0)
@@ -315,7 +319,8 @@ def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions
 def places(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
-    """Return the index of the window of ``among`` that equals or contains each sought one; -1 if there is none.
+    """For each sought window, return the index of the window in ``among`` that equals or contains it, or -1 if there is
+    none.
 
     With ``among_all``, any window of the same key counts, whatever its time.
     """
@@ -330,17 +335,19 @@ def places(
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Return the order of windows by start and keys."""
+    """Return the indices that sort windows by start and keys."""
     groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
 
 
 def _near(present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
-    """Return which present windows may equal new ones, from each column separately, so that few need to be sorted."""
+    """Return a mask of the existing windows that may equal new ones. Each column is checked separately, so that few
+    windows have to be sorted.
+    """
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.is_merging else {END}  # sessions may touch sessions with other starts
+    bounds = {START, END} if level.is_merging else {END}  # sessions may touch sessions that have other starts
     for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
@@ -357,7 +364,7 @@ def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> Window
 
 
 def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
-    """Merge the windows of each group; every group has at least one."""
+    """Merge the windows of each group. Every group has at least one window."""
     groups = Groups.of(ids, int(ids.max()) + 1)
     rows, until = groups.rows_by_group, groups.offsets
     states = meeting.states
@@ -366,7 +373,7 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     merged = {
         name: function.merge(made_here(states.column(name)), groups).states
         for name, function in functions.items()
-        if name in states.column_names  # an added column is missing before its first rows
+        if name in states.column_names  # an added column does not exist before its first rows
     }
     columns = {name: merged[name] if name in merged else first_of_each.column(name) for name in states.column_names}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}

@@ -1,1 +1,1 @@
-"""Text: values from text that users type, and results as JSON, for the command line and services."""
+"""Text: parse values that users type, and write results as JSON, for the command line and services."""

@@ -1,4 +1,4 @@
-"""Measures and keys from text: ``dds(latency_ms, quantiles=[0.5, 0.99])``, ``route=lower(route)``."""
+"""Parse measures and keys from text: ``dds(latency_ms, quantiles=[0.5, 0.99])``, ``route=lower(route)``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from aggr.function import column_keywords
 
 
 def measure_from(text: str) -> Measure:
-    """Return the measure of a call: a function's name and arguments, column first, in the syntax of `aggr.call_text`.
+    """Return the measure for a call: the name of a function, and its arguments with the column first, in the syntax of
+    `aggr.call_text`.
 
-    Raise ``ValueError`` if the text is not a call, the function is unknown, or an argument is not valid.
+    Raise ``ValueError`` if the text is not a call, the function is unknown, or an argument is invalid.
 
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
@@ -45,7 +46,8 @@ def measure_from(text: str) -> Measure:
 
 
 def keys_from(texts: Iterable[str]) -> dict[str, str]:
-    """Return keys from columns or ``NAME=EXPRESSION``; raise ``ValueError``, also for a repeated name.
+    """Return the keys for columns or ``NAME=EXPRESSION``; raise ``ValueError`` if a text cannot be read or a name is
+    repeated.
 
     >>> keys_from(["host", "route=lower(route)"])
     {'host': 'host', 'route': 'lower(route)'}
@@ -64,7 +66,7 @@ def keys_from(texts: Iterable[str]) -> dict[str, str]:
 
 
 def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
-    """Return measures from ``NAME=CALL``; raise ``ValueError``, also for a repeated name."""
+    """Return the measures for ``NAME=CALL``; raise ``ValueError`` if a text cannot be read or a name is repeated."""
     measures: dict[str, Measure] = {}
     for text in texts:
         name, equals, call = text.partition("=")
@@ -77,7 +79,8 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
 
 
 def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
-    """Return the measures of a query: ``NAME``, ``NAME=CALL`` for a new one, ``NAME=EXPRESSION`` of results; or None.
+    """Return the measures of a query, or None if none are named. Each is ``NAME``, ``NAME=CALL`` for a new measure, or
+    ``NAME=EXPRESSION`` over results.
 
     >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
     {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}
@@ -97,7 +100,7 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text is an expression of results, without aggregate functions."""
+    """Return whether a text is an expression over results that contains no aggregate functions."""
     try:
         return bool(sql.columns_of(text, "expression"))
     except ValueError:
@@ -105,7 +108,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _column(argument: str) -> Any:
-    """Return a column or an expression; an invalid expression raises an error before files are read."""
+    """Return a column or an expression. An invalid expression raises an error here, before files are read."""
     value = read_value(argument)
     if value == argument and not argument.isidentifier():
         sql.columns_of(argument, "expression")

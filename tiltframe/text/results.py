@@ -1,4 +1,4 @@
-"""Results as text: JSON lines, and cells of CSV; every time as ISO 8601 in the zone of its column."""
+"""Results as text: JSON lines, and cells of CSV. All times are written as ISO 8601 in the zone of their column."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from tiltframe.names import END, START
 
-_EXACT = 2**53  # whole numbers up to it are exact as doubles
+_EXACT = 2**53  # doubles represent whole numbers up to this one exactly
 
 
 def json_lines(table: pa.Table) -> str:
-    """Return every row of a table of results, also nested ones, as a JSON object on a separate line.
+    """Return every row of a table of results as a JSON object on a separate line. Rows may be nested.
 
-    Times and durations are ISO 8601. Whole numbers have all digits; readers that use doubles round them beyond 2^53.
-    Decimals, NaN and infinities are text. Bytes are hexadecimal digits.
+    Times and durations are in ISO 8601. Whole numbers have all their digits. Readers that use doubles round numbers
+    beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits.
 
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
     {"n": 9223372036854775807, "x": "NaN"}
@@ -76,7 +76,9 @@ def json_rows(table: pa.Table) -> str:
 
 
 def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as JSON represents them; converted one by one only if necessary."""
+    """Return the values of a column in the form that JSON represents. They are converted one by one only if
+    necessary.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return iso_times(column).to_pylist()  # type: ignore[no-any-return]
@@ -92,7 +94,9 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(value: Any, exact: int | None = None) -> Any:
-    """Return a value that JSON lacks, or a whole number of magnitude above ``exact``, as text."""
+    """Return as text a value that JSON cannot represent, or a whole number of a magnitude above ``exact``. Other values
+    are unchanged.
+    """
     if isinstance(value, dict):
         return {name: plain(v, exact) for name, v in value.items()}
     if isinstance(value, list):
@@ -112,7 +116,7 @@ def plain(value: Any, exact: int | None = None) -> Any:
 
 
 def _iso_length(value: dt.timedelta) -> str:
-    """Return a duration in seconds as ISO 8601.
+    """Return a duration in seconds as an ISO 8601 duration.
 
     >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
     ('PT60.5S', '-PT2S')

@@ -1,4 +1,4 @@
-"""PromQL over stores: an expression is answered exactly, by merges of states, or rejected with a sentence.
+"""PromQL over stores: an expression is evaluated exactly, by merging states, or rejected with a message.
 
 text ──▶ `parse` ──▶ `evaluate`, node by node: `select`, `functions`, `cells` ──▶ `response`
 """

@@ -1,4 +1,4 @@
-"""The catalogue: lists of series, labels and values."""
+"""The catalogue: lists of series, labels and label values."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from tiltframe.store import Query, StoreView
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-# kind of metric -> the function of a range and the aggregation that both merge its states
+# for each kind of metric, the range function and the aggregation that both merge its states
 _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
 _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The range in which series are listed, both ends included, and the limits of the cost."""
+    """The range in which series are listed, including both ends, and the limits of the cost."""
 
-    start: int | None  # microseconds UTC; None is an open end
+    start: int | None  # microseconds UTC; None if the range is open at this end
     end: int | None
     budget: Budget
     deadline: Deadline
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
-    """Return the labels of the series that match any of some selectors and have a value in the range."""
+    """Return the labels of the series that match at least one of the selectors and have a value in the range."""
     series = []
     for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
         labels = tuple(metrics_of_store[0].labels)
@@ -71,7 +71,7 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
-    """Return the names of labels: of the series that match selectors, or of all series."""
+    """Return the names of labels of the series that match selectors, or of all series."""
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     every = [metric for of_name in metrics.values() for metric in of_name]
@@ -81,7 +81,7 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
-    """Return the values of a label: of the series that match selectors, or of all rows."""
+    """Return the values of a label in the series that match selectors, or in all rows."""
     every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
@@ -105,10 +105,10 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
-    """Return PromQL expressions of a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
+    """Return PromQL expressions for a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
 
-    A column of a quantile is ``histogram_quantile`` of its expression. A column that PromQL cannot merge from states
-    does not have an expression.
+    The expression of a quantile column is ``histogram_quantile`` of the measure's expression. A column that PromQL
+    cannot compute by merging states has no expression.
     """
     metrics = {
         metric.path: metric
@@ -130,7 +130,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
 
 
 def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
-    """Yield the metrics that match selectors, each with the matchers on its keys."""
+    """Yield the metrics that match selectors, each with the matchers that apply to its keys."""
     for text in matches:
         node = read_expression(text)
         if not isinstance(node, VectorSelector):
@@ -142,7 +142,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
 
 
 def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
-    """Group the metrics of a store that have the same matchers: they are read together."""
+    """Group the metrics of a store that have the same matchers, so that they are read together."""
     by_store: dict[tuple[str, tuple[Matcher, ...]], list[Metric]] = {}
     for metric, matchers in selected:
         by_store.setdefault((metric.store_name, matchers), []).append(metric)
@@ -157,9 +157,9 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield, for each metric, the labels in windows of the coarsest level that overlap the range.
+    """Yield the labels of each metric in the windows of the coarsest level that overlap the range.
 
-    Only windows in which the metric has a value are read, or with ``of_rows`` all windows that have rows.
+    Only windows in which the metric has a value count. With ``of_rows``, all windows that have rows count.
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
@@ -191,7 +191,7 @@ def _labels(
 
 
 def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
-    """Return the text of the range of windows that overlap the range of a listing."""
+    """Return the range of the windows that overlap the range of a listing, as text."""
     start = listing.start
     if start is not None:
         start = int(frame.levels[-1].starts(np.array([start]))[0])
@@ -201,7 +201,7 @@ def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
 
 
 def _distinct(columns: pa.Table, mask: NDArray[np.bool_], labels: tuple[str, ...]) -> pa.Table:
-    """Return each combination of labels once, ascending."""
+    """Return the different combinations of labels, ascending."""
     if not labels:
         return columns
     rows = columns.filter(pa.array(mask)).group_by(list(labels)).aggregate([])

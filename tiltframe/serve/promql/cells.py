@@ -1,4 +1,5 @@
-"""Cells: the values of an expression by series and moment; states while they can be merged, later numbers.
+"""Cells: the values of an expression by series and moment. They are states as long as they can be merged, and numbers
+after that.
 
            moments ──▶
 series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
@@ -42,7 +43,9 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 
 @dataclass(frozen=True)
 class Vector:
-    """Values with a mask of presence, both of shape (series, moments), and the different labels of each series."""
+    """Values with a mask of presence, both of shape (series, moments), and the labels of each series. No two series
+    have the same labels.
+    """
 
     series: Sequence[Mapping[str, str]]
     values: Floats
@@ -54,15 +57,15 @@ class Vector:
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Return the vector without the names of metrics; raise `Unanswerable` as `relabelled` does."""
+        """Return the vector without the names of metrics; raise `Unanswerable` for the same reason as `relabelled`."""
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
         return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)
 
     def relabelled(self, series: Sequence[Labels]) -> Vector:
-        """Return the vector with other labels; series whose labels become equal are joined.
+        """Return the vector with other labels. Series whose labels become equal are combined into one.
 
-        Raise `Unanswerable` if two of them have a value at the same moment, as Prometheus does.
+        Like Prometheus, raise `Unanswerable` if two such series have a value at the same moment.
         """
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
         ids = np.array([numbers.setdefault(identity(labels), len(numbers)) for labels in series], np.intp)
@@ -78,11 +81,11 @@ class Vector:
         return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
 
     def chosen(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
-        """Return the vector of some of the series."""
+        """Return a vector of the selected series."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
     def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
-        """Return the first group in which two series have a value at the same moment, or None."""
+        """Return the first group in which two series have a value at the same moment, or None if no group has."""
         if len(np.unique(ids)) == len(ids):
             return None
         moments = self.present.shape[1]
@@ -91,7 +94,9 @@ class Vector:
         return int(twice[0]) // moments if len(twice) else None
 
     def by_group(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return values and presence, shape (groups, moments), of groups of series without a clash."""
+        """Return the values and the mask of presence of groups of series, shape (groups, moments). At most one series
+        of a group has a value at a moment.
+        """
         shape = groups, self.present.shape[1]
         values: Floats = np.full(shape, np.nan)
         present = np.zeros(shape, np.bool_)
@@ -133,13 +138,13 @@ class States:
         return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.reader)
 
     def present(self) -> NDArray[np.bool_]:
-        """Return which cells are present, shape (series, moments)."""
+        """Return a mask of the cells that are present, shape (series, moments)."""
         mask = np.zeros(len(self.series) * self.moments, np.bool_)
         mask[self.cells] = True
         return mask.reshape(len(self.series), self.moments)
 
     def merged(self, grouping: Grouping) -> States:
-        """Merge groups of series: the states are those that the rows of the groups would have given directly."""
+        """Merge the states of groups of series. The result equals the states of all rows of the groups."""
         ids, labels = grouping.groups(self.series)
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
@@ -147,7 +152,7 @@ class States:
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Return the states with another function that reads them, such as one with other quantiles."""
+        """Return the states with another reading function, such as one with other quantiles."""
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 
     def with_values(self) -> States:

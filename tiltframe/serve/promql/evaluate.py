@@ -1,4 +1,4 @@
-"""Evaluation of an expression, node by node; an error names the part that cannot be answered."""
+"""Evaluation of an expression, node by node. Errors name the part that cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Value: TypeAlias = "Scalar | States | Vector | str"
 def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     """Return the value of an expression at the moments of an evaluation.
 
-    Raise `Unanswerable` if the value is not a merge of states, and `OutOfTime` after the deadline.
+    Raise `Unanswerable` if the value cannot be computed by merging states, and `OutOfTime` after the deadline.
     """
     evaluation.check()
     try:
@@ -57,7 +57,7 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
-    """Return the value of a numeric expression; raise `Unanswerable` for texts and histograms."""
+    """Return the value of a numeric expression; raise `Unanswerable` for strings and histograms."""
     value = evaluate(node, evaluation)
     if isinstance(value, str):
         raise Unanswerable(f"{shown(value)} is a text, and here numbers are computed with")
@@ -70,12 +70,12 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def shown_of(value: Value) -> Scalar | States | Vector | str:
-    """Return a value with states converted to numbers; histograms are returned unchanged."""
+    """Return a value with its states converted to numbers. Histograms are returned unchanged."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the value of a range selector or a subquery at one moment: its windows, like samples, or its steps.
+    """Return the value of a range selector or a subquery at one moment: its windows in place of samples, or its steps.
 
     Return None if the expression is not a range.
     """
@@ -104,12 +104,12 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vect
 
 def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
     value = _numbers(node, evaluation)
-    assert isinstance(value, Vector)  # the parser checks types
+    assert isinstance(value, Vector)  # the parser has checked the types
     return value
 
 
 def _constant(node: Expression | None, evaluation: Evaluation) -> float:
-    assert node is not None  # the parser checks the number of arguments
+    assert node is not None  # the parser has checked the number of arguments
     value = _numbers(node, evaluation)
     assert not isinstance(value, Vector)
     return float(value[0])
@@ -139,7 +139,7 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
 
 
 def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
-    """Return the numbers of the newest windows; for a histogram, its quantiles as a summary."""
+    """Return the numbers of the newest windows. For a histogram these are its quantiles, as a summary."""
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
@@ -164,7 +164,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
         return _absent(node, evaluation)
     if name == "vector":
         scalar = _numbers(node.args[0], evaluation)
-        assert not isinstance(scalar, Vector)  # the parser checks types
+        assert not isinstance(scalar, Vector)  # the parser has checked the types
         return Vector([{}], scalar[None, :], np.ones((1, len(scalar)), np.bool_))
     check_answered(FUNCTIONS, name)
     if FUNCTIONS[name] == MERGE:
@@ -186,7 +186,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
 
 
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
-    """Return 1 at moments without a value of any series, for ``absent`` and ``absent_over_time``."""
+    """Return 1 at moments at which no series has a value, for ``absent`` and ``absent_over_time``."""
     argument: Any = _inside(node.args[0])
     selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
     of_selector = isinstance(selected, promql_parser.VectorSelector)
@@ -209,7 +209,7 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
         value = evaluate(argument, evaluation)
     if isinstance(value, States):
         value = _presence(value)
-    assert isinstance(value, Vector)  # the parser checks types
+    assert isinstance(value, Vector)  # the parser has checked the types
     return absent(value, matchers)
 
 
@@ -222,7 +222,7 @@ def _presence(states: States) -> Vector:
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Return the value of a function of a range; series are merged by the labels of the aggregation around it."""
+    """Return the value of a range function. Series are merged by the labels of the surrounding aggregation."""
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
@@ -232,7 +232,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         values = vector.unnamed()
         span = _micros(argument.range)
         return reduced(name, values, steps, moments=moments, span=span, deadline=evaluation.deadline)
-    assert isinstance(argument, MatrixSelector)  # the parser checks types
+    assert isinstance(argument, MatrixSelector)  # the parser has checked the types
     span = _micros(argument.range)
     selector = selector_of(argument.vector_selector, span, evaluation)
     if selector is None:
@@ -241,7 +241,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows do not add up; quantile_over_time reads a range's")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    if selector.metric.kind == LAST:  # the value is the metric's own, so it keeps the name
+    if selector.metric.kind == LAST:  # last_over_time returns a value of the metric itself, so the name is kept
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
@@ -272,7 +272,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # counts histograms too
+        if name == "count":  # histograms count as well
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} of histograms is no merge of them; sum is: {_text(node.expr)}")
@@ -285,14 +285,16 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Return the operand of an aggregation; a range is merged while reading if the aggregation merges its states."""
+    """Return the operand of an aggregation. If the aggregation merges the states of a range, the range is merged while
+    it is read.
+    """
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
         selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}, infos={}))
         if selector is not None and merges(name, node.func.name, selector.metric.kind, grouping):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
-    assert isinstance(value, States | Vector)  # the parser checks types
+    assert isinstance(value, States | Vector)  # the parser has checked the types
     return value
 
 

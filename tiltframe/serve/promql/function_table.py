@@ -1,6 +1,6 @@
-"""The functions, aggregations and operators of PromQL: which of them are answered here, and by what.
+"""The functions, aggregations and operators of PromQL: whether each is evaluated here, and how.
 
-Everything that is not answered here is computed by Prometheus itself, from the samples of remote read.
+Prometheus itself computes everything that is not evaluated here, from the samples of remote read.
 
 Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
 """
@@ -51,23 +51,23 @@ OPERATORS: Mapping[str, str] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "^", "atan2"), VALUES),
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), VALUES),
     **dict.fromkeys(("and", "or", "unless"), VALUES),
-    **dict.fromkeys(("</", ">/"), REFUSED),  # trim the buckets of a histogram
+    **dict.fromkeys(("</", ">/"), REFUSED),  # operators that trim the buckets of a histogram
 }
 
 
 def refusal(part: str) -> Unanswerable:
-    """Return the error for a part of an expression that only Prometheus computes."""
+    """Return the error for a part of an expression that only Prometheus can compute."""
     return Unanswerable(f"{part} is not a merge of windows; {WAY}")
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:
-    """Raise `Unanswerable` if a function, an aggregation or an operator is not answered here."""
+    """Raise `Unanswerable` if a function, an aggregation or an operator is not evaluated here."""
     if table.get(name, REFUSED) == REFUSED:
         raise refusal(name)
 
 
 def register_older_functions() -> None:
-    """Let the parser read functions that Prometheus has renamed: dashboards still contain them."""
+    """Register functions that Prometheus has renamed with the parser, because dashboards still use the old names."""
     matrix, scalar = promql_parser.ValueType.Matrix, promql_parser.ValueType.Scalar
     promql_parser.register_extra_functions(
         [

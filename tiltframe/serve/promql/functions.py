@@ -1,4 +1,4 @@
-"""Functions and aggregations: how each reads merged states, or computes from values; others raise an error."""
+"""Functions and aggregations: each reads merged states or computes with values; others raise an error."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
-_PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}  # the parts of a histogram, and how each merges
-OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
+# the parts of a histogram, and how each part is merged
+_PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
+OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the range functions for each kind of metric
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
     GAUGE: (),
@@ -37,13 +38,13 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the functions by kind of metric
 }
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are NaN
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
-_CELLS_AT_ONCE = 1_000_000  # cells that are reduced between two checks of the deadline
-REDUCED = ("sum", "avg", "min", "max", "count")  # aggregations of values without a parameter
+_CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
+REDUCED = ("sum", "avg", "min", "max", "count")  # aggregations of values that have no parameter
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
 def check_over_time(name: str, kind: str, text: str) -> None:
-    """Raise `Unanswerable` if a function of ranges is not a merge of the states of a metric of this kind."""
+    """Raise `Unanswerable` if a range function does not merge the states of this kind of metric."""
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
             f"{name}({text}) is not a merge of windows; {WAY}; here this metric has: "
@@ -60,7 +61,9 @@ def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bo
 
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
-    """Apply a function that `check_over_time` allows to states merged over ranges of ``span`` microseconds."""
+    """Apply a range function that `check_over_time` allows to states that are merged over ranges of ``span``
+    microseconds.
+    """
     if quantile is not None:
         return quantile_of(states, quantile)
     if name == RATE:
@@ -80,7 +83,9 @@ def part_of(states: States, part: str, text: str) -> States:
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
-    """Return a quantile of histograms from the sketch; below 0 and above 1 it is infinite, as in Prometheus."""
+    """Return a quantile of histograms from the sketch. For quantiles below 0 and above 1 it is infinite, as in
+    Prometheus.
+    """
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
         return states.read_by(reader, ("quantiles", label(quantile)), GAUGE)
@@ -91,7 +96,8 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
 def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """Return the fraction of rows between two bounds, from the buckets of the sketch.
 
-    A bound within a bucket counts as the upper edge of the bucket: rows equal to the bound are always below it.
+    A bound within a bucket is moved to the upper edge of the bucket, so that rows equal to the bound always count as
+    below it.
     """
     present = states.present()
     values = np.full(present.size, np.nan)
@@ -106,7 +112,7 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
-    """Aggregate values by ``sum``, ``avg``, ``min``, ``max`` or ``count``; sums and means are rounded once."""
+    """Aggregate values by ``sum``, ``avg``, ``min``, ``max`` or ``count``. Sums and means are rounded once."""
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
@@ -122,7 +128,7 @@ def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.boo
 
 
 def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
-    """Reduce the values of each group, shape (count,); the result of a group without values is arbitrary."""
+    """Reduce the values of each group, shape (count,). The result of a group without values is undefined."""
     if name == "count":
         return np.bincount(groups, minlength=count).astype(np.float64)
     if name in _EXTREMES:
@@ -136,7 +142,9 @@ def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) ->
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Return the quantile of each group, interpolated between two values as in Prometheus; NaN is the least value."""
+    """Return the quantile of each group, interpolated between two values as in Prometheus. NaN counts as the smallest
+    value.
+    """
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
@@ -160,9 +168,9 @@ def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
 
 
 def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
-    """Return the k greatest (``topk``) or least (``bottomk``) values of each group and moment; NaN comes last.
+    """Return the k greatest (``topk``) or smallest (``bottomk``) values of each group and moment. NaN comes last.
 
-    Raise `Unanswerable` if k is NaN or does not fit 64 bits, as Prometheus does.
+    Like Prometheus, raise `Unanswerable` if k is NaN or does not fit 64 bits.
     """
     if not -(2.0**63) <= k < 2.0**63:
         raise Unanswerable(f"{name} needs a number of series that fits 64 bits; got {k}")
@@ -175,12 +183,13 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     among = np.zeros_like(vector.present)
     np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
     ranked_vector = Vector(vector.series, vector.values, vector.present & among)
-    rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))  # a single moment: by value
+    # results of a single moment are sorted by value
+    rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))
     return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of a step in the ranges ``(t - span, t]`` before moments, ascending.
+    """Return the multiples of a step in the ranges ``(t - span, t]`` that end at the moments, ascending.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
@@ -189,7 +198,7 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
 
 
 def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
-    """Reduce the values of steps in each range ``(t - span, t]``, a few moments at a time."""
+    """Reduce the values at the steps in each range ``(t - span, t]``, for a few moments at a time."""
     kind = name.removesuffix("_over_time")
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
     shape = len(vector.series), len(moments)
@@ -209,7 +218,9 @@ def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, sp
 
 
 def _pieces(lengths: Instants, max_steps: int) -> Iterator[tuple[int, int]]:
-    """Split ranges into runs ``[low, high)`` of at most ``max_steps`` steps together, or of a single range."""
+    """Split ranges into groups ``[low, high)`` that have at most ``max_steps`` steps together, or contain a single
+    range.
+    """
     totals = np.cumsum(lengths)
     low = 0
     while low < len(lengths):

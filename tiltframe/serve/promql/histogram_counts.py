@@ -1,4 +1,4 @@
-"""Counts of sketches: the buckets of each state, and the rows up to bounds.
+"""Counts of sketches: the buckets of each state, and the number of rows up to bounds.
 
              bound
 ┌────────┬─────┊──┬─────────┐     The bucket that contains a bound counts completely, so that rows equal to the
@@ -52,9 +52,9 @@ def counts_below(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
 
 
 def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the lower edge of each bucket, and whether its bucket includes it.
+    """Return the lower edge of each bucket, and whether the bucket includes it.
 
-    The bucket around 0 begins at 0 if the state does not have negative values, as in Prometheus.
+    The bucket around 0 begins at 0 if the state has no negative values, as in Prometheus.
     """
     around_zero = (buckets.low < 0) & (buckets.high > 0)
     has_negatives = np.zeros(states, np.bool_)

@@ -1,4 +1,4 @@
-"""Labels and metrics: keys as text, matchers, the names of measures in PromQL, and how each measure is aggregated.
+"""Labels and metrics: keys as label texts, matchers, the PromQL names of measures, and how each measure is aggregated.
 
 count() as requests         requests_total                    a counter
 sum, min, max, avg, …       bytes                             a gauge, by the measure's name
@@ -47,7 +47,7 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and only the point does in RE2
+_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # characters that need no escape in SQL; only the point needs one in RE2
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 SUM, MIN, MAX, AVG, LAST, GAUGE = "sum", "min", "max", "avg", "last", "gauge"
@@ -58,7 +58,9 @@ _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on a label: ``=`` or ``!=`` with a text, ``=~`` or ``!~`` with an RE2 expression for all of it."""
+    """A condition on a label: ``=`` or ``!=`` with a text, ``=~`` or ``!~`` with an RE2 expression that must match the
+    complete text.
+    """
 
     label: str
     text: str
@@ -67,13 +69,15 @@ class Matcher:
 
     @classmethod
     def of(cls, matcher: promql_parser.Matcher) -> Matcher:
-        """Return the matcher of the parser's."""
+        """Return the matcher for a matcher of the parser."""
         regex = matcher.op not in (_EQUAL, _UNEQUAL)
         negated = matcher.op in (_UNEQUAL, promql_parser.MatchOp.NotRe)
         return cls(matcher.name, matcher.value, regex, negated)
 
     def matches(self, texts: pa.Array) -> NDArray[np.bool_]:
-        """Return which texts match; null, an absent label, is the empty text. Raise `BadData` for a bad expression."""
+        """Return a mask of the texts that match. Null, an absent label, counts as the empty text. Raise `BadData` for
+        an invalid regular expression.
+        """
         texts = pc.fill_null(texts, "")
         if not self.regex:
             matching = pc.equal(texts, self.text)
@@ -83,7 +87,7 @@ class Matcher:
             try:
                 check_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:  # is also a ValueError
+            except pa.ArrowInvalid as error:  # the error is also a ValueError
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {problem}") from None
             except ValueError as error:
@@ -92,7 +96,7 @@ class Matcher:
         return mask
 
     def takes(self, text: str) -> bool:
-        """Return whether a text matches."""
+        """Return whether one text matches."""
         return bool(self.matches(pa.array([text]))[0])
 
     @property
@@ -101,7 +105,9 @@ class Matcher:
         return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
 
     def condition(self, key: str) -> str | None:
-        """Return the matcher as SQL on a text key, so that stores skip files; None if it has no simple SQL."""
+        """Return the matcher as SQL on a text key, so that stores can skip files, or None if it has no simple SQL
+        form.
+        """
         grouped = self.regex and self.text.startswith("(") and self.text.endswith(")")
         choice = self.text[1:-1] if grouped else self.text
         texts = choice.split("|") if self.regex else [choice]
@@ -113,7 +119,7 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The labels that an aggregation keeps: ``by`` some labels, or ``without`` some labels."""
+    """The labels that an aggregation keeps: ``by`` (only these labels) or ``without`` (all labels but these)."""
 
     labels: tuple[str, ...] = ()
     without: bool = False
@@ -123,26 +129,28 @@ class Grouping:
         return (label in self.labels) != self.without and not (self.without and label == NAME)
 
     def kept_labels(self, labels: Labels) -> dict[str, str]:
-        """Return the labels that are kept."""
+        """Return those of some labels that are kept."""
         return {label: text for label, text in labels.items() if self.keeps(label)}
 
     def groups(self, series: Sequence[Labels]) -> tuple[NDArray[np.intp], list[dict[str, str]]]:
-        """Return the number of the group of each series, in their order, and the labels of each group."""
+        """Return the group number of each series and the labels of each group. Groups are numbered in the order of
+        their first series.
+        """
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
         ids = [numbers.setdefault(identity(self.kept_labels(labels)), len(numbers)) for labels in series]
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
-ALL = Grouping(without=True)  # except the name, which functions drop
+ALL = Grouping(without=True)  # every label except the name, which functions drop
 
 
 def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
-    """Return labels as a hashable key of a dict."""
+    """Return labels as a hashable key for a dict."""
     return tuple(sorted(labels.items()))
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
-    """Return labels as text for a message.
+    """Return labels as text, for a message.
 
     >>> labels_text((("host", "a"),))
     '{host="a"}'
@@ -151,7 +159,7 @@ def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def label_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return keys as text; null and the empty text are absent labels.
+    """Return keys as label texts. Null and the empty text become absent labels.
 
     >>> label_texts(pa.chunked_array([[1, None]])).to_pylist(), label_texts(pa.chunked_array([["", "a"]])).to_pylist()
     (['1', None], [None, 'a'])
@@ -171,7 +179,7 @@ def _text(key: object) -> str:
 
 
 def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
-    """Return which rows match all matchers; a label without a column is absent from every row."""
+    """Return a mask of the rows that match all matchers. A label without a column is absent from every row."""
     mask = np.ones(rows, np.bool_)
     for matcher in matchers:
         if matcher.label not in texts:
@@ -208,7 +216,7 @@ def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
 class Metric:
     """A metric that a selector can name."""
 
-    name: str  # a valid name of PromQL
+    name: str  # a valid PromQL name
     store_name: str  # the value of the label ``store``
     view: StoreView  # the version of the store that is read
     measure: str  # a measure of the store's frame
@@ -226,7 +234,7 @@ class Metric:
 
     @property
     def state(self) -> tuple[str, Function]:
-        """The column of states, and the function that merges them."""
+        """The column of states that the metric is read from, and the function that merges these states."""
         frame = self.view.frame
         name = frame.state_of(self.measure)
         return name, next(column.measure.function for column in frame.states if column.name == name)
@@ -238,7 +246,7 @@ class Metric:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether windows with rows may lack a value."""
+        """Whether a window that has rows may have no value."""
         return self.reader.name != _COUNT
 
     @property
@@ -258,7 +266,7 @@ class Metric:
         return replace(self, bounds=bounds), tuple(matcher for matcher in on_keys if matcher.label != LE)
 
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
-        """Return which states have a result other than null."""
+        """Return a mask of the states whose result is not null."""
         valid, _ = valued(states, self.reader, self.path, self.kind)
         return valid
 
@@ -270,7 +278,7 @@ class Metric:
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
     def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
-        """Return whether its name and its store match."""
+        """Return whether the metric's name and store match."""
         own = {NAME: self.name, STORE: self.store_name}
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
@@ -278,7 +286,7 @@ class Metric:
 def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS) -> dict[str, list[Metric]]:
     """Return the metrics of stores by name, each name with one metric per store that has it.
 
-    Raise ``ValueError`` if two measures, or two keys, of one store have the same valid name.
+    Raise ``ValueError`` if two measures, or two keys, of one store would have the same name in PromQL.
     """
     by_name: dict[str, list[Metric]] = {}
     for store_name, view in views.items():
@@ -290,9 +298,9 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
     return by_name
 
 
-@lru_cache(maxsize=64)  # the manifest of a store is the same object until the store is opened again
+@lru_cache(maxsize=64)  # the manifest is the same object until the store is opened again, so it can be a cache key
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
-    """Return functions that build the metrics of a store from the view to read."""
+    """Return functions that build the metrics of a store for a view of it."""
     labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
     metrics = tuple(_metrics(store_name, manifest, labels))
     named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
@@ -302,7 +310,7 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
 
 
 def legal(name: str) -> str:
-    """Return a name with ``_`` in place of characters that PromQL does not allow in names.
+    """Return a name with ``_`` in place of characters that PromQL does not allow.
 
     >>> legal("2xx rate")
     '_2xx_rate'
@@ -311,7 +319,8 @@ def legal(name: str) -> str:
 
 
 def label_of(key: str) -> str:
-    """Return the label of a key; a label of the server's own gets the prefix ``exported_``, as in Prometheus.
+    """Return the label of a key. If the server itself uses the label, it gets the prefix ``exported_``, as in
+    Prometheus.
 
     >>> label_of("route.id"), label_of("store")
     ('route_id', 'exported_store')
@@ -329,7 +338,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
-                continue  # a quantile, which belongs to the summary, or not a number
+                continue  # a quantile, which belongs to the summary, or a value that is not a number
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
@@ -349,7 +358,7 @@ def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
-    """Return names by their PromQL name; raise ``ValueError`` if two have the same."""
+    """Return names by their PromQL name; raise ``ValueError`` if two names have the same one."""
     by_written: dict[str, str] = {}
     for name, written in names:
         if written in by_written:

@@ -1,4 +1,4 @@
-"""Operators: arithmetic and comparisons of matching values at a moment, and operations on sets of series.
+"""Operators: arithmetic and comparisons of matching values at a moment, and set operations on series.
 
 left  {host="a"}  ─┐  matched by labels,      one value of each side at most
 right {host="a"}  ─┘  moment by moment        in a group of equal labels
@@ -28,10 +28,11 @@ SET_OPERATORS = ("and", "or", "unless")
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Apply an operator. A comparison keeps values for which it is true; with ``as_bool`` it returns 0 and 1.
+    """Apply an operator. A comparison keeps the values for which it is true. With ``as_bool`` it returns 0 or 1
+    instead.
 
-    Series of two vectors are matched by the labels that the grouping keeps, moment by moment. Raise `Unanswerable` if
-    several series match at one moment.
+    Series of two vectors match if the labels that the grouping keeps are equal. They are combined moment by moment.
+    Raise `Unanswerable` if several series of a side match at one moment.
     """
     filters = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
@@ -53,9 +54,9 @@ def _numbers(side: Scalar | Vector) -> Floats:
 
 
 def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
-    """Apply an operator to each left value and the single matching right value at its moment.
+    """Apply an operator to each left value and the right value that matches it at its moment.
 
-    As in Prometheus, only left values that a comparison keeps count as matches.
+    As in Prometheus, only the left values that a comparison keeps count as matches.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
@@ -78,7 +79,9 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
 
 
 def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result: a filtering comparison keeps the name, unless it is not matched on."""
+    """Return the labels of a result. A filtering comparison keeps the metric's name, unless the name is excluded from
+    matching.
+    """
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
     kept_labels = grouping.kept_labels(labels)
@@ -86,7 +89,7 @@ def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[
 
 
 def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
-    """Raise `Unanswerable` if two series of a group have a value at one moment."""
+    """Raise `Unanswerable` if two series of a group have a value at the same moment."""
     clash = vector.clash(ids, len(groups))
     if clash is not None:
         raise Unanswerable(
@@ -96,9 +99,10 @@ def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], 
 
 
 def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
-    """Return the left values with a match on the right (``and``), without one (``unless``), or both sides (``or``).
+    """Return the left values with a match on the right (``and``), those without (``unless``), or the values of both
+    sides (``or``).
 
-    Any number of series may match any number.
+    Any number of series may match any number of other series.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
     on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
@@ -109,9 +113,9 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
 
 
 def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
-    """Return 1 at the moments without a value.
+    """Return 1 at the moments at which there is no value.
 
-    The labels are those of ``=`` matchers; a later matcher of the same label removes it, as in Prometheus.
+    The labels come from ``=`` matchers. A second matcher of the same label removes it, as in Prometheus.
     """
     series: dict[str, str] = {}
     seen: set[str] = set()
@@ -139,7 +143,7 @@ def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
 
 
 def _together(left: Vector, right: Vector) -> Vector:
-    """Concatenate series; series with the same labels have no common moment, and become one."""
+    """Concatenate series. Series with the same labels, which have no moment in common, become one."""
     both = Vector(
         [*left.series, *right.series],
         np.concatenate([left.values, right.values]),

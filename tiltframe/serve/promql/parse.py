@@ -1,4 +1,4 @@
-"""Parsing of expressions, moments, steps and durations in a request."""
+"""Parsing of the expressions, moments, steps and durations in a request."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
-_MOST_CODE = 2_000  # characters outside strings, because parsing and evaluation are recursive
+_MOST_CODE = 2_000  # the maximum number of characters outside strings, because parsing and evaluation are recursive
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-_NEWER_SYNTAX = re.compile(  # modifiers of ranges, trimmed histograms, arithmetic of durations
+# syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
+_NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, in the range of windows
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, which are within the range of windows
 
 
 def read_expression(text: str) -> Expression:
@@ -40,7 +41,9 @@ def read_expression(text: str) -> Expression:
 
 
 def _without_backquotes(string: re.Match[str]) -> str:
-    """Return a backquoted text, in which a backslash is literal, in double quotes: the parser unescapes both."""
+    """Return a backquoted string in double quotes. A backslash is literal in backquotes, but the parser would unescape
+    both forms.
+    """
     text = string[0]
     if not text.startswith("`"):
         return text
@@ -49,9 +52,9 @@ def _without_backquotes(string: re.Match[str]) -> str:
 
 
 def read_bound(text: str, name: str) -> int:
-    """Return an end of a range of series, clipped to the moments that windows can have.
+    """Return one end of a range of series, clipped to the moments that windows can have.
 
-    Clients write "all of time" as the least and greatest times of Go, in seconds or as RFC 3339 with 6-digit years.
+    Clients express "all of time" by Go's least and greatest times, in seconds or as RFC 3339 with 6-digit years.
 
     >>> read_bound("-9223309901257974", "start") == read_bound("-292273086-05-16T16:47:06Z", "start")
     True
@@ -67,7 +70,7 @@ def read_bound(text: str, name: str) -> int:
 
 
 def read_moment(text: str, name: str) -> int:
-    """Return a moment, Unix seconds or RFC 3339, as microseconds; raise `BadData` if it is not valid.
+    """Return a moment in Unix seconds or RFC 3339 as microseconds; raise `BadData` if it is invalid.
 
     >>> read_moment("1.5", "time"), read_moment("1970-01-01T00:00:01.5Z", "time")
     (1500000, 1500000)
@@ -88,7 +91,7 @@ def read_moment(text: str, name: str) -> int:
 
 
 def read_duration(text: str, name: str) -> int:
-    """Return a duration above 0, in seconds or such as ``1h30m``, as microseconds; raise `BadData` if it is not valid.
+    """Return a positive duration in seconds or in the form ``1h30m`` as microseconds; raise `BadData` if it is invalid.
 
     >>> read_duration("15", "step"), read_duration("1m", "step")
     (15000000, 60000000)
@@ -107,7 +110,7 @@ def read_duration(text: str, name: str) -> int:
 
 
 def written(duration: int) -> str:
-    """Return a duration in microseconds as text of PromQL.
+    """Return a duration in microseconds in the notation of PromQL.
 
     >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
     ('1m30s', '1d')

@@ -1,4 +1,4 @@
-"""Remote read: samples of series by matchers, as Prometheus reads other storages, in protobuf with snappy.
+"""Remote read: the samples of the series that match, sent to Prometheus as protobuf with snappy.
 
 A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows. Only such a total may
 be read from coarse windows. Every other measure is read from the finest windows, or rejected if these have expired.
@@ -27,7 +27,7 @@ from tiltframe.serve.promql.metrics import BUCKETS, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from windows import TimeWindow
 
-_MOST_BYTES = 16 << 20  # of a decompressed request
+_MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES = 0  # a value of ReadRequest.ResponseType
 _MOST_SAMPLES = 5_000_000  # of a response, which has 22 bytes for each
@@ -44,16 +44,20 @@ _MESSAGES = {
     },
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
-    "Series": {"labels": (1, "repeated Label")},  # samples = 2 are encoded separately, by column
-    "Result": {"series": (1, "repeated bytes")},  # each an encoded Series: bytes and messages have the same encoding
+    "Series": {"labels": (1, "repeated Label")},  # the field samples = 2 is encoded separately, by column
+    # each item is an encoded Series, because bytes and messages have the same encoding
+    "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
 }
-_SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)  # value = 1, timestamp = 2
+# the fields value = 1 and timestamp = 2
+_SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)
 
 
 @dataclass(frozen=True)
 class _ReadQuery:
-    """One query: matchers, a range of time including both ends; function, steps and ranges of its expression."""
+    """One query: its matchers, a time range that includes both ends, and the function, step and range of its
+    expression.
+    """
 
     matchers: tuple[Matcher, ...]
     start: int
@@ -64,7 +68,9 @@ class _ReadQuery:
 
 
 def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
-    """Return the response to a request before the evaluation's deadline; raise `BadData` if it cannot be read."""
+    """Return the response to a request before the deadline of the evaluation; raise `BadData` if the request cannot be
+    read.
+    """
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
     samples = 0
@@ -99,7 +105,7 @@ def _queries(body: bytes) -> list[_ReadQuery]:
 
 def _unpacked(body: bytes) -> bytes:
     size = shift = 0
-    for byte in body[:5]:  # a snappy block begins with its length as a varint
+    for byte in body[:5]:  # a snappy block begins with its uncompressed length as a varint
         size |= (byte & 127) << shift
         shift += 7
         if byte < 128:
@@ -126,7 +132,7 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, is_total=is_total, first=first)
-    low = max(query.start, first) - int(level.length)  # a counter is 0 before the first events
+    low = max(query.start, first) - int(level.length)  # a counter is 0 before its first events
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
@@ -165,7 +171,7 @@ def _bounds(metric: Metric) -> tuple[int, int]:
 
 
 def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
-    """Return the running total of each series; raise `Unanswerable` if it decreases and decreases mean resets."""
+    """Return the running total of each series; raise `Unanswerable` if it decreases although decreases mean resets."""
     added = np.where(vector.present, vector.values, 0.0)
     if query.function in _OF_COUNTERS and (added < 0).any():
         raise Unanswerable(
@@ -176,7 +182,7 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> TimeWindow:
-    """Return the windows to read: the finest, or for a total the coarsest that fit the moments and ranges.
+    """Return the windows to read: the finest ones, or for a total the coarsest ones that fit the moments and ranges.
 
     Steps, ranges and their first moment must be whole windows, and a range must have at least ten. Without a range, the
     next sample must come before the last one is stale. If the finest windows have expired, a total is read from the
@@ -209,7 +215,7 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
 
 
 def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> list[bytes]:
-    """Return each series as a message: labels in order, then samples of equal length."""
+    """Return each series as an encoded message: sorted labels, then samples of equal length."""
     rows, moments = np.nonzero(vector.present)
     samples = np.tile(_SAMPLE, (len(rows), 1))
     samples[:, 3:11] = vector.values[rows, moments].astype("<f8").view(np.uint8).reshape(-1, 8)

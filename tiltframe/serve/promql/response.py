@@ -1,4 +1,4 @@
-"""Responses: JSON in Prometheus' format, computed by column."""
+"""Responses in the JSON format of Prometheus, computed column by column."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
 def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
-    """Return an answer that contains data in JSON.
+    """Return a response that contains data in JSON.
 
-    Grafana marks a panel with ``warnings``. ``infos`` are for facts that do not question the data.
+    Grafana marks a panel that has ``warnings``. ``infos`` are remarks that do not cast doubt on the data.
     """
     more = "".join(
         f',"{name}":{_json(list(sentences))}'
@@ -32,7 +32,7 @@ def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) 
 
 
 def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
-    """Return the answer at one moment: a vector, a scalar or a string."""
+    """Return the response for one moment: a vector, a scalar or a string."""
     if isinstance(value, States | Vector):
         return _series("vector", value, moments)
     time = _time_texts(moments)
@@ -42,14 +42,14 @@ def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
 
 
 def matrix(value: Floats | States | Vector, moments: Instants) -> str:
-    """Return the answer over moments."""
+    """Return the response for several moments: a matrix."""
     if not isinstance(value, States | Vector):
         value = Vector([{}], value[None, :], np.ones((1, len(moments)), np.bool_))
     return _series("matrix", value, moments)
 
 
 def number_texts(numbers: Floats) -> pa.Array:
-    """Return numbers as text like Prometheus: the fewest digits that read back, without an exponent.
+    """Return numbers as text like Prometheus: the fewest digits that restore the value, without an exponent.
 
     >>> number_texts(np.array([1.0, 0.1, 1e21, 1e-7, np.nan, -np.inf])).to_pylist()
     ['1', '0.1', '1000000000000000000000', '0.0000001', 'NaN', '-Inf']
@@ -94,7 +94,7 @@ def _histogram_texts(states: States) -> pa.Array:
 
 
 def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
-    """Return the texts of each row joined by commas; rows must ascend."""
+    """Return the texts of each row joined by commas; the row numbers must ascend."""
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
 

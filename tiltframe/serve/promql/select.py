@@ -1,4 +1,4 @@
-"""Selecting: read a store once, and return the states of a selector by series and moment.
+"""Selection: read a store once, and return the states of a selector by series and moment.
 
 windows of a level ──▶ filter by labels ──▶ merge by the labels to keep, sorted by series and time
     ──▶ for each moment t the newest window with a value, or the merge of all that ended in (t - range, t]
@@ -36,22 +36,23 @@ from windows import TimeWindow
 from windows.timezone import Instants
 
 LOOKBACK = 300 * SECOND
-MOST_CELLS = 10_000_000  # for a part of an expression: series times moments, and windows to read
+MOST_CELLS = 10_000_000  # the limit of a part of an expression: series times moments, and windows to read
 _MONTHS = ("mo", "q", "y")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The context of an evaluation; times are microseconds, moments UTC."""
+    """The context of an evaluation. Times are in microseconds, moments are in UTC."""
 
-    metrics: dict[str, list[Metric]]  # by name, one per store
+    metrics: dict[str, list[Metric]]  # the metrics by name; a name has one metric per store
     moments: Instants  # ascending
-    step: int | None  # between moments; None for a single moment
-    budget: Budget  # the limits of the cost of each read
-    lookback: int = LOOKBACK  # maximum age of the newest window's end, at least its length; 0: it ends at the moment
+    step: int | None  # the time between moments; None for a single moment
+    budget: Budget  # limits the cost of each read
+    # the maximum age of the newest window's end, at least the window's length; with 0, it ends at the moment
+    lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # sentences about missing data; evaluation adds to them
-    infos: dict[str, None] = field(default_factory=dict)  # other sentences, such as the level that was read
+    warnings: dict[str, None] = field(default_factory=dict)  # messages about missing data; the evaluation adds to them
+    infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the level that was read
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` if there are too many cells."""
@@ -64,7 +65,9 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Selector:
-    """Matched series of one metric; ``span`` is the range, None for the newest window; both times in microseconds."""
+    """The matched series of one metric. ``span`` is the range, or None for the newest window; both times are in
+    microseconds.
+    """
 
     metric: Metric
     matchers: tuple[Matcher, ...]
@@ -76,7 +79,7 @@ class Selector:
 def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
     """Return a selector, or None if the metric or the store does not exist.
 
-    Raise `Unanswerable` if it does not select one metric of one store.
+    Raise `Unanswerable` unless the selector names one metric of one store.
     """
     text = str(node).replace("{}", "") + (f"[{written(span)}]" if span else "")
     if node.at is not None:
@@ -104,7 +107,9 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Return states by series and moment; with ``grouping``, a range is merged over other labels while reading."""
+    """Return states by series and moment. With ``grouping``, a range is merged over the other labels while it is
+    read.
+    """
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
     span = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
@@ -142,7 +147,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Return the newest window of each range ``[first, last)`` whose result is not null."""
+    """Return the newest window whose result is not null in each range ``[first, last)``."""
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
     candidates = merged(cells, newest, newest + 1).with_values()
@@ -174,7 +179,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
-    """Return states of windows that end in ``(low, high]``: labels, end, state, sorted by labels and time."""
+    """Return states of windows that end in ``(low, high]``, with labels and end, sorted by labels and time."""
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
@@ -200,12 +205,14 @@ def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evalua
 
 
 def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
-    """Return the keys of a table as labels."""
+    """Return the keys in a table as label columns."""
     return {label: label_texts(rows.column(key)) for label, key in metric.labels.items() if key in rows.column_names}
 
 
 def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
-    """Return matchers on text keys as SQL; it may keep more rows, so rows must still be matched."""
+    """Return matchers on text keys as an SQL condition. The condition may let more rows through, so rows must still be
+    matched.
+    """
     schema = metric.view.manifest.schema
     keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
     conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
@@ -215,7 +222,7 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
 def _series(
     keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
 ) -> list[dict[str, str]]:
-    """Return the labels of each series, including those for the store and the metric."""
+    """Return the labels of each series, including the labels for the store and the metric."""
     own = {NAME: metric.name, STORE: metric.store_name}
     constant = own if grouping is None else grouping.kept_labels(own)
     label_values = keys.take(pa.array(first_rows)).to_pylist() if keys.num_columns else [{}] * len(first_rows)
@@ -225,7 +232,8 @@ def _series(
 def _ranges(
     ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of each series that ended in ``(t - span, t]`` for each moment: ``[first, last)``, flat.
+    """For each series and moment ``t``, return the range ``[first, last)`` of rows whose windows ended in ``(t - span,
+    t]``.
 
     Rows must be sorted by series and end.
     """
@@ -238,18 +246,19 @@ def _ranges(
 
 
 def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
-    """Return the level whose newest window each moment shows: the coarsest whose length divides the step.
+    """Return the level whose newest window is shown at each moment: the coarsest level whose length divides the step.
 
-    Return the finest level if none fits, and for a single moment, which has no step.
+    If no length divides the step, or a single moment has no step, return the finest level.
     """
     return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
 
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
-    """Return the level from which ranges before moments are merged: the coarsest that steps and ranges consist of.
+    """Return the level from which ranges before moments are merged: the coarsest level whose windows form the steps and
+    ranges.
 
-    A single moment is answered with the same delay as from the finest windows. Raise `Unanswerable` if the ranges do
-    not consist of whole windows of any level.
+    For a single moment, the result must not be older than one from the finest windows. Raise `Unanswerable` if the
+    ranges do not consist of complete windows of any level.
     """
     finest = frame.levels[0]
 

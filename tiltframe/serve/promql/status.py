@@ -1,4 +1,4 @@
-"""Answers about the server itself, in the form of Prometheus: for its page and for Grafana's data source.
+"""Responses about the server itself, in the format of Prometheus: for its web page and for Grafana's data source.
 
 This server scrapes no targets and evaluates no rules, so those lists are empty.
 """
@@ -17,7 +17,7 @@ from tiltframe.serve.promql.metrics import Metric
 from tiltframe.store import StoreView
 
 _STARTED = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-_LONGEST_LIST = 10  # entries, as in Prometheus
+_LONGEST_LIST = 10  # the maximum number of entries in a list, as in Prometheus
 
 CONSTANT_ANSWERS: Mapping[str, Any] = {
     "rules": {"groups": []},
@@ -36,7 +36,7 @@ CONSTANT_ANSWERS: Mapping[str, Any] = {
 
 
 def runtime_information(views: Iterable[StoreView]) -> dict[str, Any]:
-    """Return facts about the running process; the number of series is not known without reading."""
+    """Return information about the running process. The number of series is unknown, because states are not read."""
     return {
         "startTime": _STARTED,
         "CWD": "",
@@ -58,12 +58,12 @@ def _retention(view: StoreView) -> str:
 
 
 def flags_of(limits: Limits) -> dict[str, str]:
-    """Return the limits as the command line writes them."""
+    """Return the limits in the form of the command line."""
     return {f"max-{name}": str(value) for name, value in vars(limits).items()}
 
 
 def database_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
-    """Return the statistics of Prometheus' database, as far as the store knows them without reading states."""
+    """Return those statistics of Prometheus' database that the store knows without reading states."""
     every = [metric for named in metrics.values() for metric in named]
     views = list({metric.store_name: metric.view for metric in every}.values())
     levels = [view.level(level.name) for view in views for level in view.frame.levels]

@@ -1,4 +1,4 @@
-"""The syntax tree of an expression as plain data, for the tree view of Prometheus' page.
+"""The syntax tree of an expression as plain data, for the tree view of Prometheus' web page.
 
 Source: ``web/api/v1/translate_ast.go`` of prometheus/prometheus.
 """
@@ -80,7 +80,7 @@ def _matching(node: BinaryExpr) -> Tree:
 
 
 def _is_vector(node: promql_parser.Expr) -> bool:
-    """Return whether an operand is a vector and not a number."""
+    """Return whether an operand is a vector rather than a number."""
     if isinstance(node, promql_parser.ParenExpr | promql_parser.UnaryExpr):
         return _is_vector(node.expr)
     if isinstance(node, BinaryExpr):
@@ -138,7 +138,7 @@ def _subquery(node: SubqueryExpr) -> Tree:
 
 
 def _moment(at: promql_parser.AtModifier | None) -> Tree:
-    """Return the modifier ``@``: a time in milliseconds, or ``start`` or ``end``."""
+    """Return the value of the modifier ``@``: a time in milliseconds, or ``start`` or ``end``."""
     if at is None:
         return {"timestamp": None, "startOrEnd": None}
     kinds = promql_parser.AtModifierType

@@ -1,4 +1,4 @@
-"""Backends: the storage of a store's log; the protocol, and helpers for new backends."""
+"""Backends: the storage of a store's log, with the protocol of a backend and helpers for new backends."""
 
 from tiltframe.instants import instants_of
 from tiltframe.ranges import Range, inside

@@ -1,4 +1,4 @@
-"""Buckets: the hour, day, month or year whose rows of a level are stored together."""
+"""Buckets: the hour, day, month or year whose states of a level are stored together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 
 def bucket_of(level: TimeWindow) -> Tumbling:
-    """Return the bucket of a level's rows: the shortest of hour, day, month, year with 300 windows, in UTC.
+    """Return the bucket of a level: the shortest of hour, day, month and year (UTC) that contains at least 300 windows.
 
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
     """
-    # 300 is below the 360 windows of 10s in an hour and the 365 days of a year: files stay neither tiny nor huge
+    # 300 is below the 360 windows of 10s in an hour and the 365 days of a year, so that files are neither tiny nor huge
     sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
     return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
 

@@ -1,4 +1,4 @@
-"""Checks of the promises of `tiltframe.store.backends.protocol.Backend`, for any implementation."""
+"""Checks of the guarantees of `tiltframe.store.backends.protocol.Backend`, for any implementation."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ FINE, COARSE = FRAME.levels
 
 
 def check_backend(make_backend: Callable[[], Backend]) -> None:
-    """Check that a backend keeps the promises of the protocol.
+    """Check that a backend gives the guarantees of the protocol.
 
     Parameters
     ----------
     make_backend : callable
-        Returns the backend of a new, empty place at each call; it is called about ten times.
+        A function that returns the backend of a new, empty place at each call. It is called about ten times.
 
     Raises
     ------
     AssertionError
-        For the first broken promise, in one sentence. Errors of the backend are not caught.
+        For the first guarantee that is broken; the message names it. Errors of the backend are not caught.
 
     Examples
     --------
@@ -132,7 +132,8 @@ def _check_empty(tried: _Tried) -> None:
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store passes them
+    # in the form in which a store passes them
+    more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
     _expect(not before.parts, "states are not readable before they are committed")
@@ -204,7 +205,7 @@ def _check_removal(tried: _Tried) -> None:
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
     tried.expect_conflict("removing a part that was removed before", twice)
-    try:  # reads like an older snapshot
+    try:  # Reading now is like reading with an older snapshot.
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass
@@ -227,7 +228,7 @@ def _check_conflicts(tried: _Tried) -> None:
 
 
 def _check_revisions(tried: _Tried) -> None:
-    """Check that records are compared by revision: rewriting an earlier text is a change."""
+    """Check that records are compared by revision: writing the same text again counts as a change."""
     tried.add(_states([0]), w="1")
     seen = tried.snapshot("w", "other")
     tried.add(_states([1]), w="1")
@@ -270,7 +271,9 @@ def _check_ranges(tried: _Tried) -> None:
 
 
 def _check_all_at_once(tried: _Tried) -> None:
-    """Check one transaction that adds, removes, records and describes; it removes one of two parts of a bucket."""
+    """Check one transaction that adds and removes parts, writes records and changes the manifest. It removes one of the
+    two parts of a bucket.
+    """
     first, _ = sorted(tried.add(_states([0, 1]), w="1"), key=lambda part: part.first_start)
     tried.add(_states([0]))
     described = replace(_manifest(), retention={FINE.name: "1d"}).to_dict()
@@ -285,7 +288,9 @@ def _check_all_at_once(tried: _Tried) -> None:
 
 
 def _check_evolving(tried: _Tried) -> None:
-    """Check that states and a level can be added to a store with rows, also with a backend that was open before."""
+    """Check that states and a level can be added to a store with rows, also if another backend object has the store
+    open.
+    """
     before = _states([0])
     opened: Backend = pickle.loads(pickle.dumps(tried.backend))
     tried.add(before)
@@ -295,7 +300,8 @@ def _check_evolving(tried: _Tried) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))  # the day and its first hour begin together
+    # the day and its first hour begin at the same time
+    days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))
     seen = tried.snapshot("w")
     tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))
     seen = tried.snapshot("w")
@@ -323,7 +329,8 @@ def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
     first, second = sorted(tried.add(states), key=lambda part: part.first_start)
     before = tried.snapshot()
-    reader: Backend = pickle.loads(pickle.dumps(tried.backend))  # like that of another process, which does not vacuum
+    # like the backend of another process, which does not run vacuum
+    reader: Backend = pickle.loads(pickle.dumps(tried.backend))
     reader.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     tried.backend.write(FINE, _states([1]))
     tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
@@ -338,7 +345,7 @@ def _check_vacuum(tried: _Tried) -> None:
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
-    """Check that reading parts of an older snapshot never silently skips parts that have been vacuumed."""
+    """Check that reading parts of an older snapshot never silently skips parts that vacuum has removed."""
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])
     except Conflict:
@@ -348,7 +355,7 @@ def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: p
 
 
 def _check_together(tried: _Tried) -> None:
-    """Check concurrent commits of several threads, through pickled copies."""
+    """Check concurrent commits of several threads, each through a pickled copy of the backend."""
     errors: list[BaseException] = []
     winners: list[str] = []
     seen = tried.snapshot("race")
@@ -388,7 +395,9 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check that of several threads that record the same text again, each with a part, only one succeeds."""
+    """Check that only one of several threads succeeds if all of them replace the same record by an equal text, each
+    with a part.
+    """
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")
     start = threading.Barrier(4)
@@ -452,7 +461,9 @@ def _manifest() -> Manifest:
 
 
 def _states(hours: Sequence[int]) -> pa.Table:
-    """Return states of the finest level: five seconds in each of some hours, of three hosts, with difficult values."""
+    """Return states of the finest level with difficult values: five seconds in each of several hours, for three
+    hosts.
+    """
     hosts, values = ["a", 'ü"\\', None], [0.1, -0.0, float("inf"), 5e-324, float("nan")]
     events = [
         {"ts": (hour * HOUR + second * SECOND) // 1000, "host": host, "x": values[(second + i) % 5]}

@@ -1,6 +1,6 @@
-"""Narrowing: bounds of keys that follow from a condition, in the types that a store keeps.
+"""Bounds of keys that follow from a condition, in the types of a store, so that readers can skip data.
 
-Readers filter by the complete condition afterwards, so bounds may be wider than the condition, but never narrower.
+Readers apply the complete condition afterwards, so bounds may be wider than the condition, but never narrower.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pyarrow as pa
 from aggr import sql
 from tiltframe.store.backends.stored_types import stored
 
-_MOST_VALUES = 100  # values that are compared one by one; of more, only the range is compared
+# the maximum number of values to compare one by one; if there are more, only their range is compared
+_MOST_VALUES = 100
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,17 @@ class KeyBound:
     """The values that a stored key can have, in its stored type; null is excluded."""
 
     key: str
-    dtype: pa.DataType  # whole numbers, decimals, text, dates or times in microseconds
-    low: pa.Scalar | None  # the least and the greatest value, both included
+    dtype: pa.DataType  # the bounds are whole numbers, decimals, text, dates or times in microseconds
+    low: pa.Scalar | None  # the smallest and the largest value, both included
     high: pa.Scalar | None
-    values: pa.Array | None  # all possible values, at most 100
+    values: pa.Array | None  # all possible values, if there are at most 100
 
 
 def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Return bounds of a store's keys: a row for which a condition is true lies within every bound.
+    """Return bounds of a store's keys. Every row for which a condition is true lies within all bounds.
 
-    ``schema`` is the store's, in the types of the frame. Return None if the condition cannot be true for any row.
+    ``schema`` is the schema of the store, in the types of the frame. Return None if the condition cannot be true for
+    any row.
     """
     if where is None:
         return []
@@ -42,13 +44,13 @@ def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
 
 
 def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
-    """Return a bound in the stored type of a key, in which values have the same order."""
+    """Return a bound in the stored type of a key. The stored values have the same order."""
     try:
         low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))
         few = bound.values is not None and len(bound.values) <= _MOST_VALUES
         values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
     except (pa.ArrowException, OverflowError):
-        return None  # a time outside the range of microseconds
+        return None  # a time that microseconds cannot represent
     return KeyBound(key, _stored([], dtype).type, low=low, high=high, values=values)
 
 

@@ -27,9 +27,9 @@ class _Tables:
     version: int = 0
     manifest: str = ""
     schema: pa.Schema | None = None
-    parts: dict[str, Part] = field(default_factory=dict)  # readable parts by name
+    parts: dict[str, Part] = field(default_factory=dict)  # the parts that are readable, by name
     records: dict[str, Record] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)  # rows by name of a part, readable or not
+    rows: dict[str, pa.Table] = field(default_factory=dict)  # the rows of each part by its name, readable or not
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -38,15 +38,16 @@ _STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class MemoryBackend:
-    """Tables in the memory of this process. It is pickled by name, and finds its tables only in this process.
+    """Tables in the memory of this process. It is pickled by name, so a copy in another process does not see the
+    tables.
 
     Parameters
     ----------
     name : str, optional
-        Backends with the same name share their tables. By default, the name is new.
+        Backends with the same name share their tables. The name of the tables, by default a new one.
     retains : bool
-        Whether removed rows stay readable by older snapshots until `vacuum`, like files of Delta Lake. Otherwise
-        reading them raises `Conflict`.
+        Whether older snapshots can read removed rows until `vacuum`, as with files of Delta Lake. If not, reading them
+        raises `Conflict`.
 
     Examples
     --------
@@ -72,12 +73,12 @@ class MemoryBackend:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> MemoryBackend:
-        """Return the backend of a URI ``memory://`` and the name."""
+        """Return the backend of a URI, which is ``memory://`` followed by the name."""
         return cls(uri.removeprefix("memory://"))
 
     @property
     def uri(self) -> str:
-        """``memory://`` and the name."""
+        """The URI, which is ``memory://`` followed by the name."""
         return f"memory://{self.name}"
 
     @property
@@ -86,11 +87,11 @@ class MemoryBackend:
         return self.uri
 
     def store_named(self, name: str) -> MemoryBackend:
-        """Return the backend unchanged: it has one store."""
+        """Return the backend unchanged, because it has only one store."""
         return self
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Store manifest and schema, unless they exist."""
+        """Store manifest and schema, unless they are already stored."""
         with self.tables.lock:
             if not self.tables.manifest:
                 self.tables.manifest, self.tables.schema = json.dumps(manifest), schema
@@ -145,7 +146,7 @@ class MemoryBackend:
             return tables.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts whose windows start in ranges; the condition is ignored."""
+        """Return the rows of parts whose windows start in ranges. The condition is ignored."""
         if self.tables.schema is None:
             raise MissingStore(f"there is no store {self.display_uri}")
         schema = pa.schema([self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])])
@@ -159,7 +160,7 @@ class MemoryBackend:
         return pa.concat_tables(tables, promote_options="default").select(schema.names)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove all rows that are not readable, of any age, and return the number of their parts."""
+        """Remove all rows that are not readable, whatever their age, and return the number of parts."""
         with self.tables.lock:
             unreadable = self.tables.rows.keys() - self.tables.parts.keys()
             for name in unreadable:
@@ -167,6 +168,6 @@ class MemoryBackend:
         return Vacuumed(len(unreadable))
 
     def verify(self) -> list[str]:
-        """Return a sentence for each part whose rows are missing."""
+        """Return a message for each part whose rows are missing."""
         parts = self.tables.parts.values()
         return [f"the rows of a part of {p.level} are lost" for p in parts if p.name not in self.tables.rows]

@@ -1,4 +1,6 @@
-"""Addresses of stores: a folder, an object store, a database or a scheme of an entry point; and their backends."""
+"""Addresses of stores and their backends. An address is a folder, an object store, a database, or a URI with a scheme
+that an entry point registers.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,22 @@ from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.errors import StoreError
 
-GROUP = "tiltframe.backends"  # entry points with the name of a scheme and a class with `Backend.at`
+# the group of entry points: each has the name of a scheme and refers to a class with `Backend.at`
+GROUP = "tiltframe.backends"
 
-_DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")  # imported if needed, as it takes 0.5 s
+# imported only if needed, because the import takes 0.5 s
+_DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")
 _POSTGRES = ("tiltframe.store.backends.postgres.backend", "PostgresBackend")
 _OWN = {"postgres": _POSTGRES, "postgresql": _POSTGRES} | dict.fromkeys(
     ("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA
 )
 
 
-_FILES = ("file",)  # schemes that are folders
+_FILES = ("file",)  # schemes whose address is a folder
 
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:
-    """Return the address of a store as text; raise ``ValueError`` if it is not valid."""
+    """Return the address of a store as text; raise ``ValueError`` if it is invalid."""
     text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
     if not isinstance(text, str) or not is_name(text):
         raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {shown(uri)}")
@@ -61,7 +65,7 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options of an object store; raise ``ValueError`` if they are not valid."""
+    """Return the options of an object store; raise ``ValueError`` if they are invalid."""
     if options is None:
         return {}
     for name, value in checked_mapping(options, "storage_options", "name -> value, both text").items():
@@ -71,7 +75,9 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = False) -> Backend:
-    """Return the backend of a URI without reading; raise `StoreError` if a package that it needs is not installed."""
+    """Return the backend of a URI without reading from it; raise `StoreError` if a required package
+    is not installed.
+    """
     scheme = scheme_of(uri)
     if scheme and scheme not in _OWN and (kind := _registered(scheme)):
         return kind.at(uri, name, options, durable)
@@ -84,12 +90,14 @@ def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = 
 
 
 def absolute_uri(uri: str) -> str:
-    """Return the absolute path of a folder, since other processes may run in other folders, or a URI unchanged."""
+    """Return the absolute path of a folder, because other processes may have another working directory. A URI is
+    returned unchanged.
+    """
     return uri if scheme_of(uri) else os.path.abspath(uri)
 
 
 def scheme_of(uri: str) -> str:
-    """Return the scheme of a URI in lower case; for a path, the empty text.
+    """Return the scheme of a URI in lower case, or an empty text for a path.
 
     >>> scheme_of("s3://bucket/path"), scheme_of("/data/web")
     ('s3', '')
@@ -99,8 +107,8 @@ def scheme_of(uri: str) -> str:
 
 
 def _registered(scheme: str) -> type[Backend] | None:
-    """Return the class of the entry point for a scheme, or None."""
-    from importlib.metadata import entry_points  # imports email and zipfile
+    """Return the class that an entry point registers for a scheme, or None."""
+    from importlib.metadata import entry_points  # imported here, because it imports email and zipfile
 
     for point in entry_points(group=GROUP, name=scheme):
         kind: type[Backend] = point.load()

@@ -1,14 +1,14 @@
-"""The protocol of a store's backend: the operations that a store needs from Delta Lake, PostgreSQL or other storage.
+"""The protocol of a store's backend: the operations that a store requires from Delta Lake, PostgreSQL or other storage.
 
-A store is one log. Rows of all levels are in *parts*. A part consists of the states of one level and bucket of time
-that were written together. A commit makes some parts readable and others unreadable, and writes records, in one
-transaction. Parts that are never committed are never read.
+A store is a single log of commits. The rows of all levels are stored in *parts*. A part consists of the states of one
+level and bucket of time that were written together. A commit makes some parts readable and others unreadable, and
+writes records, all in one transaction. Parts that are not committed are never read.
 
     snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
     write(level, states)     ──▶ parts that are not readable yet; called by many tasks
     commit(transaction)      ──▶ all its changes atomically, or Conflict
 
-`tiltframe.store.testing.check_backend` checks these promises for any backend.
+`tiltframe.store.testing.check_backend` checks these guarantees for any backend.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ __all__ = [
 
 
 class Vacuumed(int):
-    """The number of files, rows or parts that a vacuum has removed.
+    """The result of a vacuum: the number of files, rows or parts that it has removed.
 
     Attributes
     ----------
     kept : int
-        The number of unreadable ones that were too new.
+        The number of unreadable files, rows or parts that were too recent to remove.
     kept_until : float or None
-        The time from which on the same vacuum removes all of them, in seconds since 1970; None if there are none.
+        The time from which on the same vacuum would remove all of them, in seconds since 1970, or None if there are
+        none.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class Vacuumed(int):
     kept_until: float | None
 
     def __new__(cls, removed: int, kept: int = 0, kept_until: float | None = None) -> Vacuumed:
-        """Create the number of removed objects."""
+        """Create the result, which is also the number of removed objects."""
         vacuumed = super().__new__(cls, removed)
         vacuumed.kept = kept
         vacuumed.kept_until = kept_until
@@ -82,26 +83,26 @@ class Vacuumed(int):
 class Backend(Protocol):
     """A log of parts, and a manifest that describes the store.
 
-    Implementations are small values that can be pickled, because tasks in other processes read and write through them.
+    Implementations are small objects that can be pickled, because tasks in other processes read and write through them.
     Examples are `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to
-    this file. An entry point of the group ``tiltframe.backends``, whose name is a scheme of URIs, names a class;
-    `FrameStore` then opens URIs with this scheme by `at`.
+    this file. To support a scheme of URIs, register a class by an entry point of the group ``tiltframe.backends`` with
+    the name of the scheme. `FrameStore` then opens URIs with this scheme by `at`.
     """
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> Backend:
-        """Return the backend of an address; nothing is read or written.
+        """Return the backend of an address, without reading or writing.
 
         Parameters
         ----------
         uri : str
-            A URI with the scheme for which the class is registered.
+            A URI with the scheme under which the class is registered.
         name : str
-            The name of the store if a place may have several; may be empty.
+            The name of the store, if a place may contain several stores; it may be empty.
         options : str -> str
-            ``storage_options`` of `FrameStore`.
+            The ``storage_options`` of `FrameStore`.
         durable : bool
-            Whether a commit must be on the disk before it is acknowledged.
+            Whether a commit must be written to the disk before it is acknowledged.
 
         Returns
         -------
@@ -122,7 +123,7 @@ class Backend(Protocol):
         """The address of the store without a password, for messages."""
 
     def store_named(self, name: str) -> Backend:
-        """Return the backend of the store with a name if a place may have several stores; otherwise the same backend.
+        """Return the backend of another store at the same place, or the same backend if a place has only one store.
 
         Parameters
         ----------
@@ -135,23 +136,24 @@ class Backend(Protocol):
         """
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Create a store. If it is called several times, also concurrently, the first call wins; others do nothing.
+        """Create a store. If several calls are made, also concurrently, the first one creates the store and the others
+        do nothing.
 
         Parameters
         ----------
         manifest : dict
-            The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
+            The manifest as plain data, from which `tiltframe.store.log.manifest.Manifest.from_dict` restores it.
         schema : schema
             The schema of the states of every level: window_start (timestamp of microseconds, UTC), keys, states.
 
         Raises
         ------
         StoreError
-            If types cannot be stored, or the place contains something else.
+            If types cannot be stored, or the place contains data that is not a store.
         """
 
     def check_values(self, states: pa.Table) -> None:
-        """Raise an error if values cannot be stored; called before anything is written.
+        """Raise an error if values cannot be stored. It is called before anything is written.
 
         Parameters
         ----------
@@ -170,13 +172,13 @@ class Backend(Protocol):
         Parameters
         ----------
         recorded : names or None
-            Names of the records to include; None for all. Each record has a revision, which every commit changes that
-            writes the name, even if the text stays the same.
+            The names of the records to include, or None for all. Each record has a revision. Every commit that writes
+            the name changes the revision, even if the text stays the same.
 
         Returns
         -------
         Snapshot or None
-            None if the store does not exist. A later snapshot is never older.
+            None if the store does not exist. Snapshots never go back in time: a later call never returns an older one.
 
         Raises
         ------
@@ -187,21 +189,22 @@ class Backend(Protocol):
         """
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states that are not readable until their parts are committed.
+        """Write states, which are not readable until their parts are committed.
 
         Several processes may write concurrently.
 
         Parameters
         ----------
         level : TimeWindow
-            A level of the store's frame, or one that is about to be added to it.
+            A level of the store's frame, or a level that is about to be added to it.
         states : table
-            A table with the columns of the store's schema. States may be missing; further columns are not stored.
+            A table with the columns of the store's schema. Columns of states may be missing; additional columns are not
+            stored.
 
         Returns
         -------
         list of Part
-            One part for each bucket (`tiltframe.store.backends.buckets`); empty without states.
+            One part for each bucket (see `tiltframe.store.backends.buckets`); empty if there are no states.
 
         Raises
         ------
@@ -210,7 +213,7 @@ class Backend(Protocol):
         """
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Remove parts that were written and will not be committed; an implementation may leave them to `vacuum`.
+        """Remove parts that were written but will not be committed. An implementation may leave them to `vacuum`.
 
         Parameters
         ----------
@@ -220,14 +223,14 @@ class Backend(Protocol):
     def commit(self, transaction: Transaction) -> int:
         """Apply all changes of a transaction atomically.
 
-        The transaction's snapshot may be old. The check and the change are one step: no other commit may come between
-        them.
+        The snapshot of the transaction may be old. The check for conflicts and the change are one step; no other commit
+        may take place between them.
 
         Parameters
         ----------
         transaction : Transaction
-            Removed parts stay readable by older snapshots until `vacuum`. Parts, records and manifest may all change in
-            one transaction.
+            Older snapshots can still read the removed parts until `vacuum`. Parts, records and the manifest may all
+            change in one transaction.
 
         Returns
         -------
@@ -237,9 +240,10 @@ class Backend(Protocol):
         Raises
         ------
         Conflict
-            If ``transaction.conflict(now)`` returns a reason for the current store. Nothing was changed.
+            If ``transaction.conflict(now)`` returns a reason, where ``now`` is the current snapshot. Nothing is changed
+            then.
         StoreError
-            If the store cannot be written, or types cannot be stored. The commit may still have been applied.
+            If the store cannot be written, or types cannot be stored. The commit may have been applied nevertheless.
         """
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
@@ -248,53 +252,56 @@ class Backend(Protocol):
         Parameters
         ----------
         parts : list of (Part, Range)
-            Parts of one level or several, from snapshots.
+            Parts of one or several levels, from snapshots.
         columns : list of str
             Names of columns in the store's schema.
         where : str, optional
-            A condition on keys. Rows for which it is not true may be left out; the caller filters again.
+            A condition on keys. Rows for which it is not true may be left out. The caller filters the rows again.
 
         Returns
         -------
         table
-            window_start and the columns in the schema's types, with the same bits that were written, in any order.
-            Columns that rows lack are null.
+            window_start and the columns, in the types of the schema, with the same bits that were written. The rows are
+            in any order. A column is null in rows that were written without it.
 
         Raises
         ------
         Conflict
-            If a part was removed since the snapshot and its rows cannot be read any longer.
+            If a part was removed after the snapshot and its rows can no longer be read.
         DamagedStore
             If rows are lost or damaged.
         """
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove rows that are not readable any longer.
+        """Remove rows that are no longer readable.
 
         Parameters
         ----------
         older_than : float
-            An age in seconds. Rows that were removed or written later stay: a query or a commit may still need them.
+            An age in seconds. Rows that were removed or written more recently stay, because a query or a commit may
+            still need them.
 
         Returns
         -------
         Vacuumed
-            The number of removed files, rows or parts, and the time until which others are kept.
+            The number of removed files, rows or parts, and the time until which the remaining ones are kept.
         """
 
     def verify(self) -> list[str]:
-        """Verify the log; rows are verified by `tiltframe.store.verify`.
+        """Verify the log. `tiltframe.store.verify` verifies the rows.
 
         Returns
         -------
         list of str
-            A sentence for each damage or loss.
+            A message for each damage or loss.
         """
 
 
 @runtime_checkable
 class ResultTables(Protocol):
-    """Plain tables of results of levels, if a backend has them: see `tiltframe.store.changes.result_tables`."""
+    """Plain tables of the results of levels, for backends that support them; see
+    `tiltframe.store.changes.result_tables`.
+    """
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:
         """Return the parts from which a level's plain table was computed.
@@ -305,14 +312,14 @@ class ResultTables(Protocol):
 
         Returns
         -------
-        mapping, part's name -> starts of its windows, end exclusive
-            None if there is no such table.
+        mapping of part name -> starts of its windows, end exclusive
+            None if there is no plain table.
         """
 
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of the windows that start in ranges, and the list of parts of the table, atomically.
+        """Replace the rows of the windows that start in ranges, and the table's list of parts, atomically.
 
         Parameters
         ----------
@@ -320,12 +327,12 @@ class ResultTables(Protocol):
         ranges : sequence of (start, end)
             Microseconds UTC, end exclusive.
         results : table
-            Results of the windows that start in ``ranges``, in plain columns.
+            The results of the windows that start in ``ranges``, in plain columns.
         sources : mapping, part's name -> starts of its windows
-            The parts from which the complete table is then computed.
+            The parts from which the complete table is computed after this change.
 
         Raises
         ------
         Conflict
-            If another writer was faster.
+            If another writer changed the table first.
         """

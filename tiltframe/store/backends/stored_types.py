@@ -1,6 +1,8 @@
-"""Stored types: states and keys in types that Delta Lake and PostgreSQL support, and back without losing a bit.
+"""Stored types: states and keys in types that Delta Lake and PostgreSQL support. Converting them back restores every
+bit.
 
-Both lack unsigned integers, times of day, durations and nanoseconds; these are stored in types with the same values.
+Both lack unsigned integers, times of day, durations and nanoseconds. These are stored in other types that represent the
+same values.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def stored_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in which a schema is stored."""
+    """Return the schema with the stored types of its fields."""
     return pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
 
 
@@ -48,13 +50,14 @@ def stored(values: pa.Array) -> pa.Array:
 
 
 def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast to the stored type or back, also inside structs; lists are cast as a whole by Arrow."""
-    if values.type == to and not pa.types.is_nested(to):  # nested types are equal even if names of fields differ
+    """Cast to the stored type or back, including the fields of structs. Arrow casts lists as a whole."""
+    # nested types count as equal even if the names of their fields differ
+    if values.type == to and not pa.types.is_nested(to):
         return values
     if pa.types.is_struct(to):
         nulls = pc.is_null(values) if values.null_count else None
         children = [cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
-    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # Arrow casts times only to 32 bits
+    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # Arrow casts times of day only to 32 bits
         return values.cast(pa.int32()).cast(to)
     return values.cast(to)

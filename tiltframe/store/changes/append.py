@@ -1,4 +1,4 @@
-"""Appending: add states, or rows, in one commit of a writer."""
+"""Appending: add states or rows to a store, in one commit of a writer."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ def append(
     replacing: Mapping[str, Any] | None = None,
     note: Note | None = None,
 ) -> bool:
-    """Add states under a writer's commit number, atomically.
+    """Add states in one atomic commit, identified by a writer and a number.
 
     Parameters
     ----------
     states : table
-        A table from `tiltframe.rollup`, or the same as a DataFrame of polars or pandas, a stream, a
-        pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
+        A table from `tiltframe.rollup`, or the same data as a DataFrame of polars or pandas, a stream, a pyarrow
+        dataset, or Parquet files. If it has only rows of finer levels, the coarser levels are derived.
     writer : str
         The name of the writer.
     commit : int
-        A number that increases from commit to commit of a writer. If the store has the number with the same states,
-        nothing changes, so a repeated commit counts once; with other states it is an error.
+        A number that increases with every commit of the writer. If the store already has the number with the same
+        states, nothing changes, so that a repeated commit counts once. If it has the number with other states, an error
+        is raised.
     recorded : name -> plain data, optional
-        Records to store with the states, such as the files they were made from. They replace the records under
-        the same names; `recorded` returns them.
+        Records to store with the states, such as the files from which the states were computed. They replace the
+        records of the same names; `recorded` returns them.
     replacing : name -> plain data, optional
         The values that `recorded` returned for the names in ``recorded``. If the records have changed since, nothing
         is written. By default, the names must not have records yet.
@@ -62,13 +63,13 @@ def append(
     Raises
     ------
     ValueError, OverflowError
-        If the states are not of this frame: if levels, windows, time zone, measures or conditions differ, or levels
-        contradict each other; or if a result could not be read. Nothing is written.
+        If the states do not belong to this frame: levels, windows, time zone, measures or conditions differ, or levels
+        contradict each other. Also if a result cannot be computed from the states. Nothing is written.
     OtherFrame
         If the store has states of other types, or its frame has changed since it was opened.
     CommitConflict
-        If the store has the number with other states, or a later number and no longer knows this one, or another
-        writer has recorded under the same names.
+        If the store has the number with other states, or has a later number and no longer remembers this one, or
+        another writer has written records of the same names.
     """
     check_writer(writer, commit)
     checked_records(recorded)
@@ -94,19 +95,19 @@ def append_rows(
     reading: ReadOptions | None = None,
     note: Note | None = None,
 ) -> bool:
-    """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
+    """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor of windows.
 
-    States beyond ``max_bytes`` are in the folder for temporary files until all rows have been read; only then are they
-    written to the store.
+    States beyond ``max_bytes`` are stored in the folder for temporary files. They are written to the store only after
+    all rows were read.
 
     Parameters
     ----------
     data : table, DataFrame, stream, dataset or paths
-        An input of `tiltframe.rollup`.
+        Any input of `tiltframe.rollup`.
     writer, commit, recorded : str, int and mapping
-        As for `append`.
+        See `append`.
     max_bytes : int
-        The bytes of states in memory at once; the process needs a multiple of it.
+        The bytes of states in memory at a time; the process needs a multiple of them.
     reading : ReadOptions, optional
         As for `tiltframe.rollup`.
     note : function of a text, optional
@@ -120,9 +121,9 @@ def append_rows(
     Raises
     ------
     ValueError, TypeError, OverflowError
-        If the data does not fit the frame, or a result could not be read. Nothing is written.
+        If the data does not fit the frame, or a result cannot be computed. Nothing is written.
     StoreError
-        On the same conditions as `append`. Written states are removed.
+        For the same reasons as `append`. States that were already written are removed.
 
     Examples
     --------
@@ -156,7 +157,7 @@ def append_spilled(
     replacing: Mapping[str, Any] | None = None,
     note: Note | None = None,
 ) -> int | None:
-    """Add the states of a rollup that was spilled, as `append_rows` does.
+    """Add the states of a rollup that was spilled to disk, like `append_rows`.
 
     Parameters
     ----------
@@ -168,12 +169,12 @@ def append_spilled(
     Returns
     -------
     int or None
-        The number of states that were added; None if the store had the commit already.
+        The number of states that were added, or None if the store already had the commit.
 
     Raises
     ------
     ValueError, OverflowError, StoreError
-        On the same conditions as `append`.
+        For the same reasons as `append`.
     """
     if (doubtful := doubtful_frame(slices.schema, store.frame)) is not None:
         for _, states in slices.narrowed(doubtful).levels():
@@ -192,24 +193,25 @@ def append_spilled(
 def begin(
     store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
 ) -> Commit:
-    """Begin a commit whose states several processes write.
+    """Begin a commit whose states are written by several processes.
 
     Parameters
     ----------
     writer, commit, recorded : str, int and mapping
-        As for `append`.
+        See `append`.
     states : pa.Schema
         A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Commit
-        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
+        The commit, which can be pickled. In any process, ``write(states)`` writes states and returns a receipt;
+        ``commit(receipts)`` then completes the commit.
 
     Raises
     ------
     ValueError, StoreError
-        On the same conditions as `ensure_created`.
+        For the same reasons as `ensure_created`.
 
     Examples
     --------
@@ -238,7 +240,7 @@ def begin_with(
     recorded: Mapping[str, Any] | None,
     replacing: Mapping[str, Any] | None,
 ) -> Commit:
-    """Begin a commit of states of a schema that has been checked; creates the store if it does not exist."""
+    """Begin a commit of states with a schema that was already checked. The store is created if it does not exist."""
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     manifest = store.created_for(schema)
     return begin_commit(

@@ -1,7 +1,8 @@
-"""Backfills: add rows of the past range by range of time, each in a separate commit, while others write new rows.
+"""Backfills: add rows of the past one range of time after another, each in a separate commit, while others write new
+rows.
 
 The number of a range is its index in the plan, which the first commit records. A backfill that was killed continues
-after the last number of its writer; another plan with the same writer raises an error.
+after the last committed number of its writer. A different plan with the same writer raises an error.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Backfill:
     Parameters
     ----------
     writer : str
-        The writer of the commits.
+        The name of the writer of the commits.
     ranges : sequence of (int, int)
-        Microseconds UTC, end exclusive; the index of a range is the number of its commit.
+        Microseconds UTC, end exclusive. The index of a range is the number of its commit.
     record : name -> plain data
         The description of the plan, which the first commit records.
     add : callable
@@ -83,7 +84,8 @@ class Backfill:
         within : range or None
             The range of times of rows.
         times : callable
-            Returns the first time and the end of the rows, if ``within`` does not have both ends.
+            A function that returns the first time and the end of the rows. It is called if ``within`` does not have
+            both ends.
         add : callable of (store, range, writer, number, recorded)
             A function that adds the rows of a range in one commit, and returns whether the commit is new.
 
@@ -105,11 +107,11 @@ class Backfill:
 
     @property
     def recorded_as(self) -> str:
-        """The name of the record of the plan."""
+        """The name of the record that stores the plan."""
         return f"backfill {self.writer}"
 
     def ranges_left(self, store: OpenedStore) -> list[Range]:
-        """Return the ranges that are not in a store, in their order.
+        """Return the ranges that are not in a store yet, in the order of the plan.
 
         Parameters
         ----------
@@ -131,13 +133,13 @@ class Backfill:
         return list(self.ranges[0 if last is None else last + 1 :])
 
     def follow(self, store: OpenedStore, recorded: Mapping[str, Any], progress: Progress) -> int:
-        """Add the ranges that are not in a store.
+        """Add the ranges that are not in a store yet.
 
         Parameters
         ----------
         store : FrameStore
         recorded : name -> plain data
-            Records of the first commit.
+            Records to store with the first commit.
         progress : callable of (ranges done, of how many)
 
         Returns
@@ -148,7 +150,7 @@ class Backfill:
         Raises
         ------
         ValueError, StoreError
-            On the same conditions as `tiltframe.FrameStore.backfill`.
+            For the same reasons as `tiltframe.FrameStore.backfill`.
         """
         left, added = self.ranges_left(store), 0
         with_first = {self.recorded_as: dict(self.record), **recorded}
@@ -180,7 +182,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 
 def _spilling(batches: Batches) -> Add:
-    """Return a function that adds the batches of a range, or nothing for None, in bounded memory."""
+    """Return a function that adds the batches of a range in bounded memory; without batches (None) it adds nothing."""
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
@@ -226,7 +228,7 @@ def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.
 
 
 def _times(source: Source, file: Path) -> Range | None:
-    """Return the first and the last time of a file; None if it has no rows."""
+    """Return the first and the last time in a file, or None if it has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
     batch_times = [
         event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows
@@ -252,17 +254,17 @@ def plan_backfill(
     newest_first: bool = False,
     reading: ReadOptions | None = None,
 ) -> Backfill:
-    """Plan a backfill; the times of files are read.
+    """Plan a backfill. For files, this reads their times.
 
     Parameters
     ----------
     data, chunk, within, writer, newest_first, reading : optional
-        As for `backfill`.
+        See `backfill`.
 
     Returns
     -------
     Backfill
-        Its ``ranges_left(store)`` lists the ranges that are not in the store, and ``follow`` adds them.
+        The plan. Its ``ranges_left(store)`` lists the ranges that are not in the store yet, and ``follow`` adds them.
 
     Raises
     ------
@@ -303,23 +305,23 @@ def backfill(
     reading: ReadOptions | None = None,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Add rows of the past range by range of time, each in a separate commit, while others write new rows.
+    """Add rows of the past one range of time after another, each in a separate commit, while others write new rows.
 
     Parameters
     ----------
     data : path, list of paths, or function
-        Files and folders, in which a range reads the files that have times in it; or a function that receives the start
-        and the end (exclusive) of a range as datetimes and returns its rows, as for `append_rows`.
+        Files and folders; each range then reads the files that have times in it. Or a function that receives the start
+        and the end (exclusive) of a range as datetimes and returns its rows, in any form that `append_rows` accepts.
     chunk : str
         The length of a range, ``1d``, in the time zone of the frame.
     within : range, optional
-        The range of times of rows, as for `query`; by default all times of the files.
+        The range of the times of the rows, as for `query`; by default all times in the files.
     writer : str, optional
-        The writer of the commits; the default for files is derived from their paths.
+        The name of the writer of the commits. For files, the default is derived from their paths.
     newest_first : bool
         Whether to begin with the last range.
     reading : ReadOptions, optional
-        As for `append_rows`.
+        See `append_rows`.
     progress : callable of (ranges done, of how many), optional
 
     Returns
@@ -330,13 +332,14 @@ def backfill(
     Raises
     ------
     ValueError
-        If the writer's ranges differ from an earlier plan: another chunk, order or range, or files that have changed.
+        If the ranges differ from an earlier plan of the writer: another chunk, order or range, or changed files.
     StoreError
-        On the same conditions as `append_rows`.
+        For the same reasons as `append_rows`.
 
     Guarantee
     ---------
-    Each range counts once. A backfill that is killed at any moment continues after the last range in the store.
+    Each range counts exactly once. A backfill that is killed at any moment continues after the last range in the store
+    when it is called again.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Commits: states of all levels under the number of a writer, committed atomically and only once.
+"""Commits: states of all levels are committed atomically and only once, under the name and a number of a writer.
 
-The store keeps a fingerprint of the states of each writer's last commits. If a number is repeated, it is a retry of the
-same batch, or an error. (As Delta Lake's application transactions, and Flink's two-phase sinks.)
+The store keeps a fingerprint of the states for each of a writer's last commits. With its help, a repeated number is
+recognised as a retry of the same batch, or raises an error. (Delta Lake's application transactions and Flink's
+two-phase sinks work in the same way.)
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.writers import Digest, digests_of, fingerprint, last_commits, total
 from windows import TimeWindow
 
-KEPT = 64  # fingerprints per writer: a restarted writer repeats few commits, usually one
+KEPT = 64  # the fingerprints kept per writer: a restarted writer repeats few commits, usually one
 
-_WRITTEN_BYTES = 1 << 25  # minimum bytes of a level's states per part, except for the last part
+_WRITTEN_BYTES = 1 << 25  # the minimum bytes of a part, except for the last part of a level
 
 
 @dataclass(frozen=True)
 class Commit:
-    """An open commit, returned by `tiltframe.FrameStore.begin`; it can be pickled for tasks that write.
+    """An open commit, returned by `tiltframe.FrameStore.begin`. It can be pickled for tasks that write.
 
     Parameters
     ----------
     backend : Backend
     manifest : Manifest
-        The manifest at the beginning.
+        The manifest when the commit began.
     writer, number : str, int
     there : bool
-        Whether the store had the number at the beginning: then states are compared with it, and not written.
+        Whether the store already had the number when the commit began. If so, states are compared with it instead of
+        being written.
     recorded : name -> text
         Records to store with the commit.
     replacing : name -> text, optional
-        The texts that these names must still have.
+        The text that each of these records must still have.
     """
 
     backend: Backend
@@ -65,22 +67,25 @@ class Commit:
     def write(self, states: pa.Table) -> str:
         """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        States of finer levels suffice: coarser levels are derived. All states of a key and coarsest window must be in
-        one call. Raise errors as `tiltframe.FrameStore.append` does; written states are then removed.
+        States of finer levels suffice, because the coarser levels are derived from them. All states of a key and
+        coarsest window must be in one call. Raise the same errors as `tiltframe.FrameStore.append`; states that were
+        already written are then removed.
         """
         return self.write_rolled_up(checked(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write states of all levels directly from a rollup; only check that their results can be read."""
+        """Write states of all levels directly from a rollup. Only the results are checked: they must be computable from
+        the states.
+        """
         check_readable(states, self.frame)
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
-        """Write checked states, level by level, combining small tables of a level; return a receipt.
+        """Write checked states level by level, and combine small tables of a level; return a receipt.
 
-        Levels are in order from the finest; with several slices of keys and time, slices follow one another. Raise
-        `StoreError` if states cannot be written; written states are then removed.
+        Levels are ordered from the finest. If there are several slices of keys and time, they follow one another. Raise
+        `StoreError` if states cannot be written; states that were already written are then removed.
         """
         parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
         try:
@@ -102,10 +107,11 @@ class Commit:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Commit the written states by the receipts of all calls of `write`, each once; return whether it is new.
+        """Commit the written states; return whether the commit is new. ``receipts`` must contain the result of each
+        call of `write` once.
 
-        Raise `CommitConflict` if the store has the number with other states, or another writer has recorded under the
-        same names meanwhile, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
+        Raise `CommitConflict` if the store has the number with other states, or another writer has written records of
+        the same names, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
         """
         parts, totals = read_receipts(receipts)
         try:
@@ -118,9 +124,9 @@ class Commit:
         return is_new
 
     def commit_once(self, digests: Sequence[Digest], derive: Callable[[Attempt], None]) -> bool:
-        """Commit a transaction that ``derive`` fills, under the number; return whether the number is new.
+        """Commit a transaction that ``derive`` fills under the commit's number; return whether the number is new.
 
-        ``digests`` are of the states in the commit. Raise errors as `commit` does.
+        ``digests`` are the digests of the states in the commit. Raise the same errors as `commit`.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
@@ -144,7 +150,7 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Return the parts of the receipts of one commit, and the digests of all its states."""
+    """Return the parts in the receipts of one commit, and the digests of all its states."""
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
     digests = [digests for text in texts for digests in text["digests"]]
@@ -166,7 +172,7 @@ def begin_commit(
     recorded: Mapping[str, str],
     replacing: Mapping[str, str | None],
 ) -> Commit:
-    """Begin a commit with the manifest from the opening of the store."""
+    """Begin a commit. The manifest is the one from the opening of the store."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
     return Commit(
         backend,
@@ -180,13 +186,15 @@ def begin_commit(
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` if records differ from the texts that a caller has read; None means no record."""
+    """Raise `CommitConflict` if records differ from the texts that a caller has read; None means that there was no
+    record.
+    """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` if the fingerprints show that a writer's number was committed with other states."""
+    """Raise `CommitConflict` if the fingerprints show that a number of the writer was committed with other states."""
     writer, number = commit.writer, commit.number
     if fingerprints.get(str(number), "") in states:
         return

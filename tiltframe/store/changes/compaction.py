@@ -1,4 +1,4 @@
-"""Compaction: merge the parts of closed windows, one bucket of time after the other.
+"""Compaction: merge the parts of closed windows, one bucket of time after another.
 
 A part consists of states of one level that were written together. A bucket is the hour, day, month or year whose states
 of a level are stored together.
@@ -28,9 +28,9 @@ from windows import TimeWindow
 def compact_parts(
     backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, total: None
 ) -> dict[str, tuple[int, int]]:
-    """Merge the parts of windows that end before a moment, one bucket of time after the other.
+    """Merge the parts of windows that end before a moment, one bucket of time after another.
 
-    Return, by level, the number of merged parts, and the number of parts that replace them.
+    For each level, return the number of merged parts, and the number of parts that replace them.
     """
     return {
         level.name: _compact_level(backend, manifest, level, before=before, progress=progress)
@@ -42,7 +42,7 @@ def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
 ) -> tuple[int, int]:
     merged, written, is_current = 0, 0, False
-    while not is_current:  # until no other commit removed parts of a group meanwhile
+    while not is_current:  # repeat until no other commit has removed parts of a group
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
@@ -61,7 +61,7 @@ def _compact_level(
 def _merge_group(
     transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
-    """Replace parts by merged ones and return them; return None if another commit has removed one of the parts."""
+    """Replace parts by merged ones and return these, or None if another commit has removed one of the parts."""
     readable = {part.name for part in transaction.snapshot.parts}
     if any(part.name not in readable for part in group):
         return None
@@ -74,12 +74,12 @@ def compact(
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of closed windows.
 
-    Plain tables of results (`export`) are brought up to date.
+    Existing plain tables of results (see `export`) are brought up to date.
 
     Parameters
     ----------
     before : moment, optional
-        Windows that end after this time are still open; the clock's time by default.
+        Windows that end after this time count as open. By default, it is the current time.
     progress : callable of (parts merged, parts to merge), optional
 
     Returns
@@ -95,7 +95,7 @@ def compact(
 
     Guarantee
     ---------
-    Results stay the same, bit for bit. Others may read and write at the same time.
+    Results stay bit-for-bit the same. Other programs may read and write at the same time.
     """
     manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
     check_progress(progress)
@@ -103,6 +103,6 @@ def compact(
     for level in exported_levels(store.backend, manifest):
         try:
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
-        except OverflowError as error:  # the parts are merged, and other windows have results
+        except OverflowError as error:  # the parts are merged, and the results of other windows are correct
             warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
     return merged

@@ -1,9 +1,10 @@
-"""Copying: copy a store to another place, between any backends; copying again brings the copy up to date.
+"""Copying: copy a store to another place, between any backends. Copying again brings the copy up to date.
 
 source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
                             at the end ──▶ one commit: adds them, removes outdated ones, writes all records
 
-So the target is either empty or a complete store as of one moment, and a copy that was killed continues.
+The target is therefore either empty or a complete store as of one moment. A copy that was killed continues when it is
+called again.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-# a record of the target: the copied store, and the target's parts by the parts of that store
+# a record of the target, with the name of the source and the target's parts by the parts of the source
 COPY = f"{OWN}copy"
 
-_SECONDS = 1.0  # seconds of writing between records of the progress
+_SECONDS = 1.0  # the seconds of writing between two records of the progress
 
 
 @dataclass(frozen=True)
 class _Copied:
-    """Parts of the target that are copies of parts of the source; ``added`` if they are readable."""
+    """Parts of the target that are copies of parts of the source; ``added`` says whether they are readable."""
 
     sources: list[str]
     parts: list[Part]
@@ -47,9 +48,10 @@ class _Copied:
 
 
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
-    """Copy a store, or bring a copy up to date; return the number of states that were written now.
+    """Copy a store, or bring a copy up to date; return the number of states that were written.
 
-    Raise `MissingStore` if the source does not exist, and `StoreError` if the target has another store or other writes.
+    Raise `MissingStore` if the source does not exist, and `StoreError` if the target contains another store or other
+    rows.
     """
     written = 0
 
@@ -65,7 +67,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
-        readable = [group for group in outdated if group.added]  # until the end
+        readable = [group for group in outdated if group.added]  # these stay readable until the copy is complete
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
         missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
@@ -82,7 +84,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != progressing.revision(COPY):
             raise Conflict("another copy into the same place has made progress")
-        _copied(last, origin, target)  # raises an error if another program wrote to the target meanwhile
+        _copied(last, origin, target)  # raises an error if another program has written to the target in the meantime
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written
 
@@ -92,7 +94,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
 def _finish(
     transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
 ) -> None:
-    """Make the copied parts readable in place of outdated ones, with all records of the source."""
+    """Make the copied parts readable in place of outdated ones, and copy all records of the source."""
     names = {part.name for copied in fresh for part in copied.parts}
     for level in manifest.frame.levels:
         parts = transaction.reads(level.name, EVER)
@@ -131,7 +133,7 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
 
 
 def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
-    """Yield groups of parts of a level's bucket that fit into memory together."""
+    """Yield groups of parts in a level's bucket; the rows of each group fit into memory together."""
     for level in manifest.frame.levels:
         level_parts = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
         buckets = bucket_of(level).starts(np.array([part.first_start for part in level_parts], np.int64)).tolist()
@@ -157,31 +159,31 @@ def copy_to(
     durable: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Copy the store to another place, a folder, object store or database, or bring a copy up to date.
+    """Copy the store to another place (a folder, object store or database), or bring a copy up to date.
 
     Parameters
     ----------
     uri, storage_options, durable : str or path, mapping and bool
-        The place of the copy, as for `tiltframe.FrameStore`.
+        The place of the copy, in the form that `tiltframe.FrameStore` accepts.
     name : str, optional
-        The name of the copy; by default that of the store.
+        The name of the copy; by default the name of the store.
     progress : callable of (states copied, states to copy), optional
 
     Returns
     -------
     int
-        The number of states that were written; for an existing copy, those that have changed since.
+        The number of states that were written; for an existing copy, only states that have changed since the last copy.
 
     Raises
     ------
     ValueError, StoreError
-        If the place cannot be a store, has another store, or the copy was written to by another program.
+        If the place cannot be a store, contains another store, or contains a copy to which another program has written.
 
     Guarantee
     ---------
-    The copy appears atomically, as of one moment, with the same bits and all records: a writer whose commit is in the
-    copy may repeat that commit there. A copy that is killed at any moment continues when it is called again. Other
-    programs may use the store meanwhile.
+    The copy appears atomically, as of one moment, with the same bits and all records. A writer whose commit is in the
+    copy may therefore repeat that commit there. A copy that is killed at any moment continues when it is called again.
+    Other programs may use the store at the same time.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Evolution: change a store's frame by adding or dropping measures, or adding coarser levels.
 
-Stored data does not change. Existing rows lack the states of an added measure, which are unknown, so every result that
+Stored states do not change. Existing rows lack the states of an added measure; these are unknown. Every result that
 includes such a row is null until the rows are rolled up again (`replacement.replace_range`). A new level is derived
 from the coarsest level in the same commit.
 """
@@ -34,9 +34,10 @@ from windows import TimeWindow
 def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
     """Change a store's frame and derive its new levels; return the new manifest.
 
-    Raise errors as `plan_evolution` does, and `OtherFrame` if the frame has changed since the store was opened.
+    Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    derived: dict[frozenset[Part], list[Part]] = {}  # parts of new levels by parts of the coarsest level, for retries
+    # the parts of new levels by the parts of the coarsest level, so that a retry can use them again
+    derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: Attempt) -> Manifest:
         snapshot = transaction.snapshot
@@ -47,7 +48,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         count, expired = len(now.frame.levels), dict(expired_before(snapshot))
         coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
         for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
-            if below.name in expired:  # complete windows need all of their finer windows
+            if below.name in expired:  # a window can be derived only if all of its finer windows exist
                 expired[level.name] = first_whole(expired[below.name], level)
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
@@ -76,9 +77,9 @@ def _derive_levels(
     parts: Sequence[Part],
     derived: dict[frozenset[Part], list[Part]],
 ) -> list[Part]:
-    """Write the windows of new levels, from a start for each, that parts of the coarsest level have.
+    """For each new level, write the windows from a start on that parts of the coarsest level contain.
 
-    ``derived`` has the parts that earlier attempts wrote; they are reused if their sources still exist.
+    ``derived`` has the parts that earlier attempts wrote. They are used again if their sources still exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -97,7 +98,7 @@ def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
 
 
 def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
-    """Set the retention of a store's levels, and return the new manifest."""
+    """Set the retention of a store's levels (how long their windows are kept), and return the new manifest."""
 
     def attempt(transaction: Attempt) -> Manifest:
         now = Manifest.from_dict(transaction.snapshot.manifest, backend.display_uri)
@@ -109,9 +110,9 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Return the manifest of a store with another frame; new states get types from the schema of future rows.
+    """Return the manifest of a store with another frame. The types of new states come from the schema of future rows.
 
-    Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the difference.
+    Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the reason.
     """
     old = manifest.frame
     _check_same_windows(old, frame)
@@ -135,7 +136,9 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
-    """Raise ``ValueError`` if keys, zone or column of times differ, or levels other than coarser ones are added."""
+    """Raise ``ValueError`` if keys, zone or column of times differ, or an added level is not
+    coarser than all others.
+    """
     new_parts, old_parts = new.describe(), old.describe()
     for part in ("keys", "timezone", "time"):
         if new_parts[part] != old_parts[part]:
@@ -154,7 +157,7 @@ _ANEW = "roll up rows again, into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
-    """Return the columns of states: existing ones that serve any measure, and new ones for other measures.
+    """Return the columns of states: existing columns that are needed by a measure, and new columns for other measures.
 
     Raise ``ValueError`` if a measure differs from the one of the same name, or has the name of a dropped measure.
     """
@@ -181,7 +184,9 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 
 def _check_same_states(name: str, old: Measure, new: Measure) -> None:
-    """Raise ``ValueError`` if a measure would need other states than before; other quantiles are allowed."""
+    """Raise ``ValueError`` if a measure would need other states than before. Other quantiles of the same states are
+    allowed.
+    """
     alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:
         raise ValueError(
@@ -191,7 +196,7 @@ def _check_same_states(name: str, old: Measure, new: Measure) -> None:
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Return the type of new states; raise an error if it needs types of rows that are missing or do not fit."""
+    """Return the type of new states; raise an error if types of rows that it depends on are missing or do not fit."""
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Expiry: remove the windows of each level that are older than its retention, of all levels at once."""
+"""Expiry: remove the windows of each level that are older than the level's retention, on all levels at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tiltframe.time_range import moment_or_now
 
 
 def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
-    """Remove the windows of each level that are older than its retention, of all levels at once.
+    """Remove the windows of each level that are older than the level's retention, on all levels at once.
 
-    Return, by level, the time before which it has no windows, and the number of removed rows.
+    For each level, return the time before which it has no windows, and the number of removed rows.
     """
 
     def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
@@ -48,7 +48,7 @@ def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:
     Parameters
     ----------
     now : moment, optional
-        The time from which age is measured; the clock's time by default.
+        The time from which ages are measured; by default the current time.
 
     Returns
     -------

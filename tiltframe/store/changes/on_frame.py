@@ -16,9 +16,10 @@ Result = TypeVar("Result")
 def run_on_frame(
     backend: Backend, manifest: Manifest, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()
 ) -> Result:
-    """Run a transaction as `run` does; raise `OtherFrame` if the frame has changed.
+    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed.
 
-    Its snapshots have the named records, and the records of expiry and of added states (`tiltframe.store.log.records`).
+    Its snapshots contain the named records, and the records of expiry and of added states
+    (`tiltframe.store.log.records`).
     """
 
     def checked_attempt(transaction: Attempt) -> Result:

@@ -1,4 +1,4 @@
-"""Progress: a function that long operations on a store call with the amount done and the total."""
+"""Progress: a callback that long operations on a store call with the finished and the total amount of work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Replacement: replace the windows of a range on every level atomically.
 
-Rows that are appended to the range meanwhile are merged with the replacing rows. Two concurrent replacements, or a
-replacement and an expiry, run one after the other: each writes the record of expiry, even if it has not changed, so
-that they conflict.
+Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
+a replacement and an expiry, run one after the other. Each of them writes the record of expiry, even if it does not
+change it, so that they conflict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tiltframe.time_range import read_time_range
 
 @dataclass(frozen=True)
 class Replacement:
-    """A replacement whose states several processes write; it can be pickled.
+    """A replacement whose states are written by several processes. It can be pickled.
 
     `tiltframe.FrameStore.begin_replacement` returns it.
 
@@ -51,11 +51,11 @@ class Replacement:
     ----------
     backend : Backend
     manifest : Manifest
-        The manifest of the store at the beginning.
+        The manifest of the store when the replacement began.
     span : (int, int)
         The range to replace.
     recorded, replacing : name -> text
-        Records to write, and records that must not have changed.
+        Records to write, and the texts that the previous records must still have.
     """
 
     backend: Backend
@@ -72,8 +72,8 @@ class Replacement:
     def write(self, states: pa.Table) -> str:
         """Check states from `tiltframe.rollup`, and write those of the finest level; return a receipt.
 
-        All states of a key and coarsest window must be in one call. Raise errors as `tiltframe.FrameStore.replace`
-        does.
+        All states of a key and coarsest window must be in one call. Raise the same errors as
+        `tiltframe.FrameStore.replace`.
         """
         finest = checked_finest(states, self.frame, self.span)
         self.backend.check_values(finest)
@@ -85,10 +85,10 @@ class Replacement:
         return json.dumps([asdict(part) for part in parts])
 
     def commit(self, receipts: Iterable[str]) -> None:
-        """Replace the range by the written states, in all levels at once.
+        """Replace the range by the written states, on all levels at once.
 
-        ``receipts`` are those of all calls of `write`. Raise errors as `tiltframe.FrameStore.replace` does; the written
-        states are then removed.
+        ``receipts`` must contain the result of each call of `write`. Raise the same errors as
+        `tiltframe.FrameStore.replace`; the written states are then removed.
         """
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)]
         try:
@@ -101,10 +101,10 @@ class Replacement:
 
 
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
-    """Check states that replace a range, and return those of the finest level in stored types.
+    """Check the states that are to replace a range, and return those of the finest level in stored types.
 
-    Raise ``ValueError`` if the states are not of the frame, lie outside the range, or have results that cannot be
-    read. Nothing is written.
+    Raise ``ValueError`` if the states do not belong to the frame, lie outside the range, or have results that cannot be
+    computed. Nothing is written.
     """
     states = checked(states, frame)
     finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
@@ -122,12 +122,13 @@ def replace_range(
     recorded: Mapping[str, str] | None = None,
     replacing: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Replace the windows of a range, which must consist of whole windows of the finest level, on all levels.
+    """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
-    ``new`` has parts of the finest level that are not readable yet and have no windows outside the range. With None,
-    that level is unchanged and only coarser ones are derived. Records of ``replacing`` must still have these texts.
-    Raise ``ValueError`` if the range does not consist of whole windows, or coarser windows need expired finer ones, and
-    `CommitConflict` if another writer has recorded under the same name.
+    ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. Without
+    ``new`` (None), the finest level is unchanged, and only the coarser levels are derived again. The records in
+    ``replacing`` must still have these texts. Raise ``ValueError`` if the range does not consist of complete windows,
+    or coarser windows need finer windows that have expired, and `CommitConflict` if another writer has written a record
+    of the same name.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -164,7 +165,7 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the time from which on each added column is known after the rows of a range were rolled up again."""
+    """Return the time from which each added column of states is known, once the rows of a range are rolled up again."""
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
     starts = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
@@ -172,7 +173,7 @@ def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
-    """Return a range to replace; raise ``ValueError`` if it does not consist of whole windows of the finest level."""
+    """Return a range to replace; raise ``ValueError`` unless it consists of complete windows of the finest level."""
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
         raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(aligned)}")
@@ -180,7 +181,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
-    """Raise an error if coarser windows of a range need finer windows next to it that have expired."""
+    """Raise an error if coarser windows of a range need expired finer windows outside the range."""
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
         first_held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
@@ -206,20 +207,20 @@ def replace(
     Parameters
     ----------
     states : table
-        Any input of `append`, such as a table from `tiltframe.rollup`; its rows must lie in the range.
+        Any input of `append`, such as a table from `tiltframe.rollup`. Its rows must lie in the range.
     within : range
-        A range of whole windows of the finest level, as for `query`.
+        A range of complete windows of the finest level, in the form that `query` accepts.
     recorded, replacing : name -> plain data, optional
-        Records to write, and the values that they replace, as for `append`.
+        Records to write, and the values that they replace; see `append`.
 
     Raises
     ------
     ValueError
-        If the states are not of this frame, as for `append`; if they lie outside the range; if the range does not
-        consist of whole windows; or if windows that coarser ones consist of have expired.
+        If the states do not belong to this frame (see `append`), if they lie outside the range, if the range does not
+        consist of complete windows, or if windows from which coarser ones are derived have expired.
     """
     table = table_of(states, "states")
-    # everything is checked before begin_replacement, which creates a store that does not exist yet
+    # everything is checked before begin_replacement, which creates the store if it does not exist
     finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
     replacement = begin_replacement(store, within, states=table.schema, recorded=recorded, replacing=replacing)
@@ -233,24 +234,25 @@ def begin_replacement(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
 ) -> Replacement:
-    """Begin a replacement whose states several processes write.
+    """Begin a replacement whose states are written by several processes.
 
     Parameters
     ----------
     within, recorded, replacing : range and mappings
-        As for `replace`.
+        See `replace`.
     states : pa.Schema
         A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Replacement
-        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
+        The replacement, which can be pickled. In any process, ``write(states)`` writes states and returns a receipt;
+        ``commit(receipts)`` then completes the replacement.
 
     Raises
     ------
     ValueError, StoreError
-        On the same conditions as `replace`.
+        For the same reasons as `replace`.
     """
     span = replaced_range(store, within)
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
@@ -263,12 +265,13 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
     Parameters
     ----------
     within : range, optional
-        A range of whole windows of the coarsest level, as for `query`. By default all windows of the finest level.
+        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, it covers all
+        windows of the finest level.
 
     Raises
     ------
     ValueError
-        If the range cannot be read, does not consist of whole windows, or finer windows that it needs have expired.
+        If the range cannot be read, does not consist of complete windows, or needs finer windows that have expired.
     StoreError
         If the store does not exist or is damaged.
     """
@@ -279,12 +282,12 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
 
 
 def replaced_range(store: OpenedStore, within: Any) -> Range:
-    """Return the range that `replace` would replace; nothing is read or written.
+    """Return the range that `replace` would replace, without reading or writing.
 
     Parameters
     ----------
     within : range
-        A range of whole windows of the finest level.
+        A range of complete windows of the finest level.
 
     Returns
     -------
@@ -294,13 +297,13 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
     Raises
     ------
     ValueError
-        If the range cannot be read, or does not consist of whole windows.
+        If the range cannot be read, or does not consist of complete windows.
     """
     return check_whole(read_time_range(within, store.frame.timezone), store.frame)
 
 
 def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Return the range of coarsest windows for which the finest level has all windows; None if there are none."""
+    """Return the range of coarsest windows for which the finest level has all windows, or None if there are none."""
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)
     parts = snapshot.of(finest.name)

@@ -1,7 +1,8 @@
-"""Export: results of levels as plain tables, for tools that cannot read states.
+"""Export: store the results of levels as plain tables, for tools that cannot read states.
 
-A table has the list of parts, the states written together, from which it was computed. An update computes windows of
-new or removed parts again, and all windows from the first one that was not over at the last update.
+A table stores the list of parts from which it was computed. A part consists of states that were written together. An
+update computes the windows of new or removed parts again, and all windows from the first one that was incomplete at the
+last update.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-_OPEN = "open"  # in place of a part's name, for windows that were not over
-_FRAME = "frame"  # in place of a part's name, for the generation of a changed frame
+_OPEN = "open"  # stands in the list of parts for windows that were incomplete
+_FRAME = "frame"  # stands in the list of parts for the number of times that the frame has changed
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Update a level's plain table; return the number of written rows. Raise `StoreError` without support."""
+    """Update a level's plain table; return the number of rows that were written. Raise `StoreError` if the backend does
+    not support plain tables.
+    """
     if not isinstance(backend, ResultTables):
         raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
     result_tables = backend
@@ -43,7 +46,7 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Return the levels that have a plain table; empty if the flat names of the frame clash."""
+    """Return the levels that have a plain table. There are none if the flat names of the frame clash."""
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)
@@ -56,12 +59,14 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 
 def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Update a table from the parts listed before reading, so that newer results are read again by the next update."""
+    """Update a table. The parts are listed before results are read, so that the next update computes newer results
+    again.
+    """
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
     before = result_tables.result_sources(level)
     if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
-        before = {}  # its columns belong to an earlier frame
+        before = {}  # the columns of the table belong to an earlier frame
     parts = {part.name: part.range for part in snapshot.of(level)}
     ranges = _changed(before or {}, parts)
     if before is not None and not ranges:
@@ -85,7 +90,7 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
 
 
 def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
-    """Return the ranges of windows of new and removed parts, and of windows that were not over."""
+    """Return the ranges of windows of new and removed parts, and of windows that were incomplete."""
     changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
 
@@ -95,29 +100,29 @@ def export(
 ) -> dict[str, int]:
     """Store results of levels as plain tables, ``<name>_<level>_flat``, for tools that cannot read states.
 
-    In a folder or object store each table is a separate Delta table, for any reader of Delta. In PostgreSQL it is a
-    table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` and this function bring existing
-    tables up to date.
+    In a folder or object store, each table is a separate Delta table that any reader of Delta can use. In PostgreSQL,
+    it is a table from which the view ``<name>_<level>_current`` takes the quantiles. `compact` and this function bring
+    existing tables up to date.
 
     Parameters
     ----------
     per : level or levels, optional
-        The levels; by default all.
+        The levels to export; by default all.
     flat : bool
-        Whether records become plain columns, ``latency_p99``; other tables are not supported.
+        Whether records become plain columns, such as ``latency_p99``. False is not supported.
     now : moment, optional
-        The time for ``partial``; the clock's by default.
+        The time at which windows count as partial or complete; by default the current time.
 
     Returns
     -------
-    level name -> number of written rows, those of windows that have changed
+    level name -> number of rows that were written; these are the rows of windows that have changed
 
     Raises
     ------
     ValueError
         If a level does not exist, or names of columns clash.
     StoreError
-        If the backend does not support such tables.
+        If the backend does not support plain tables.
     """
     if not checked_truth(flat, "flat"):
         raise ValueError("plain tables are flat; read records by query()")

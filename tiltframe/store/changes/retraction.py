@@ -1,7 +1,8 @@
-"""Retraction: subtract rows from the states of a store, under a writer's number, like a commit that adds rows.
+"""Retraction: subtract rows from the states of a store, in a commit with a writer's number, like a commit that adds
+rows.
 
-The parts of their windows are rewritten on all levels atomically. The remaining states equal, bit for bit, those of a
-store that never had the rows.
+The parts of the affected windows are rewritten on all levels atomically. The remaining states are bit-for-bit those of
+a store that never had the rows.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from windows import TimeWindow
 
 
 def check_retractable(frame: TiltFrame) -> None:
-    """Raise ``TypeError`` that names the measures whose states cannot be subtracted."""
+    """Raise ``TypeError`` if states of measures cannot be subtracted; the message names the measures."""
     check_subtractable({", ".join(c.serves): c.measure.function for c in frame.states})
 
 
 @dataclass(frozen=True)
 class Retraction:
-    """A retraction whose states several processes write; it can be pickled.
+    """A retraction whose states are written by several processes. It can be pickled.
 
     `tiltframe.FrameStore.begin_retraction` returns it.
 
     Parameters
     ----------
     under : Commit
-        The commit with the writer and the number.
+        The commit that has the writer and the number.
     """
 
     under: Commit
@@ -61,16 +62,16 @@ class Retraction:
     def write(self, states: pa.Table) -> str:
         """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        All states of a key and coarsest window must be in one call. Raise errors as `tiltframe.FrameStore.retract`
-        does.
+        All states of a key and coarsest window must be in one call. Raise the same errors as
+        `tiltframe.FrameStore.retract`.
         """
         return self.under.write(states)
 
     def commit(self, receipts: Iterable[str]) -> bool:
         """Subtract the written states from the store; return whether the number is new.
 
-        ``receipts`` are those of all calls of `write`. Raise errors as `tiltframe.FrameStore.retract` does. The written
-        states are never readable, and are removed.
+        ``receipts`` must contain the result of each call of `write`. Raise the same errors as
+        `tiltframe.FrameStore.retract`. The written states never become readable, and are removed.
         """
         parts, digests = read_receipts(receipts)
         backend, columns = self.under.backend, self.under.manifest.schema.names[1:]
@@ -90,17 +91,17 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to subtract: the starts of their windows, and a function of a range that returns merged states."""
+    """The states to subtract: the starts of their windows, and a function that returns the merged states in a range."""
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
     rows: Callable[[TimeWindow, Range], pa.Table]
 
 
 def retract_states(commit: Commit, states: pa.Table) -> bool:
-    """Subtract checked states of all levels from a store by a commit; return whether the commit is new.
+    """Subtract checked states of all levels from a store in a commit; return whether the commit is new.
 
-    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed; raise
-    other errors as `Commit.commit` does. Written states are then removed.
+    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed; otherwise
+    raise the same errors as `Commit.commit`. The written states are then removed.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     retracted = Retracted(
@@ -112,7 +113,7 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Rewrite the parts that have windows of retracted states, at all levels at once."""
+    """Rewrite the parts that contain windows of retracted states, on all levels at once."""
 
     def derive(transaction: Attempt) -> None:
         transaction.read(EXPIRED)
@@ -140,7 +141,7 @@ def _write_without(
     starts: NDArray[np.int64],
     retracted: Retracted,
 ) -> None:
-    """Write the states of parts after the subtraction, a few windows at a time."""
+    """Subtract states from parts, and write the remaining states, for a few windows at a time."""
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
     is_there = np.zeros(len(starts), np.bool_)
@@ -176,31 +177,32 @@ def retract(
     Parameters
     ----------
     states : table
-        An input of `append`: the states of the rows to remove, ``rollup(rows, store.frame)``.
+        The states of the rows to remove, ``rollup(rows, store.frame)``, in any form that `append` accepts.
     writer, commit : str, int
-        As for `append`: if the store has the number with the same retraction, nothing changes.
+        See `append`: if the store already has the number with the same retraction, nothing changes.
     recorded, replacing : name -> plain data, optional
-        As for `append`.
+        See `append`.
 
     Returns
     -------
     bool
-        Whether the states were subtracted now.
+        Whether this call has subtracted the states.
 
     Raises
     ------
     TypeError
-        If states of a measure cannot be subtracted: min, max, first, last, sets and lists; the message names all.
+        If the states of a measure cannot be subtracted, as those of min, max, first, last, sets and lists. The message
+        names all such measures.
     CannotSubtract
-        If the store is known not to have the rows, or the remaining states cannot be computed, as for
-        `aggr.subtract`. The message names level, measure, window and keys. Nothing has changed. A ``ValueError``.
+        If the store demonstrably does not have the rows, or the remaining states cannot be computed; see
+        `aggr.subtract`. The message names level, measure, window and keys. Nothing is changed. A ``ValueError``.
     ValueError, StoreError
-        On the same conditions as `append`.
+        For the same reasons as `append`.
 
     Guarantee
     ---------
-    The remaining states equal, bit for bit, those of a store that never had the rows; a window and key without rows
-    is removed. Expired windows stay expired. Earlier files exist until `vacuum`.
+    The remaining states are bit-for-bit those of a store that never had the rows. If no rows remain for a window and
+    key, it is removed. Expired windows stay expired. The earlier files exist until `vacuum` removes them.
 
     Examples
     --------
@@ -228,24 +230,25 @@ def retract(
 def begin_retraction(
     store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
 ) -> Retraction:
-    """Begin a retraction whose states several processes write.
+    """Begin a retraction whose states are written by several processes.
 
     Parameters
     ----------
     writer, commit, recorded : str, int and mapping
-        As for `retract`.
+        See `retract`.
     states : pa.Schema
         A schema from `tiltframe.TiltFrame.states_schema`.
 
     Returns
     -------
     Retraction
-        It can be pickled. ``write(states)`` returns a receipt in any process, and ``commit(receipts)`` completes it.
+        The retraction, which can be pickled. In any process, ``write(states)`` writes states and returns a receipt;
+        ``commit(receipts)`` then completes the retraction.
 
     Raises
     ------
     TypeError, ValueError, StoreError
-        On the same conditions as `retract`.
+        For the same reasons as `retract`.
     """
     check_writer(writer, commit)
     _ = store.manifest

@@ -1,1 +1,1 @@
-"""The log of a store: its snapshots, and the transactions that are committed to it."""
+"""The log of a store: its snapshots, and the transactions that change it."""

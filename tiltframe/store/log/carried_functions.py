@@ -1,4 +1,6 @@
-"""Functions of a store's frame that another process may lack: they are pickled together with the store."""
+"""Functions of a store's frame that may not be registered in another process. They are pickled together with the
+store.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def carried_functions(frame: TiltFrame) -> Carried:
 
 
 def register_carried(functions: Sequence[type[Function]]) -> None:
-    """Register functions that are not registered here; a registered function of the same name stays."""
+    """Register functions, unless functions of the same names are already registered."""
     for function in functions:
         try:
             registry.get(function.name)

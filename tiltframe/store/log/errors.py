@@ -1,12 +1,14 @@
-"""Errors of a store, by kind: missing, damaged, refused or unreachable stores."""
+"""Errors of a store by cause, such as a missing, damaged or unreachable store."""
 
 from __future__ import annotations
 
-PUBLIC_MODULE = "tiltframe.store"  # users import the errors from here, and tracebacks name it
+PUBLIC_MODULE = "tiltframe.store"  # users import the errors from this module, and tracebacks show its name
 
 
 class StoreError(ValueError):
-    """A store cannot do a requested operation. Subclasses state the cause; this class itself means: not supported."""
+    """A store cannot perform an operation. Subclasses name the cause. This class itself means that the operation is not
+    supported.
+    """
 
     __module__ = PUBLIC_MODULE
 
@@ -24,22 +26,22 @@ class DamagedStore(StoreError):
 
 
 class OtherFrame(StoreError):
-    """The store has another frame than the one that was passed, or its frame has changed since it was opened."""
+    """The store has another frame than the one that was passed, or its frame has changed since the store was opened."""
 
     __module__ = PUBLIC_MODULE
 
 
 class CommitConflict(StoreError):
-    """Another commit has used the number of this writer for other states, or has recorded under the same name."""
+    """Another commit has used the writer's number for other states, or has written a record of the same name."""
 
     __module__ = PUBLIC_MODULE
 
 
 class UnreachableStore(StoreError):
-    """The store's place cannot be read or written."""
+    """The place of the store cannot be read or written."""
 
     __module__ = PUBLIC_MODULE
 
 
 class Conflict(Exception):
-    """Another commit has changed the data that a commit or a read depends on; nothing was written. Retry."""
+    """Another commit has changed data that a commit or a read depends on. Nothing was written. Retry."""

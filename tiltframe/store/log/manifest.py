@@ -1,4 +1,4 @@
-"""The manifest: a store's name, frame, types and retention, as JSON that every later release can read."""
+"""The manifest: the name, frame, types and retention of a store, as JSON that all later releases can read."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Manifest:
     Parameters
     ----------
     name : str
-        The names of the store's tables begin with it.
+        The store's name, with which the names of its tables begin.
     frame : TiltFrame
     schema : pa.Schema
         The schema of the states of every level: window_start, keys, states.
     retention : level name -> duration
-        ``{"10s": "1d"}``; levels without an entry are kept for ever.
+        How long levels are kept: ``{"10s": "1d"}``. Levels without an entry are kept for ever.
     generation : int
         The number of times that the frame has changed.
     dropped : pa.Schema
-        The schema of the states of dropped measures, which rows may still have.
+        The schema of the states of dropped measures, which old rows may still contain.
     earlier : tuple of tuples of str
         The columns of states of every earlier frame.
     """
@@ -61,11 +61,11 @@ class Manifest:
     earlier: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
-        """Return a hash of the members that are quick to read."""
+        """Return a hash of the members that are fast to compare."""
         return hash((self.name, self.generation))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle functions that the receiving process may lack, because the manifest there names them."""
+        """Pickle the manifest together with functions that may not be registered in the receiving process."""
         values = tuple(getattr(self, member.name) for member in fields(self))
         return _received, (carried_functions(self.frame), values)
 
@@ -98,12 +98,12 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Return the manifest of a description.
+        """Return the manifest that a description defines.
 
         Parameters
         ----------
         described : mapping
-            As `to_dict` returns it.
+            A description from `to_dict`.
         uri : str
             The address of the store, for messages.
 
@@ -153,24 +153,26 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
-            if described.get("checksum") == _checksum(described):  # the manifest is intact, so the cause is another
+            # the manifest is undamaged, so there must be another cause
+            if described.get("checksum") == _checksum(described):
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
                         f"the store {uri} keeps states of a function that is not installed here: "
                         f"{str(error).partition(';')[0]}; install the distribution that brings it"
                     ) from None
                 raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{reason}") from None
-            cause = reason if type(error) is ValueError else ""  # other errors concern the code that reads the manifest
+            # other errors come from the code that reads the manifest, not from the manifest
+            cause = reason if type(error) is ValueError else ""
             raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
-    """Return the number of times that the frame of a store had changed when this description was written."""
+    """Return how often the frame of a store had changed when this description was written."""
     return int(described.get("generation", 0))
 
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
-    """Return the schemas of the states that a manifest describes, and of the states of dropped measures."""
+    """Return the schema of the states in a manifest, and the schema of the states of dropped measures."""
     texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
     schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
     return schema, dropped
@@ -186,7 +188,9 @@ def _checksum(described: Mapping[str, Any]) -> str:
 
 
 def check_levels(frame: TiltFrame) -> None:
-    """Raise ``ValueError`` if a store cannot keep a frame's levels: a window's end must follow from its start."""
+    """Raise ``ValueError`` if a store does not support a frame's levels: the start of a window must determine its
+    end.
+    """
     for level in frame.levels:
         if not level.contiguous:
             panes = level.pane.name if level.pane.contiguous else "1h"
@@ -199,10 +203,11 @@ def check_levels(frame: TiltFrame) -> None:
 
 
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
-    """Return a checked retention, in which each level is kept at least as long as the finer one; a month has 30 days.
+    """Check and return a retention. Each level must be kept at least as long as the finer level; a month counts as 30
+    days.
 
-    Levels without a duration are kept for ever. A level removes a window only after the next level has its rows, so
-    that no counted row is lost. Raise ``ValueError`` for other retentions.
+    Levels without a duration are kept for ever. A level therefore removes a window only after the next level has its
+    rows, so that no row is lost. Raise ``ValueError`` for other retentions.
     """
     durations: dict[str, str | None] = {}
     for level_name, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
@@ -223,22 +228,24 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Return the time before which a level's windows may be removed; it never lies inside a coarser window."""
+    """Return the time before which a level's windows may be removed. It never lies inside a coarser window."""
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # the earliest start of a window
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # no window starts earlier
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 
 def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
-    """Return the schema that a store keeps of states: window_start, keys, states; raise ``ValueError`` for clashes."""
+    """Return the schema in which a store keeps states: window_start, keys, states; raise ``ValueError`` if names
+    clash.
+    """
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
     return pa.schema([pa.field(name, states.field(name).type) for name in names])
 
 
 def check_states_names(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if names of columns differ by case only."""
+    """Raise ``ValueError`` if names of columns differ only by case."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
@@ -246,14 +253,14 @@ def check_states_names(names: Sequence[str]) -> None:
 
 
 def check_name(name: str) -> str:
-    """Return a store's name, which becomes part of the names of tables; raise ``ValueError`` if it is not valid."""
+    """Return a store's name, which becomes part of the names of tables; raise ``ValueError`` if it is invalid."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
         raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {shown(name)}")
     return name
 
 
 def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
-    """Raise `OtherFrame` if states of this schema cannot be merged with those in the store."""
+    """Raise `OtherFrame` if states of this schema cannot be merged with the states in the store."""
     for name, stored_type in zip(manifest.schema.names, manifest.schema.types, strict=True):
         dtype = states.field(name).type
         if dtype != stored_type:
@@ -264,7 +271,7 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
 
 
 def _kind(dtype: pa.DataType) -> str:
-    """Return a word for the kind of data that a type of a state or key represents, for messages."""
+    """Return a word for the kind of data that a state's or key's type represents, for messages."""
     if not pa.types.is_struct(dtype):
         return str(dtype)
     about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]

@@ -1,4 +1,4 @@
-"""Records next to the states of a store: names with JSON texts, written by the store or by its users.
+"""Records stored with the states of a store: names with JSON texts, which the store or its users write.
 
 tiltframe:expired     {"10s": 1714500000000000}       by level, the time before which it has no windows, in microseconds
 tiltframe:known       {"high": 1714500000000000}      by added column of states, the time from which all rows have it
@@ -19,12 +19,12 @@ from tiltframe.store.log.run import Log
 from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
-KNOWN = f"{OWN}known"  # written if the frame changes, and by replacements of past windows
-EXPIRED = f"{OWN}expired"  # every expiry and replacement writes it, so that two at once conflict
+KNOWN = f"{OWN}known"  # written when the frame changes, and by replacements of past windows
+EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two concurrent ones conflict
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the records of some names; raise `MissingStore` if the store does not exist."""
+    """Return a snapshot of a store with some of its records; raise `MissingStore` if the store does not exist."""
     snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
@@ -32,18 +32,20 @@ def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
-    """Return, by level, the time before which it has no windows; levels that have expired none have no entry."""
+    """Return, for each level, the time before which it has no windows. A level without expired windows has no entry."""
     expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
     return expired
 
 
 def held_from(snapshot: Snapshot, level: str) -> int:
-    """Return the time from which on a level has windows."""
+    """Return the time from which on a level has all its windows."""
     return expired_before(snapshot).get(level, EVER[0])
 
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
-    """Return, by added column of states, the time from which all rows have it, unless all rows have it."""
+    """Return, for each added column of states, the time from which on all rows have it. Columns that all rows have are
+    left out.
+    """
     starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return starts
 
@@ -62,11 +64,11 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return the text that each name must still have when new records are written; None means no record."""
+    """Return the text that each record must still have when new records are written; None means no record."""
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}
 
 
 def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
-    """Return the records of some names."""
+    """Return the values of some records."""
     return {name: json.loads(texts[name]) for name in names if name in texts}

@@ -1,4 +1,6 @@
-"""Running transactions: derive one from a snapshot and commit it; repeat if another commit was faster."""
+"""Running transactions: derive a transaction from a snapshot and commit it; repeat this if another
+commit came first.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-_TRIES = 200  # waits double from 5 ms to 0.5 s, half of that on average: about 50 s in total
+_TRIES = 200  # waits double from 5 ms to 0.5 s and are halved on average by randomness: about 50 s in total
 
 Result = TypeVar("Result")
 
 
 class Log(Protocol):
-    """The methods of `tiltframe.store.backends.protocol.Backend` that a transaction needs."""
+    """The methods of `tiltframe.store.backends.protocol.Backend` that transactions need."""
 
     @property
     def display_uri(self) -> str:
@@ -31,7 +33,7 @@ class Log(Protocol):
         """Return a snapshot of the current store, or None if the store does not exist."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states as parts that readers do not see yet, and return the parts."""
+        """Write states as parts that readers do not see yet; return the parts."""
 
     def discard(self, parts: Sequence[Part]) -> None:
         """Remove parts that will not be committed."""
@@ -41,13 +43,13 @@ class Log(Protocol):
 
 
 class Attempt(Transaction):
-    """A transaction that writes parts itself, and discards them after a failed attempt or a conflict.
+    """A transaction that writes parts itself, and discards them if the attempt fails or conflicts.
 
-    A part is a set of states of one level that is stored, but that readers do not see before the commit.
+    A part is a set of states of one level that were stored together. Readers do not see it before it is committed.
     """
 
     def __init__(self, backend: Log, snapshot: Snapshot) -> None:
-        """Create the transaction without changes."""
+        """Create a transaction without changes."""
         super().__init__(snapshot)
         self._backend = backend
         self._written: list[Part] = []
@@ -61,15 +63,16 @@ class Attempt(Transaction):
 
     def discard(self) -> None:
         """Discard the parts that this attempt has written."""
-        with suppress(Exception):  # report the first error, not this one; `vacuum` removes the parts too
+        with suppress(Exception):  # report the first error, not this one; `vacuum` will remove the parts
             self._backend.discard(self._written)
 
 
 def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
-    """Derive a transaction from a new snapshot and commit it; repeat while other commits are faster.
+    """Derive a transaction from a new snapshot and commit it. Repeat this as long as other commits come first.
 
-    ``attempt`` fills the transaction and returns the result; ``records`` names the records that it reads or replaces.
-    Raise `MissingStore` if the store does not exist, and `CommitConflict` if other commits were always faster.
+    ``attempt`` fills the transaction and returns the result. ``records`` names the records that the transaction reads
+    or replaces. Raise `MissingStore` if the store does not exist, and `CommitConflict` if other commits came first in
+    every attempt.
     """
     names = tuple(records)
 
@@ -83,9 +86,10 @@ def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[st
 
 
 def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Result]) -> Result:
-    """Derive a transaction from a snapshot and commit it once, unless it is empty; raise `Conflict` if it is refused.
+    """Derive a transaction from a snapshot and try once to commit it, unless it is empty; raise `Conflict` if it
+    conflicts.
 
-    If the attempt fails or is refused, the parts that it has written are discarded. If the commit fails for another
+    If the attempt fails or conflicts, the parts that it has written are discarded. If the commit fails for another
     reason, it may still have been applied, so nothing is discarded.
     """
     transaction = Attempt(backend, snapshot)
@@ -105,7 +109,7 @@ def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Res
 
 
 def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
-    """Call a function until it does not raise `Conflict`; raise `CommitConflict` after many calls."""
+    """Call a function until it does not raise `Conflict`; raise `CommitConflict` after a maximum number of calls."""
     for tries in range(_TRIES):
         try:
             return attempt()

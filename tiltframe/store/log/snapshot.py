@@ -19,13 +19,13 @@ class Part:
     Parameters
     ----------
     level : str
-        The name of a level, such as ``10s``.
+        The name of the part's level, such as ``10s``.
     first_start, last_start : int
-        Starts of the first and the last window, microseconds UTC.
+        The starts of the first and the last window, in microseconds UTC.
     rows, bytes : int
-        The stored size, or an estimate.
+        The stored size in bytes, or an estimate.
     name : str
-        A name that is unique in the store: of a file, or an identifier in a database.
+        A name that is unique in the store: a file name, or an identifier in a database.
     """
 
     level: str
@@ -41,7 +41,7 @@ class Part:
         return self.first_start, self.last_start + 1
 
     def within(self, span: Range) -> Range | None:
-        """Intersect the part's range of window starts with another range.
+        """Return the intersection of the part's range of window starts with another range.
 
         Parameters
         ----------
@@ -81,11 +81,11 @@ class Snapshot:
     version : int
         Increases with every commit.
     manifest : dict
-        The manifest as plain data; `tiltframe.store.log.manifest.Manifest.from_dict` reads it.
+        The manifest as plain data, from which `tiltframe.store.log.manifest.Manifest.from_dict` restores it.
     parts : tuple of Part
         All readable parts of all levels.
     records : name -> Record
-        The existing records among the requested names.
+        The requested records that exist.
     """
 
     version: int
@@ -104,12 +104,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-            One of the names that were requested with the snapshot.
+            One of the names that were requested when the snapshot was made.
 
         Returns
         -------
         str or None
-            None if the name has no record.
+            None if there is no record of this name.
         """
         record = self.records.get(name)
         return None if record is None else record.text
@@ -120,12 +120,12 @@ class Snapshot:
         Parameters
         ----------
         name : str
-            One of the names that were requested with the snapshot.
+            One of the names that were requested when the snapshot was made.
 
         Returns
         -------
         int or None
-            None if the name has no record.
+            None if there is no record of this name.
         """
         record = self.records.get(name)
         return None if record is None else record.revision

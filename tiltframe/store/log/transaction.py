@@ -1,12 +1,13 @@
-"""A transaction: changes of a store that are derived from a snapshot, and the data that they depend on.
+"""A transaction: changes of a store that are derived from a snapshot, and the data that these changes depend on.
 
-A transaction is committed if the data that it depends on has not changed since the snapshot: the manifest, the parts
-that it removes, the records that it reads or replaces, and the parts in the ranges that it reads. Otherwise a backend
-raises `tiltframe.store.log.errors.Conflict`, and the transaction is derived again from a new snapshot. The rules are
-those of the conflict checker of Delta Lake. A part consists of states of one level that were written together.
+A transaction can be committed if the data that it depends on has not changed since the snapshot. This data is the
+manifest, the parts that the transaction removes, the records that it reads or replaces, and the parts in the ranges
+that it reads. Otherwise a backend raises `tiltframe.store.log.errors.Conflict`, and the transaction is derived again
+from a new snapshot. The rules are those of the conflict checker of Delta Lake. A part consists of states of one level
+that were written together.
 
-Appends commute with rewriting, because reading merges. So a rewrite that stays correct if rows are added to its windows
-declares no ranges, and concurrent appends do not delay it.
+Appending and rewriting can be committed in any order, because reading merges. A rewrite that stays correct if rows are
+added to its windows therefore declares no ranges, and concurrent appends do not delay it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Transaction:
     Parameters
     ----------
     snapshot : Snapshot
-        A snapshot with all records that the transaction reads or replaces.
+        The snapshot, with all records that the transaction reads or replaces.
 
     Attributes
     ----------
@@ -35,13 +36,13 @@ class Transaction:
     recorded : name -> text
         Records to write.
     record_names : set of str
-        Records whose revision must not change before the commit; names in ``recorded`` are included.
+        Records whose revision must not change before the commit, including the names in ``recorded``.
     ranges : list of (level, range)
-        Ranges of window starts whose readable parts must not change before the commit.
+        Ranges of window starts. The readable parts in them must not change before the commit.
     manifest : dict or None
         The new manifest, as JSON.
     schema : schema or None
-        With a new manifest: all earlier columns, and optionally new ones.
+        The schema that comes with a new manifest: all earlier columns, and optionally new ones.
 
     Examples
     --------
@@ -57,7 +58,7 @@ class Transaction:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Create the transaction without changes."""
+        """Create a transaction without changes."""
         self.snapshot = snapshot
         self.added: list[Part] = []
         self.removed: list[Part] = []
@@ -68,7 +69,7 @@ class Transaction:
         self.schema: pa.Schema | None = None
 
     def reads(self, level: str, span: Range) -> tuple[Part, ...]:
-        """Return the readable parts of a level in a range, and depend on them.
+        """Return the readable parts of a level in a range. The transaction then depends on them.
 
         Parameters
         ----------
@@ -85,7 +86,7 @@ class Transaction:
         return tuple(part for part in self.snapshot.of(level) if part.within(span) is not None)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a record, and depend on it.
+        """Return the text of a record. The transaction then depends on it.
 
         Parameters
         ----------
@@ -94,7 +95,7 @@ class Transaction:
         Returns
         -------
         str or None
-            None if the name has no record.
+            None if there is no record of this name.
         """
         self.record_names.add(name)
         return self.snapshot.text(name)
@@ -105,7 +106,7 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-            Parts that the backend's ``write`` returned in any process.
+            Parts that the backend's ``write`` has returned in any process.
         """
         self.added += parts
 
@@ -120,7 +121,7 @@ class Transaction:
         self.removed += parts
 
     def records(self, name: str, text: str) -> None:
-        """Write a record, in place of the record that the snapshot has.
+        """Write a record that replaces the snapshot's record of the same name.
 
         Parameters
         ----------
@@ -135,10 +136,10 @@ class Transaction:
         Parameters
         ----------
         manifest : dict
-            The manifest as plain data. Name and keys must not change, and all levels must stay; levels and states may
-            be added.
+            The manifest as plain data. Name and keys must not change, and no level may be removed. Levels and states
+            may be added.
         schema : schema
-            All earlier columns, and optionally new ones. Rows that lack a column have null in it.
+            All earlier columns, and optionally new ones. A new column is null in rows that were written without it.
         """
         self.manifest = manifest
         self.schema = schema
@@ -149,18 +150,18 @@ class Transaction:
         return not (self.added or self.removed or self.recorded or self.manifest)
 
     def conflict(self, now: Snapshot) -> str | None:
-        """Compare the dependencies of the transaction with the store at the moment of the commit.
+        """Compare the data that the transaction depends on with the store at the moment of the commit.
 
         Parameters
         ----------
         now : Snapshot
-            The store directly before the commit, with the records in ``record_names``. No other commit may come between
-            this snapshot and the change.
+            A snapshot of the store directly before the commit, with the records in ``record_names``. No other commit
+            may take place between this snapshot and the change.
 
         Returns
         -------
         str or None
-            The dependency that has changed, in words; None if the transaction may be committed.
+            The reason for a conflict in words, or None if the transaction may be committed.
         """
         if now.manifest != self.snapshot.manifest:
             return "another commit has changed the store's manifest"

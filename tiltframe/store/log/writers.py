@@ -1,4 +1,4 @@
-"""Writers: the numbers of their commits, and fingerprints of the states of their last commits."""
+"""Writers: the numbers of their commits, and fingerprints of the states in their last commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
-Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, two numbers of 64 bits
+Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
 
 
 def check_writer(writer: str, commit: int) -> int:
@@ -26,9 +26,9 @@ def check_writer(writer: str, commit: int) -> int:
     Parameters
     ----------
     writer : str
-        The name of the writer; it must not have the prefix of the store's own records.
+        The name of the writer. It must not have the prefix of the store's own records.
     commit : int
-        A number from 0.
+        The number of the commit, from 0.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def check_writer(writer: str, commit: int) -> int:
     Raises
     ------
     ValueError
-        If the writer or the number is not valid.
+        If the writer or the number is invalid.
 
     Examples
     --------
@@ -51,7 +51,9 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Return digests of states of the finest level: for the frame's columns, and optionally for earlier frames'."""
+    """Return digests of states of the finest level: one for the frame's columns, and optionally others for the columns
+    of earlier frames.
+    """
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
     fitting = [names for names in named if set(names) <= set(states.column_names)]
@@ -59,10 +61,11 @@ def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> lis
 
 
 def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
-    """Return the digest of merged states of the finest level: the columns window_start, keys and states, by name.
+    """Return the digest of merged states of the finest level, over the columns window_start, keys and states, by name.
 
-    There is one row for each window and key, and states are canonical: the same rows give the same bits. So the sum
-    of hashes does not depend on batches, partitions, their order, or which attempt of a task wrote the states.
+    The states have one row per window and key, and are canonical: the same rows give the same bits. The digest is a sum
+    of hashes. It therefore does not depend on batches, partitions, their order, or which attempt of a task wrote the
+    states.
     """
     if not states.num_rows:
         return 0, 0
@@ -83,7 +86,7 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
 
 
 def negated(digest: Digest) -> Digest:
-    """Return the digest of retracted states, which differs from the digest of the same states when added.
+    """Return the digest of retracted states, which differs from the digest of the same states if they are added.
 
     >>> total([negated((1, 2**63)), (1, 2**63)])
     (0, 0)
@@ -98,7 +101,7 @@ def fingerprint(number: int, digest: Sequence[int]) -> str:
 
 
 def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
-    """Return a writer's last number, or -1, and the fingerprints of its last commits by their numbers."""
+    """Return a writer's last number (-1 if it has no commit), and the fingerprints of its last commits by number."""
     record = f"{OWN}writer {writer}"
     text = snapshot.text(record)
     if text is None:

@@ -1,7 +1,8 @@
-"""Changes: the windows of a store that have changed since an earlier view, for caches, alerts and copies elsewhere.
+"""Changes: the windows of a store that have changed since an earlier view, for updating caches, alerts and copies.
 
-A store is a set of immutable parts, states that were written together. So only added and removed parts are read, merged
-and compared. A compaction changes parts and no state, so it does not count as a change.
+A store is a set of immutable parts; a part consists of states that were written together. Therefore only the added and
+the removed parts are read, merged and compared. A compaction replaces parts without changing a state, so it does not
+count as a change.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Seen:
-    """The contents of a store at one moment; `tiltframe.FrameStore.changes` compares a later moment with it.
+    """The contents of a store at one moment, with which `tiltframe.FrameStore.changes` compares a later moment.
 
     Parameters
     ----------
@@ -45,17 +46,17 @@ class Seen:
     parts: tuple[Part, ...]
 
     def to_json(self) -> str:
-        """Return it as JSON, which `from_json` reads."""
+        """Return the contents as JSON, from which `from_json` restores them."""
         return json.dumps({"version": self.version, "parts": [asdict(part) for part in self.parts]})
 
     @classmethod
     def from_json(cls, text: str) -> Seen:
-        """Return the contents that a JSON text describes.
+        """Restore the contents from JSON.
 
         Parameters
         ----------
         text : str
-            A text that `to_json` returned.
+            A text from `to_json`.
 
         Returns
         -------
@@ -77,14 +78,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Changes:
-    """Windows that changed, and the contents of the store that they lead to.
+    """The windows that have changed, and the contents of the store after the change.
 
     Parameters
     ----------
     seen : Seen
         The contents of the store, to pass to the next call.
     windows : table
-        level, window_start, window_end and keys of windows that changed, were added or were removed, each once.
+        A table of the windows that changed, were added or were removed, with level, window_start, window_end and keys;
+        each window occurs once.
     """
 
     seen: Seen
@@ -92,9 +94,9 @@ class Changes:
 
 
 def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: Seen | None) -> Changes:
-    """Return the windows that have changed since an earlier moment, or all windows without an earlier moment.
+    """Return the windows that have changed since an earlier moment, or all windows if there is no earlier moment.
 
-    If parts of the snapshot are removed meanwhile, the changes are those of a later snapshot.
+    If parts of the snapshot are removed while they are read, the result describes a later snapshot.
     """
     planned = [snapshot]
 
@@ -111,7 +113,7 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: Seen | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Compare the added parts of a level with the removed ones, a few windows at a time."""
+    """Compare the added parts of a level with the removed parts, a few windows at a time."""
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
     removed = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
@@ -124,7 +126,7 @@ def _changed(
         after = _merged(backend, manifest, level=level, pieces=new, columns=compared)
         try:
             rows = _different(_merged(backend, manifest, level=level, pieces=old, columns=compared), after)
-        except Conflict:  # a vacuum removed the old parts: all windows of new parts may have changed
+        except Conflict:  # a vacuum has removed the old parts, so all windows of new parts may have changed
             if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
                 raise
             rows = after
@@ -137,7 +139,7 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Return the merged states of the windows in ranges of parts, or only their windows and keys."""
+    """Return the merged states, or only the windows and keys, in ranges of parts."""
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):
         return merge_level(rows, manifest.frame, level, unknown=True)

@@ -1,4 +1,4 @@
-"""Execution: from the plans of a query to its results.
+"""Execution: compute the results of a query from its plans.
 
 Query ──▶ plan ──▶ read ──▶ regroup ──▶ finish ──▶ present: having, order, limit, zone, flat
 """
@@ -30,26 +30,27 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Reading:
-    """The parts of a snapshot that a query plan reads."""
+    """The parts of a snapshot from which a query plan reads."""
 
     plan: QueryPlan
     part_ranges: PartRanges
-    held: int  # the time from which on the level holds windows
-    is_filled: bool = False  # whether windows without events are results too
+    held: int  # the time from which on the level has windows
+    is_filled: bool = False  # whether results include windows without events
 
     @property
     def rows(self) -> float:
-        """The number of rows of states that are read, estimated from the sizes of parts."""
+        """The number of rows of states that are read, estimated from the sizes of the parts."""
         shares = ((part.rows, high - low, part.range) for part, (low, high) in self.part_ranges)
         return sum(rows * length / (end - start) for rows, length, (start, end) in shares)
 
     @property
     def windows(self) -> float:
-        """The number of windows of the results, estimated from the ranges of parts."""
+        """The number of windows in the results, estimated from the ranges of the parts."""
         if self.plan.whole:
             return 0
         window, span = self.plan.window, self.plan.span()
-        ranges = common((piece for _, piece in self.part_ranges), [span])  # of starts; the last window ends later
+        # a range of starts; the last window ends later
+        ranges = common((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
         span_held = next(iter(common(aligned, [span])), (0, 0))
         low, high = closed(span, span_held) if self.is_filled else span_held
@@ -58,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cost:
-    """The size of a query, estimated from the parts of the store without reading states.
+    """The size of a query, estimated from the parts of the store; states are not read.
 
     Parameters
     ----------
@@ -81,15 +82,15 @@ class Answer:
     schema : pa.Schema
         The schema of the results.
     slices : iterator of tables
-        The results: at least one table, which may have no rows. It can be iterated once.
+        The results, as at least one table, which may have no rows. They can be iterated only once.
     expired : tuple of str
-        One sentence for each level that is read and no longer has the whole range.
+        A message for each level that is read and no longer has all windows in the range.
     unknown : tuple of str
-        A sentence if measures that were added later have no values in part of the range.
+        Messages about measures that were added later and have no values in part of the range.
     readings : sequence of Reading
-        The parts that are read for each kind of window.
+        For each kind of window, the parts that are read.
     lookups : name -> Lookup
-        The keys of results that come from a table.
+        The keys of results that a table provides.
     """
 
     schema: pa.Schema
@@ -100,17 +101,17 @@ class Answer:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
 
     def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
-        """Report the number of results whose key is missing in the table of a lookup, after all results are read.
+        """After all results are read, report the number of results whose key is missing in the table of a lookup.
 
         Parameters
         ----------
         tell : callable of str
-            A function that receives one sentence for each such lookup.
+            A function that receives one message for each lookup with missing keys.
 
         Returns
         -------
         Answer
-            The same answer, whose slices report at their end.
+            An equal answer whose slices report missing keys at the end.
         """
         return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
 
@@ -122,12 +123,12 @@ class Answer:
         return Cost(round(rows), round(windows))
 
     def table(self) -> pa.Table:
-        """Read all results and return them as one table."""
+        """Read all results, and return them as one table."""
         return pa.concat_tables(self.slices)
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Return the parts to read for a query plan; with edges, also parts of windows outside the range."""
+    """Return the parts that a query plan reads. With edges, these include parts of windows outside the range."""
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
     first_held = held_from(snapshot, level)
@@ -136,7 +137,8 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
 
 
 def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Yield the merged states of the windows of a query plan: at least one table, with all rows of a window in one.
+    """Yield the merged states of a query plan's windows, as at least one table. All rows of a window are in the same
+    table.
 
     Each table has a few windows, so that memory is bounded.
     """
@@ -155,13 +157,15 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
 
 
 def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Yield merged states as `read_states` does, with the name of the level as in a rollup."""
+    """Yield merged states like `read_states`, with the name of the level as in a rollup."""
     plan = reading.plan
     return (labelled(states, plan.frame, plan.window) for states in read_states(backend, manifest, reading))
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Return the merged states in ranges of parts; if parts have been compacted meanwhile, read their replacements."""
+    """Return the merged states in ranges of parts. If parts have been compacted in the meantime, read the parts that
+    replaced them.
+    """
     planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
 
     def attempt() -> pa.Table:
@@ -180,13 +184,15 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 
 
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
-    """Return the schema of the states that a plan reads, with the column of levels; nothing is read."""
+    """Return the schema of the states that a plan reads, including the column of levels, without reading."""
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     return labelled(nothing, plan.frame, plan.window).schema
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
-    """Return the schema of the results without reading; raise ``ValueError`` if the query does not fit them."""
+    """Return the schema of the results, without reading; raise ``ValueError`` if the results do not support the
+    query.
+    """
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
     if query.fill:
@@ -195,7 +201,7 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Yield the results of the states of windows: slice by slice, or all together if the query has edges."""
+    """Yield the results for the states of windows: slice by slice, or in one table if the query has edges."""
     plan, first_held = reading.plan, reading.held
     if plan.edges is not None:
         return iter([finish_to_edges(pa.concat_tables(slices), plan, query=query, known_from=first_held, now=now)])
@@ -212,7 +218,7 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return sentences about windows that have expired, and about measures that were added later."""
+    """Return messages about windows that have expired, and about measures that were added later."""
     return _expired(reading.plan, reading.held), _unknown(reading.plan, snapshot, reading.held)
 
 

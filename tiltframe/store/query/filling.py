@@ -1,6 +1,6 @@
-"""Filling: windows without events or without a value, and the values that they get. Stored states do not change.
+"""Filling: add windows without events, and replace missing values. Stored states do not change.
 
-states ──▶ + empty states for each missing window and key ──▶ finish ──▶ null, zero, previous or linear
+states ──▶ + the state of no rows for each missing window and key ──▶ finish ──▶ null, zero, previous or linear
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Marks = NDArray[np.bool_]
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Add windows without events up to now, for every key that has any; raise ``ValueError`` for far too many."""
+    """Add windows without events up to now for every key that has events; raise ``ValueError`` if there would be too
+    many.
+    """
     if plan.whole:
         return states
     starts = instants_of(states)
@@ -52,14 +54,14 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
-    for name in plan.states:  # the state of no rows; null would mean an unknown state
+    for name in plan.states:  # the state of no rows, because null would mean an unknown state
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
     return united([states, pa.table(grid, schema=states.schema)], plan)
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Mark the windows that have no events, and fill their values separately for each key."""
+    """Mark the windows without events, and fill missing values separately for each key."""
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
     windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
     ids = windows.ids[with_events.num_rows :]
@@ -72,7 +74,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    unfilled = plan.read_to_edges if plan.edges is not None else ()  # also in windows without points
+    unfilled = plan.read_to_edges if plan.edges is not None else ()  # also for windows without points
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
         values = filler(one_array(results.column(name)))
@@ -81,7 +83,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
-    """Return the results of the requested windows, using the points of all other windows that were read."""
+    """Return the results of the requested windows; all other windows that were read contribute their points."""
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
     inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
@@ -96,22 +98,24 @@ def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from:
 
 @dataclass(frozen=True)
 class _Gaps:
-    """The rows of results, and which rows a method of filling may change."""
+    """The rows of results, and a mask of the rows that a method of filling may change."""
 
     starts: Instants
-    keys: Rows  # the number of the key of each row
+    keys: Rows  # the number of each row's key
     without_events: Marks
-    keeps_null: bool  # whether null in a window with events counts as a value
+    keeps_null: bool  # whether a null in a window with events counts as a value
 
     def to_fill(self, values: pa.Array) -> Marks:
-        """Return the rows whose value is filled."""
+        """Return a mask of the rows whose value is to be filled."""
         if self.keeps_null:
             return self.without_events
         nulls: Marks = values.is_null().to_numpy(zero_copy_only=False)
         return self.without_events | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
-        """Return, for each row, the previous and the next row of its key that have a value; -1 if none exists."""
+        """For each row, return the previous and the next row of the same key that have a value, or -1 if there is
+        none.
+        """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
         has_value = ~self.without_events
         if not self.keeps_null:
@@ -127,7 +131,7 @@ class _Gaps:
 
 
 def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
-    """Fill numbers, also in records; columns of other types are unchanged."""
+    """Fill numbers, including those in records. Columns of other types are unchanged."""
     kind = values.type
     if pa.types.is_struct(kind):
         children = [_each_number(child, fill, gaps) for child in values.flatten()]
@@ -151,7 +155,8 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)
-    between = np.flatnonzero(inside & valid[before] & valid[after])  # for -1 the last row is read, but is not inside
+    # index -1 reads the last row, but the result is masked by "inside"
+    between = np.flatnonzero(inside & valid[before] & valid[after])
     low, high = before[between], after[between]
     starts = gaps.starts
     share = (starts[between] - starts[low]) / (starts[high] - starts[low])

@@ -1,12 +1,12 @@
-"""Join: each row with the results of a store for its keys, its range of time and its kind of windows.
+"""Join: join each row with the results of a store for its keys, its range of time and its windows.
 
     symbol  start        results per (within, per)          symbol  start       window_start  total
     a       2024-05-01   ──▶ one query of 2024-05-01  ──▶   a       2024-05-01  10:00         3
     b       2024-05-01       one query of 2024-05-02        a       2024-05-01  11:00         5
     a       2024-05-02                                      b       2024-05-01  null          null
 
-The store is queried once for each distinct pair of range and windows, and never per row. Results are sorted by key, so
-the results of a row are a range of rows of their table.
+The store is queried once for each different pair of range and windows, never per row. Results are sorted by key, so
+that the results of a row are consecutive rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Join:
-    """The arguments of a join of rows with a store, as a value; `tiltframe.FrameStore.join` describes them.
+    """The arguments of a join of rows with a store; `tiltframe.FrameStore.join` describes them.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Join:
     Raises
     ------
     ValueError
-        If an argument is not valid for any rows and any store.
+        If an argument is invalid for all rows and all stores.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Join:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check all arguments, as far as possible without rows."""
+        """Check all arguments, as far as that is possible without rows."""
         check_on(self.on)
         if self.how not in HOW:
             raise ValueError(f"how must be left or inner; got {shown(self.how)}")
@@ -81,7 +81,7 @@ class Join:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Join:
-        """Return the join that plain data describes: its own arguments and those of `Query` by name.
+        """Return the join that plain data describes, with the arguments of a join and those of `Query`.
 
         Parameters
         ----------
@@ -110,14 +110,14 @@ class Join:
         return cls(**own, options={name: getattr(query, name) for name in members})
 
     def query(self, within: Any, per: Any) -> Query:
-        """Return the query of a range and a kind of windows.
+        """Return the query for a range and a kind of window.
 
         Parameters
         ----------
         within : range
-            As for `Query`.
+            See `Query`.
         per : windows
-            As for `Query`.
+            See `Query`.
 
         Returns
         -------
@@ -131,17 +131,18 @@ _OWN = tuple(f.name for f in fields(Join) if f.name != "options")
 
 @dataclass(frozen=True)
 class Joined:
-    """The answer of a join: its schema, its slices, and the cost of its queries, known before anything is read.
+    """The answer of a join: its schema, its slices, and the cost of its queries, which is known before anything is
+    read.
 
     Parameters
     ----------
     schema : pa.Schema
     slices : iterator of tables
-        At least one table; rows are in the order of the input.
+        At least one table. Rows are in the order of the input.
     cost : Cost
         The sum of the costs of the queries, one for each distinct range and kind of windows.
     expired, unknown : tuple of str
-        Sentences as in `Answer`, each once.
+        Messages like those in `Answer`, without duplicates.
     """
 
     schema: pa.Schema
@@ -153,19 +154,19 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of joined rows: key -> expression of the rows, and the results with their names."""
+    """The columns of joined rows: the expression of the rows for each key, and the results with their names."""
 
     on: Mapping[str, str]
-    names: Mapping[str, str]  # column of results -> its name in joined rows
+    names: Mapping[str, str]  # maps each result column to its name in joined rows
     schema: pa.Schema
 
 
 def join_rows(rows: pa.Table, join: Join, ask: Ask, frame_keys: Sequence[str]) -> Joined:
-    """Return the answer of a join; ``ask`` answers a query, and all its answers must be of one view.
+    """Return the answer of a join. ``ask`` answers a query; all its answers must come from one view.
 
-    ``frame_keys`` are the keys of results unless the join has its own.
+    ``frame_keys`` are the keys of the results, unless the join names keys.
 
-    Raise ``ValueError`` if the rows, the join and the store do not fit; nothing has been read then.
+    Raise ``ValueError`` if the rows or the join do not fit the store, before anything is read.
     """
     ranges = _ranges(rows, join)
     example = ask(join.query(*_constants(join, rows.schema))) if not ranges else None
@@ -192,12 +193,14 @@ def join_rows(rows: pa.Table, join: Join, ask: Ask, frame_keys: Sequence[str]) -
 
 
 def join_schema(rows: pa.Schema, join: Join, ask: Ask, frame_keys: Sequence[str]) -> pa.Schema:
-    """Return the schema of joined rows; raise ``ValueError`` on the conditions of `join_rows`."""
+    """Return the schema of joined rows; raise ``ValueError`` for the same reasons as `join_rows`."""
     return join_rows(rows.empty_table(), join, ask, frame_keys).schema
 
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
-    """Return the range and windows of a query without rows: columns are replaced by open ends and all of time."""
+    """Return the range and windows of a query that needs no rows: columns are replaced by open ends and by all of
+    time.
+    """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):
         within = None if any(_is_column(end, schema) for end in within) else within
@@ -220,7 +223,7 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
         name = join.prefix + result.name
         if name in schema.names:
             if on.get(name) in (name, f"`{name}`") and not join.prefix:
-                continue  # the row has the same value
+                continue  # the key is left out, because the row has the same value
             raise ValueError(
                 f"the rows have a column {shown(name)}, and so have the results; give prefix='store_', or another name "
                 "to the measure"
@@ -231,9 +234,9 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
 
 
 def _ranges(rows: pa.Table, join: Join) -> list[tuple[Query, Positions]]:
-    """Return a query for each distinct range and kind of windows, with the numbers of its rows.
+    """Return a query for each different range and kind of window, with the numbers of its rows.
 
-    Rows with a null in a column of ranges or windows are in none of them.
+    Rows in which a column of ranges or windows is null belong to no query.
     """
     read = _RangeColumns(rows, join)
     if not read.columns:
@@ -250,7 +253,7 @@ def _ranges(rows: pa.Table, join: Join) -> list[tuple[Query, Positions]]:
 
 
 class _RangeColumns:
-    """The columns of rows that are read as ends of ranges, as ranges, and as windows."""
+    """The columns of rows that contain the ends of ranges, ranges, or windows."""
 
     def __init__(self, rows: pa.Table, join: Join) -> None:
         self._join = join
@@ -259,7 +262,7 @@ class _RangeColumns:
         self.columns = {name: _as_moments(one_array(rows.column(name))) for name in names}
 
     def query(self, values: Mapping[str, Any]) -> Query:
-        """Return the query of the values of a row; errors name the values."""
+        """Return the query for the values of a row. Errors name the values."""
         within = self._join.within
         if isinstance(within, tuple | list):
             within = tuple(self._value(end, values) for end in within)
@@ -278,14 +281,14 @@ class _RangeColumns:
 
 
 def _as_moments(column: pa.Array) -> pa.Array:
-    """Return times in microseconds, which is the resolution of windows; other columns are unchanged."""
+    """Return times in microseconds, the resolution of windows. Other columns are unchanged."""
     if not pa.types.is_timestamp(column.type):
         return normalize(column)
     return column.cast(pa.timestamp("us", column.type.tz), safe=False)
 
 
 def _key_values(rows: pa.Table, text: str, key: str, kind: pa.DataType) -> pa.Array:
-    """Return the values of rows to compare with a key; raise ``ValueError`` if they can never equal its values."""
+    """Return the values of rows to compare with a key; raise ``ValueError`` if they can never be equal."""
     values = one_array(values_in(text, rows))
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
@@ -308,7 +311,7 @@ def _kind(dtype: pa.DataType) -> str:
 
 @dataclass(frozen=True)
 class _Matched:
-    """Results sorted so that those of a row are ``count[row]`` rows from ``first[row]`` on."""
+    """Results, sorted so that the results of ``row`` are the ``count[row]`` rows from ``first[row]`` on."""
 
     results: pa.Table
     first: Positions
@@ -322,7 +325,7 @@ def _matched(
     answers: Sequence[Answer],
     schema: pa.Schema,
 ) -> _Matched:
-    """Read the answers one after the other, and keep the results that rows have the keys of."""
+    """Read the answers one after another, and keep the results whose keys occur in the rows."""
     first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     tables, offset = [schema.empty_table()], 0
     for (_, row_numbers), answer in zip(ranges, answers, strict=True):
@@ -344,7 +347,9 @@ def _matched(
 
 
 def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
-    """Return the numbers of the keys of rows and of results; -1 for rows with a null, which equals nothing."""
+    """Return numbers for the keys of rows and of results. Rows with a null get -1, because null is not equal to any
+    value.
+    """
     rows = len(next(iter(keys_of_rows.values())))
     columns, is_null = [], np.zeros(rows, np.bool_)
     for key, values in keys_of_rows.items():
@@ -357,7 +362,9 @@ def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tupl
 
 
 def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in the type of a key; null for a value that this type does not have, which equals no key."""
+    """Return values in the type of a key. A value that this type cannot represent becomes null, which is not equal to
+    any key.
+    """
     try:
         return values.cast(kind)
     except pa.ArrowException:
@@ -367,7 +374,7 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _joined(rows: pa.Table, matched: _Matched, columns: _Columns, *, is_left: bool) -> Iterator[pa.Table]:
-    """Yield joined rows in the order of the rows, each with its results in their order, a bounded number at once."""
+    """Yield joined rows in the order of the rows, each with its results in their order, a limited number at a time."""
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)
     total = int(row_ends[-1]) if len(row_ends) else 0

@@ -1,4 +1,4 @@
-"""The condition of a join: for each key of the store, the expression over the rows that it equals."""
+"""The condition of a join: for each key of the store, the expression over the rows that must be equal to it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aggr.arguments import checked_names, is_name, nearest, shown
 from aggr.sql.inputs import columns_in, quoted
 
 On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
-ROW, STORE = "row", "store"  # qualifiers of names in a condition: row.symbol = store.symbol
+ROW, STORE = "row", "store"  # the qualifiers of names in a condition such as row.symbol = store.symbol
 
 
 def check_on(on: Any) -> None:
-    """Raise ``ValueError`` if a condition is not valid for any rows and any store."""
+    """Raise ``ValueError`` if a condition is invalid for all rows and all stores."""
     if isinstance(on, str):
         if sql.column_of(on) is None:
             sql.equalities(on, (ROW, STORE))
@@ -32,7 +32,8 @@ def check_on(on: Any) -> None:
 
 
 def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, str]:
-    """Return key of the store -> column or expression of the rows; raise ``ValueError`` if they do not exist.
+    """Return a mapping of keys of the store to columns or expressions of the rows; raise ``ValueError`` if they do not
+    exist.
 
     >>> read_on("ticker = symbol AND row.venue = store.venue", ["ticker", "venue"], ["symbol", "venue"])
     {'symbol': 'ticker', 'venue': 'venue'}
@@ -52,7 +53,7 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
 
 
 def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a key and an expression in the equalities of a condition."""
+    """Return the pairs of a key and an expression from the equalities of a condition."""
     pairs = []
     for left, right in sql.equalities(on, (ROW, STORE)):
         ways = [(key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)]
@@ -73,7 +74,7 @@ def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple
 
 
 def _is_key(side: sql.Side, other: sql.Side, keys: Collection[str]) -> bool:
-    """Return whether a side can be the key of the store, and the other one an expression of the row."""
+    """Return whether a side can be the key of the store while the other side is an expression of the row."""
     return side.is_column and side.text in keys and ROW not in side.qualifiers and STORE not in other.qualifiers
 
 

@@ -1,11 +1,13 @@
-"""Lookups: keys of results that a table maps from a key of the frame at query time; states have only the frame's key.
+"""Lookups: keys of results that a table derives from a key of the frame when a query runs. States have only the key of
+the frame.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
-Several keys become one, so their states are merged. Results equal those of rows that had the other key from the start.
-These are slowly changing dimensions, type 1 (``now``) and type 2 (``as_of``), as in Kimball's data warehouses.
+If several keys get the same value, their states are merged. The results equal those of rows that had the new key from
+the start. Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is type 1, ``as_of`` is type
+2.
 """
 
 from __future__ import annotations
@@ -34,19 +36,19 @@ SINCE = "valid_from"
 
 
 class Unmapped(UserWarning):
-    """Results have a null key, because the table of a lookup lacks a key of the frame."""
+    """Results have a null key, because the table of a lookup does not contain a key of the frame."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A key of results that a table maps from a key of the frame; `lookup` returns it."""
+    """A key of results that a table derives from a key of the frame; returned by `lookup`."""
 
     key: str  # a key of the frame
-    table: pa.Table  # with a column of the key, columns of results, and optionally ``valid_from``
+    table: pa.Table  # has a column with the key, columns for results, and optionally ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
-        """Check that the columns exist, and that no two rows contradict each other."""
+        """Check that the columns exist, and that no rows contradict each other."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
                 f"the table of a lookup needs a column of the frame's key; got {shown(self.key)} and the columns "
@@ -63,7 +65,7 @@ class Lookup:
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """Return the order of rows by key, start of validity, and position."""
+        """Return the indices that sort the rows by key, start of validity, and position."""
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
         if SINCE in self.table.column_names:
@@ -73,7 +75,9 @@ class Lookup:
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Return a column of the table for rows of states, valid now or at each window's start, or null."""
+        """Return a column of the table for rows of states, as valid now or at each window's start; null if there is no
+        row.
+        """
         row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
@@ -89,7 +93,7 @@ class Lookup:
         return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
     def _keys_as(self, dtype: pa.DataType) -> pa.Array:
-        """Return each key of the table once, in the type of the store's key."""
+        """Return the different keys of the table, in the type of the store's key."""
         keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
         try:
             same = keys.cast(dtype)
@@ -100,7 +104,9 @@ class Lookup:
         return same
 
     def describe(self) -> dict[str, Any]:
-        """Return the lookup as plain data, the table by columns; raise ``ValueError`` for values that JSON lacks."""
+        """Return the lookup as plain data, with the table by columns; raise ``ValueError`` for values that JSON cannot
+        represent.
+        """
         table = self.table
         if SINCE in table.column_names:
             begins = pa.array(self._order[1], mask=self._order[1] == MIN_INSTANT).cast(INSTANT)
@@ -116,18 +122,19 @@ class Lookup:
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results that a table maps from a key of the frame: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results that a table derives from a key of the frame: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------
     key : str
         A key of the frame.
     table : table, DataFrame, stream or path
-        It has a column with the name of the frame's key, and one with the name of the results' key. With a column
-        ``valid_from``, from which time on a row is valid (null for ever before), a key may have several rows.
+        The table. It has a column with the name of the frame's key, and one with the name of the results' key. With a
+        column ``valid_from``, a key may have several rows; each is valid from this time on (null means from the
+        beginning).
     valid : str
-        ``now``: for all windows, the row that is valid at the query's ``now``. ``as_of``: for each window of the level
-        that is read, the row that is valid at its start.
+        ``now``: for all windows, the row that is valid at the ``now`` of the query. ``as_of``: for each window of the
+        level that is read, the row that is valid at the window's start.
 
     Returns
     -------
@@ -136,12 +143,12 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     Raises
     ------
     ValueError
-        If the table lacks the key, or has two values for one key and time.
+        If the table does not have the key's column, or has two rows for one key and time.
 
     Guarantee
     ---------
-    States of keys that become one are merged: results equal, bit for bit, those of rows that had the other key from the
-    start. Keys that the table lacks become null, with the warning `tiltframe.store.Unmapped`.
+    States of keys with the same value are merged: the results are bit-for-bit those of rows that had the new key from
+    the start. Keys that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
 
     Examples
     --------
@@ -159,7 +166,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
 
 def described_lookup(described: Any) -> Any:
-    """Return the lookup that `Lookup.describe` wrote; a name is returned unchanged."""
+    """Restore the lookup from the result of `Lookup.describe`; a name is returned unchanged."""
     if not isinstance(described, Mapping):
         return described
     try:
@@ -171,7 +178,9 @@ def described_lookup(described: Any) -> Any:
 
 
 def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
-    """Return checked keys: each a key of the frame under its own name, or a lookup with a column of that name."""
+    """Check and return the keys of results. Each is a key of the frame under its own name, or a lookup with a column of
+    the key's name.
+    """
     for name, key in keys.items():
         if not is_name(name) or (not isinstance(key, Lookup) and key != name):
             raise ValueError(
@@ -189,7 +198,7 @@ def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
 def noting_unmapped(
     slices: Iterator[pa.Table], names: Mapping[str, Lookup], tell: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Yield results, and report at the end the number whose key is missing in the table of a lookup."""
+    """Yield results, and at the end report the number of results whose key is missing in the table of a lookup."""
     missing, rows = dict.fromkeys(names, 0), 0
     for results in slices:
         rows += results.num_rows
@@ -204,6 +213,6 @@ def noting_unmapped(
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ranks of pairs of a key and a moment."""
+    """Return ranks of pairs of key and moment."""
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

@@ -1,4 +1,4 @@
-"""Merging: combine many parts of a level, or of finer levels, into few, in bounded memory.
+"""Merging: combine many parts of a level, or of finer levels, into few parts, in bounded memory.
 
 A part consists of states of one level that were written together. A few windows are merged at a time.
 """
@@ -21,11 +21,12 @@ from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
 
-ROWS_AT_ONCE = 100_000  # states in memory, a few kilobytes each: a few hundred megabytes
+# the maximum number of states in memory; at a few kilobytes each, these are a few hundred megabytes
+ROWS_AT_ONCE = 100_000
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return the parts with the ranges of each that lie in some ranges."""
+    """Return each part with the ranges in it that overlap the passed ranges."""
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)
     return [(part, piece) for part, piece in pieces if piece is not None]
@@ -41,7 +42,7 @@ class Writer(Protocol):
 def write_merged(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
-    """Merge ranges of parts of the level or finer levels, and write parts of the level, a few windows at a time."""
+    """Merge ranges of parts of this level or finer levels, and write parts of this level, a few windows at a time."""
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):
         states = backend.read(pieces, columns)
@@ -53,13 +54,15 @@ def write_merged(
 def write_without(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
 ) -> list[Part]:
-    """Write the windows of parts of a level, without those that start in a range."""
+    """Write the windows of a level's parts again, except those that start in a range."""
     pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
 def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Yield groups of ranges of parts, a few buckets each, so that all rows of a window are in one group."""
+    """Yield groups of ranges of parts, a few buckets of time each, so that all rows of a window are in the same
+    group.
+    """
     if not part_ranges:
         return
     bucket = bucket_of(level)
@@ -89,7 +92,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Yield smaller groups for a bucket that is too large to be merged at once."""
+    """Yield smaller groups for a bucket that is too large to be merged in one step."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]
@@ -104,7 +107,7 @@ def _rows(part_ranges: PartRanges) -> int:
 
 
 def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
-    """Yield groups of parts per bucket that can become fewer; all their windows end before a moment."""
+    """Yield groups of parts per bucket that can be merged to fewer parts, and whose windows all end before a moment."""
     if not parts:
         return
     closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
@@ -118,7 +121,9 @@ def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -
 
 
 def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield groups of parts that share windows, and of small neighbours; large parts were split and stay."""
+    """Yield groups of parts that share windows, and groups of small neighbouring parts. Large parts stay, because they
+    were split by size.
+    """
     cluster: list[Part] = []
     for part in sorted(parts, key=lambda part: part.first_start):
         apart = cluster and part.first_start > max(other.last_start for other in cluster)

@@ -1,4 +1,5 @@
-"""Windows of another zone than the store's, merged from a level if each starts where a window of the level starts.
+"""Windows in another time zone than the store's. They are merged from a level if each begins at the start of a window
+of the level.
 
 1d in Europe/Berlin, merged from 1h in UTC        1d in Asia/Kathmandu (UTC+5:45), merged from 15m in UTC
 """
@@ -14,11 +15,13 @@ from windows.timezone import Instants, clock
 
 _DAY = 86_400_000_000
 _YEAR = 366 * _DAY
-_YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, if a query names no range
+_YEARS = (0, 2_145_916_800_000_000)  # the years 1970 to 2037, for queries without a range
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
-    """Return whether windows consist of whole windows of a level in a range; offsets of zones differ between years."""
+    """Return whether windows consist of complete windows of a level in a range. The result may differ between years
+    with the offsets of the zones.
+    """
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
         return target.is_made_of(level)
@@ -32,7 +35,9 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
 
 
 def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
-    """Return the ranges to compare: everything for days and longer windows, else times near changes of offset."""
+    """Return the ranges to compare: the complete range for days and longer windows, otherwise times
+    near transitions.
+    """
     low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
     low, high = low - int(pane.length), high + int(pane.length)
@@ -45,9 +50,9 @@ def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range
 
 
 def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
-    """Raise ``ValueError`` if a window of a level that was read does not lie in one of the target's windows.
+    """Raise ``ValueError`` if a window of a level that was read does not lie within one target window.
 
-    The check is skipped for windows of one zone, and for kinds whose windows are the same in all years.
+    The check is skipped for windows in the same zone, and for kinds of windows whose windows are the same in all years.
     """
     pane = target.pane
     certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years

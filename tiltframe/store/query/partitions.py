@@ -1,7 +1,7 @@
-"""Partitions: ranges of a query that other processes read, of about equal size by the parts of the store.
+"""Partitions: ranges of a query for other processes to read, of approximately equal size.
 
-A query is planned once and may be read many times later. So the first and the last partition have open ends if the
-query has: reading one determines where its windows begin and end.
+A query is planned once and may be read many times later. Therefore, if the range of the query is open, so are the first
+and the last partition. Reading such a partition determines where its windows begin and end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A planned query of a store; `tiltframe.FrameStore.plan` returns it. It can be pickled for the tasks that run it.
+    """A planned query of a store; `tiltframe.FrameStore.plan` returns it. It can be pickled for the tasks that read its
+    partitions.
 
     Parameters
     ----------
@@ -48,11 +49,11 @@ class PlannedQuery:
     query : Query
     plan : QueryPlan
     as_states : bool
-        Whether to return the states of a level in place of results.
+        Whether to return the states of a level instead of results.
     stored_types : bool
-        Whether to return types that backends store, in place of types that Delta Lake and Spark lack.
+        Whether to return the types that backends store instead of types that Delta Lake and Spark lack.
     expired, unknown : tuple of str
-        Sentences about expired windows, and about measures that were added later, as in `Answer`.
+        Messages about expired windows, and about measures that were added later; see `Answer`.
     """
 
     backend: Backend
@@ -70,18 +71,20 @@ class PlannedQuery:
         Parameters
         ----------
         stacklevel : int
-            The caller that the warning names, as for `warnings.warn`; 1 is the caller of this method.
+            The number of the caller that the warning names, as in `warnings.warn`; 1 is the caller of this method.
         """
         warn_of_missing(self.expired, self.unknown, stacklevel=stacklevel + 1)
 
     @property
     def is_indivisible(self) -> bool:
-        """Whether one task must read everything: for a single window, or if results depend on the whole range."""
+        """Whether one task must read everything, because there is a single window, or because results depend on the
+        whole range.
+        """
         return bool(self.query.fill) or self.query.latest or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the results, or of the states; nothing is read for it."""
+        """The schema of the results or of the states; it is determined without reading."""
         if self.as_states:
             return states_schema(self.manifest, self.plan)
         schema = query_schema(self.manifest, self.plan, self.query)
@@ -93,11 +96,11 @@ class PlannedQuery:
         Parameters
         ----------
         rows : int
-            The approximate number of rows of states per range; a bucket of the store is never split.
+            The approximate number of rows of states per range. A bucket of the store is never split.
 
         Returns
         -------
-        list of ranges, in order, that touch; at least one
+        list of at least one range, in order and without gaps
         """
         if self.is_indivisible:
             return [self.plan.within]
@@ -110,7 +113,7 @@ class PlannedQuery:
         return list(pairwise([low, *cuts, high]))
 
     def read(self, partition: Range) -> pa.Table:
-        """Return the results, or states, of the windows of a partition.
+        """Return the results or the states of the windows in a partition.
 
         Parameters
         ----------
@@ -138,7 +141,9 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
-        """Replace open ends of a partition by those of the current windows; return None if the store has no windows."""
+        """Replace the open ends of a partition by the ends of the current windows; return None if the store has no
+        windows.
+        """
         low, high = partition
         if low <= EVER[0] or EVER[1] <= high:
             spans = [span for _, span in self._part_ranges()]
@@ -163,7 +168,7 @@ def first_with(target: TimeWindow, at: int) -> int:
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
-    """Return places at which to split, so that about ``rows_per_task`` rows lie between neighbours."""
+    """Return the places at which to split, so that about ``rows_per_task`` rows lie between two of them."""
     places, place_numbers = np.unique(places, return_inverse=True)
     rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)
     before = np.cumsum(rows_by_place) - rows_by_place

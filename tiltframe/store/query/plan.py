@@ -1,4 +1,4 @@
-"""Query plans: the data that a query reads from a store, checked against the frame before anything is read."""
+"""Query plans: which data a query reads from a store. It is checked against the frame before anything is read."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """The data that a query reads from a store for one kind of window."""
+    """The data that a query reads from a store, for one kind of window."""
 
     frame: TiltFrame
-    window: TimeWindow  # the windows of results; `windows.AllTime` for one result over the range
-    within: Range  # the range of starts; an open end has the value in `EVER`
+    window: TimeWindow  # the windows of the results; `windows.AllTime` for one result over the range
+    within: Range  # the range of window starts; `EVER` has the values for open ends
     keys: tuple[str, ...]
-    measures: Mapping[str, tuple[str, Measure]]  # requested or read by expressions, each with its column of states
+    # the measures that are requested or that expressions read, each with its column of states
+    measures: Mapping[str, tuple[str, Measure]]
     where: str | None
-    timezone: str  # in which conditions and orders read times
-    results: Mapping[str, str | None]  # requested results in order: an expression, or None for a measure
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that come from a table
-    now: int = 0  # microseconds UTC: the time of the lookups
-    edges: int | None = None  # microseconds: the largest distance of points across an edge
+    timezone: str  # the zone in which conditions and orders interpret times
+    results: Mapping[str, str | None]  # the requested results in order: each an expression, or None for a measure
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table provides
+    now: int = 0  # microseconds UTC; the time for which lookups are valid
+    # microseconds; the maximum distance of two points in different windows that are used together
+    edges: int | None = None
 
     @property
     def per(self) -> str:
-        """The windows of results, as text."""
+        """The name of the results' windows."""
         return self.window.name
 
     @property
     def whole(self) -> bool:
-        """Whether the plan has one result over the whole range."""
+        """Whether the query has one result for the whole range."""
         return self.window == AllTime()
 
     @property
@@ -57,12 +59,14 @@ class QueryPlan:
 
     @property
     def read_to_edges(self) -> tuple[str, ...]:
-        """The measures that are read together with points of other windows; their times are bounded by the windows."""
+        """The measures that are computed with points of neighbouring windows. The windows must limit their times."""
         near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
         return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
-        """Return the plan of all windows to read; with edges, also those near the range whose points count up to it."""
+        """Return a plan of all windows to read. With edges, these include windows near the range that contribute
+        points.
+        """
         if self.edges is None:
             return self
         low, high = self.within
@@ -72,19 +76,19 @@ class QueryPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to read: keys, columns in the condition, and states."""
+        """The columns to read: keys, columns of the condition, and states."""
         read = () if self.where is None else sql.columns_of(self.where)
         keys = [self.lookups[name].key if name in self.lookups else name for name in self.keys]
         return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
-        """Return the condition if backends may filter rows by it, else None: backends read times in UTC."""
+        """Return the condition if backends may filter rows by it, otherwise None. Backends interpret times in UTC."""
         read = () if self.where is None else sql.columns_of(self.where)
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
         return None if timed else self.where
 
     def span(self) -> Range:
-        """Return the range from the start of the first window to the end of the last; open ends stay open."""
+        """Return the range from the start of the first window to the end of the last window. Open ends stay open."""
         first = self.frame.levels[0] if self.whole else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
         if not self.whole and low < high and high != EVER[1]:
@@ -92,7 +96,9 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Return the index, from the finest, of the coarsest level that the windows, or the whole range, consist of."""
+        """Return the index of the coarsest level that the windows, or the whole range, consist of, counted from the
+        finest.
+        """
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
         bounds = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
@@ -104,8 +110,8 @@ def plan_queries(
 ) -> list[QueryPlan]:
     """Check a query against a frame, and return a plan for each kind of window.
 
-    ``within`` and ``sizes`` are its range and its ``per`` or ``points``, resolved at ``now``, microseconds UTC. Raise
-    ``ValueError`` if the query does not fit the frame, or has the same windows twice.
+    ``within`` and ``sizes`` are the query's range and its ``per`` or ``points``, resolved at ``now`` (microseconds
+    UTC). Raise ``ValueError`` if the query does not fit the frame, or names the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
@@ -135,7 +141,9 @@ def plan_queries(
 
 
 def _check_edges(plan: QueryPlan) -> None:
-    """Raise ``ValueError`` if windows overlap or have no edges, or if no measure can count points up to edges."""
+    """Raise ``ValueError`` if windows overlap or have no edges, or if no measure uses points of
+    neighbouring windows.
+    """
     if plan.whole or plan.window.max_overlap > 1:
         raise ValueError(f"edges needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
     if not plan.read_to_edges:
@@ -147,13 +155,15 @@ def _check_edges(plan: QueryPlan) -> None:
 
 
 def _same(window: TimeWindow, other: TimeWindow) -> bool:
-    """Return whether windows are the same under two names, such as ``60s`` and ``1m``."""
+    """Return whether two windows are equal although their text may differ, such as ``60s`` and ``1m``."""
     alike = window.sort_key == other.sort_key and window.timezone == other.timezone
     return window == other or (alike and window.is_made_of(other) and other.is_made_of(window))
 
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
-    """Return the windows of results: text is read in the query's zone; a window must have that zone or the frame's."""
+    """Return the windows of results. Text is read in the query's zone; a window object must have that zone or the
+    frame's.
+    """
     window = AllTime() if per is None else as_window(per, zone)
     if window.timezone not in (None, frame.timezone):
         window = window_in(window, zone)  # raises an error for a third zone
@@ -182,7 +192,7 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 
 
 def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
-    """Return the columns of states of the requested measures, and of measures that expressions read."""
+    """Return the columns of states of the requested measures, and of the measures that expressions read."""
     measures = {
         **frame.measures,
         **{name: reading for name, reading in requested.items() if isinstance(reading, Measure)},

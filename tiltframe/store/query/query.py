@@ -1,4 +1,4 @@
-"""A query as a value: all arguments of a query, checked without a store; from Python, JSON or options."""
+"""A query as an object: all arguments of a query, checked without a store, from Python, JSON or options."""
 
 from __future__ import annotations
 
@@ -25,66 +25,68 @@ Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 @dataclass(frozen=True)
 class Query:
-    """The arguments of a query of a store, as a value; they are checked when it is created, as far as possible.
+    """The arguments of a query of a store. They are checked on creation, as far as that is possible without a store.
 
     Parameters
     ----------
     per : str or window, or a list, optional
-        The windows of results: a level; a coarser window that consists of windows of a level, ``1d`` of ``1h``;
-        ``hopping("1h", "10m")``; or None or ``all`` for one result over the whole range. A list returns the results of
-        each one after the other, distinguished by the column ``level``.
+        The windows of the results: a level; a coarser window that consists of windows of a level, such as ``1d`` of
+        ``1h``; ``hopping("1h", "10m")``; or None or ``all`` for one result over the whole range. For a list, the
+        results of each kind of window follow each other. The column ``level`` distinguishes them.
     within : (start, end), str or date, optional
-        The range of starts of windows, end exclusive: datetimes, ISO 8601 text or Unix milliseconds; one end may
-        be None, or omitted in text, ``2026-03-28,``; a day, month or year, ``2026-03-28``, ``2026-03``; a time until
-        now, ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Times without an offset are in ``timezone``.
+        The range of window starts, end exclusive, as datetimes, ISO 8601 text or Unix milliseconds. One end may be
+        None, or omitted in text, ``2026-03-28,``. Also a day, month or year, ``2026-03-28`` or ``2026-03``; a time
+        until now, ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Times without an offset are in ``timezone``.
     where : str, optional
         An SQL condition on the keys.
     measures : names, or name -> measure or expression, optional
-        The measures of results. New measures are read from existing states, such as other quantiles of an old sketch.
-        SQL expressions are computed from results, ``{"rate": "errors / requests"}``.
+        The measures of the results. New measures are computed from existing states, such as other quantiles of a
+        stored sketch. SQL expressions are computed from results,
+        ``{"rate": "errors / requests"}``.
     keys : names, or name -> name or lookup, optional
-        The keys of results; states are merged over the other keys. ``{"site": lookup("device", table)}`` maps a key by
-        a table, see `tiltframe.lookup`.
+        The keys of the results; states are merged over the other keys. ``{"site": lookup("device", table)}`` derives a
+        key from a table; see `tiltframe.lookup`.
     fill : str or bool
-        How to add windows without events, for each key that has any event; a column ``filled`` marks them. ``null``, or
-        True, adds nulls and counts of 0; ``zero`` adds 0 for each number; ``previous`` repeats the key's previous
-        results; ``linear`` interpolates numbers between the results before and after, and rounds whole numbers. The
-        last three also replace null results of windows with events. ``zero_gaps``, ``previous_gaps`` and
-        ``linear_gaps`` keep such nulls, and also use them as the values to fill from.
+        How windows without events are added, for each key that has events. The column ``filled`` marks them. ``null``,
+        or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous`` repeats the previous
+        results of the key. ``linear`` interpolates numbers between the results before and after, and rounds whole
+        numbers. The last three also replace null results in windows with events. ``zero_gaps``, ``previous_gaps`` and
+        ``linear_gaps`` keep such nulls, and treat them as values when they fill.
     order_by : str or list of str, optional
-        Names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors /
-        requests desc``; by default window, then keys.
+        The order of the results: names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions
+        of them, ``errors / requests desc``. By default, results are ordered by window, then keys.
     limit : int, optional
         The maximum number of rows.
     now : moment, optional
-        The time for `partial` and for relative times; by default the clock's.
+        The time for `partial` and for relative times; by default the current time.
     flat : bool
-        Whether to return plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        Whether to return the fields of records as plain columns: ``latency_count``, ``latency_p50``, ``latency_p99``.
     having : str, optional
-        An SQL condition on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
+        An SQL condition on the results, with the names that they have if ``flat`` is true: ``requests > 100 AND
+        latency_p99 > 0.5``.
     points : int, optional
-        For plots, in place of ``per``: the finest level that has at most this number of windows in the range, and has
-        the range from its start on. If the coarsest level has more windows: hours, days, weeks, months, quarters or
-        years.
+        For plots, instead of ``per``: use the finest level that has at most this number of windows in the range and has
+        not removed windows from the start of the range. If even the coarsest level has more windows, use hours, days,
+        weeks, months, quarters or years.
     timezone : str, optional
-        The zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points`` (``1d`` is a
-        day of this zone, merged from the coarsest level whose windows fit), and of starts and ends in results. By
-        default the frame's zone.
+        The time zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points``, and of
+        starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level
+        whose windows fit. By default the frame's zone.
     latest : bool
-        Whether to return, for each key, only the window that begins last in the range; ``having`` is applied
-        afterwards.
+        Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool
-        Whether to leave out windows that are `partial`: those that end after ``now``, and those whose begin the level
-        no longer has. They are left out before ``latest`` selects a window.
+        Whether to leave out windows that are `partial`: windows that end after ``now``, and windows whose beginning the
+        level has already removed. They are left out before ``latest`` selects a window.
     edges : str, optional
-        The largest distance of two points, a length of time, for measures of points (`time_weighted_avg`, `integral`,
-        `duration_in`, `rate`, `increase`, `delta`, `resets`). Two points of a key in different windows, in ``within``
-        or not, then count up to the edges between the windows if they are at most this far apart.
+        The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
+        `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
+        different windows and are at most this far apart, the time between them counts up to the edge of each window.
+        The points need not lie in ``within``.
 
     Raises
     ------
     ValueError
-        If an argument is not valid for any store.
+        If an argument is invalid for all stores.
 
     Examples
     --------
@@ -111,7 +113,7 @@ class Query:
     edges: str | None = None
 
     def __post_init__(self) -> None:
-        """Check all members, and convert each to one form."""
+        """Check all members, and convert each to a canonical form."""
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
             **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest", "closed")},
@@ -155,19 +157,19 @@ class Query:
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
-        """Replace windows of the query's zone, and windows without a zone, by their names."""
+        """Replace windows in the query's zone, and windows without a zone, by their names."""
         window = as_window(per, self.timezone or "UTC")
         named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
         return window.name if named or isinstance(per, str) else window
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """The windows of results, one after the other: text, windows, or None."""
+        """The windows of the results, each as text, a window, or None."""
         return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
 
     @property
     def lookups(self) -> dict[str, Lookup]:
-        """The keys of results that come from a table."""
+        """The keys of the results that a table provides."""
         keys = self.keys if isinstance(self.keys, Mapping) else {}
         return {name: key for name, key in keys.items() if isinstance(key, Lookup)}
 
@@ -189,9 +191,9 @@ class Query:
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
-        """Return the query as plain data, without members that have their defaults; `from_dict` reads it.
+        """Return the query as plain data, without members that have their defaults; `from_dict` restores it.
 
-        Raise ``ValueError`` for windows and times that have no text.
+        Raise ``ValueError`` for windows and times that cannot be written as text.
         """
         write: dict[str, Callable[[Any], Any]] = {
             "per": self._described_per,
@@ -235,17 +237,17 @@ class Query:
         return {name: key.describe() if isinstance(key, Lookup) else key for name, key in keys.items()}
 
     def to_json(self) -> str:
-        """Return the query as JSON, which `from_json` reads."""
+        """Return the query as JSON, from which `from_json` restores it."""
         return json.dumps(self.describe(), ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Query:
-        """Return the query of a description.
+        """Return the query that a description defines.
 
         Parameters
         ----------
         described : mapping
-            Plain data as `describe` returns it; unknown members raise an error.
+            Plain data from `describe`; unknown members raise an error.
 
         Returns
         -------
@@ -272,12 +274,12 @@ class Query:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Query:
-        """Return the query of a JSON text.
+        """Return the query that a JSON text describes.
 
         Parameters
         ----------
         text : str or bytes
-            A JSON object as `to_json` writes it; every member is optional.
+            A JSON object like the result of `to_json`. Every member is optional.
 
         Returns
         -------
@@ -286,7 +288,7 @@ class Query:
         Raises
         ------
         ValueError
-            If the text is not JSON, or on the same conditions as `from_dict`.
+            If the text is not JSON, or for the same reasons as `from_dict`.
 
         Examples
         --------
@@ -302,7 +304,7 @@ class Query:
 
 
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
-    """Wrap an initialiser so that an error for an unknown member suggests the nearest member."""
+    """Wrap an initialiser, so that the error for an unknown argument suggests the most similar name."""
 
     @wraps(init)
     def initialise(self: Query, /, *args: Any, **kwargs: Any) -> None:
@@ -318,7 +320,7 @@ Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
 
 
 def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
-    """Wrap a method that takes a `Query` so that it takes the arguments of `Query` instead."""
+    """Wrap a method that takes a `Query`, so that it takes the arguments of `Query` instead."""
 
     def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
         @wraps(method)
@@ -384,7 +386,7 @@ def _read_per(described: Any) -> Any:
 
 
 def _read_measure(name: str, described: Any) -> Measure | str:
-    """Return a new measure from the description of `aggr.Measure.describe`, or an expression of results."""
+    """Return a new measure from a description by `aggr.Measure.describe`, or an expression of results."""
     if isinstance(described, Measure | str):
         return described
     try:

@@ -1,4 +1,4 @@
-"""Resolution: the finest windows that give at most a number of points, for a plot of a range."""
+"""Resolution: the finest windows that give at most a certain number of points, for plotting a range."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.time_range import closed
 from windows import TimeWindow, read_window
 
-_COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # calendar windows to try if all levels are too fine
+_COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # calendar windows to use if all levels are too fine
 
 
 def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
-    """Return the finest windows of a zone with at most ``points`` starts in a range, for any keys.
+    """Return the finest windows in a zone such that at most ``points`` windows start in a range.
 
-    Their size is that of a level, and they are merged from a level that has the range from its start on. If the
-    coarsest level has too many windows, they are hours, days, weeks, months, quarters or years. An open end is
-    replaced by the store's first or last window. Raise ``ValueError`` if even years are too many.
+    They have the size of a level. They are merged from a level that has not removed windows from the start of the
+    range. If the coarsest level has too many windows, they are hours, days, weeks, months, quarters or years. An open
+    end is replaced by the first or last window of the store. Raise ``ValueError`` if there are too many even with
+    years.
     """
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)
@@ -42,7 +43,7 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
 
 
 def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
-    """Return the number of windows that start in a range; an estimate if they are far too many to list."""
+    """Return the number of windows that start in a range. It is an estimate if there are far too many to list."""
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
     return len(np.asarray(window.starts_between(low, high)))

@@ -1,4 +1,4 @@
-"""Results: convert the states of a level to the windows and keys of a query plan, and then to rows of results.
+"""Results: merge the states of a level into the windows and keys of a query plan, and compute results from them.
 
 states of a level ──▶ where ──▶ keys of the plan ──▶ windows of the plan, by merging ──▶ finish ──▶ present
 """
@@ -30,11 +30,13 @@ from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 
-MOST_ROWS = 10_000_000  # larger results are a mistake, and do not fit into memory
+MOST_ROWS = 10_000_000  # the maximum; larger results would be a mistake and would not fit into memory
 
 
 def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
-    """Merge the states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
+    """Merge the states of a level into the windows and keys of a plan, as a table with window_start, window_end, keys
+    and states.
+    """
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
     looked_up = {name: key_lookup.keys_of(rows, name, plan.now) for name, key_lookup in plan.lookups.items()}
@@ -60,13 +62,13 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
 
 
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Return the states of the whole range, merged from the results of `regroup` for its parts."""
+    """Return the states of the whole range, merged from the tables that `regroup` has returned for its parts."""
     states = pa.concat_tables(parts)
     return merge_windows(made_here(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return, for each key, the window that begins last."""
+    """Return the last window of each key."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
@@ -84,7 +86,7 @@ def _is_partial(states: pa.Table, known_from: int, now: int) -> NDArray[np.bool_
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
-    """Return results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
+    """Compute results from merged states: level, window_start, window_end, keys, measures and expressions, partial."""
     neighbours = {}
     if plan.edges is not None:
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
@@ -103,7 +105,9 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Apply a query's condition, order, limit and zone to results; return records as plain columns if it is flat."""
+    """Apply a query's condition, order, limit and zone to results. If the query is flat, return records as plain
+    columns.
+    """
     having = query.having
     if having is not None:
         slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
@@ -123,14 +127,15 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Sort results by names or expressions, and keep the first; raise ``ValueError`` for results without an order.
+    """Sort results by names or expressions, and keep the first rows; raise ``ValueError`` for results that have no
+    order.
 
-    NaN is greater than all numbers, as in every comparison; null comes last.
+    NaN is greater than all numbers, as in all comparisons; null comes last.
     """
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
-        if pa.types.is_floating(columns[str(i)].type):  # Arrow's sort has NaN last in either direction
+        if pa.types.is_floating(columns[str(i)].type):  # Arrow sorts NaN last in both directions
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
             sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):
@@ -141,7 +146,7 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
 
 
 def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """Yield the first rows and then stop reading; yield at least one table."""
+    """Yield the first rows and then stop reading. At least one table is yielded."""
     for results in slices:
         yield results.slice(0, limit)
         limit -= min(limit, results.num_rows)
@@ -150,7 +155,9 @@ def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 
 def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
-    """Merge states into windows; states read from a store are checked, states that were merged here are not."""
+    """Merge states into windows. States that were read from a store are checked, states that were merged here are
+    not.
+    """
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns
     functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}

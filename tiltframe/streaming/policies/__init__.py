@@ -1,4 +1,6 @@
-"""tiltframe.streaming.policies: when open windows are emitted, how late events are handled, and bases for your own."""
+"""tiltframe.streaming.policies: when open windows are emitted, what happens to late events, and base classes for new
+policies.
+"""
 
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic

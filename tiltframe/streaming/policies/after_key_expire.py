@@ -1,6 +1,7 @@
-"""AfterKeyExpire: one window per key over all time, emitted and forgotten after a time without events of the key.
+"""AfterKeyExpire: one window per key over all time, which is emitted and removed after a time without events of the
+key.
 
-After Timeplus's ``EMIT AFTER KEY EXPIRE``.
+Modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SPAN = "span"
 
 @dataclass(frozen=True, repr=False)
 class AfterKeyExpire(ByClock):
-    """Emit one window per key, over all time, after a time without events of the key; then forget the key.
+    """Emit one window per key, over all time, after a time without events of the key. Then remove the key.
 
     The frame must have one level, ``all``, and keys. Emitted rows have a column ``span``, the time from the key's
     earliest event to its latest. A later event of the key starts a new window.
@@ -35,17 +36,17 @@ class AfterKeyExpire(ByClock):
     Parameters
     ----------
     timeout : duration, optional
-        The time without events of the key. Without it, ``maxspan`` is required, and a key expires when the watermark
-        passes its first event plus ``maxspan``.
+        The time without events after which a key expires. Without it, ``maxspan`` is required; a key then expires when
+        the watermark passes its first event plus ``maxspan``.
     span_of : column name, optional
-        The column of times that the span is measured by; the frame's time column by default.
+        The column of times from which the span is computed; by default the time column of the frame.
     maxspan : duration, optional
-        Longer spans have the reason ``over_span``, shorter ones ``expired``.
+        Keys with longer spans have the reason ``over_span``, other keys ``expired``.
     only : bool
-        Whether to emit only keys with longer spans; other keys are forgotten without a row.
+        Whether to emit only keys with longer spans; other keys are removed without being emitted.
     clock : str
-        ``arrival``: a key expires ``timeout`` after its last event arrived. ``event``: it expires when the watermark is
-        ``timeout`` after its last event. Without ``timeout``, the clock is always ``event``.
+        ``arrival``: a key expires ``timeout`` after the arrival of its last event. ``event``: a key expires when the
+        watermark is ``timeout`` after its last event. Without ``timeout``, the clock is always ``event``.
     delay, mode, having, latest, changed : as in `EmitPolicy`; the only mode is accumulating, and changed is rows
 
     Examples

@@ -1,9 +1,9 @@
 """Emit policies: when open windows are emitted, and with which content.
 
 All policies emit a window when it closes, if it has changed since its last emission. They emit a closed window again,
-with the next revision, after each batch that adds rows to it. They differ in the emissions before the close. A window
-is closed when the watermark reaches its end plus a delay; a window without an end (``all``) is never closed. After the
-triggers and accumulation modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+with the next revision, after each batch that adds rows to it. Policies differ in the emissions before a window closes.
+A window closes when the watermark reaches its end plus a delay. A window without an end (``all``) never closes.
+Modelled on the triggers and accumulation modes of Beam, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
 
 from __future__ import annotations
@@ -32,39 +32,40 @@ CHANGED = ("rows", "result")
 
 @dataclass(frozen=True, repr=False)
 class EmitPolicy(Policy):
-    """The base of emit policies: frozen dataclasses whose fields are the arguments and whose ``name`` begins the text.
+    """The base class of emit policies, which are frozen dataclasses. Their fields are the arguments, and ``name`` is
+    the first word of their text.
 
-    All methods have defaults, those of `AfterClose`; a policy overrides the methods that differ.
+    The defaults of all methods are those of `AfterClose`; a policy overrides the methods that differ.
 
     Parameters
     ----------
     delay : duration
-        How long after its end a window stays open for delayed events, by the watermark.
+        How long a window stays open for delayed events after its end, measured by the watermark.
     timeout : duration, optional
-        Close a window that has received no event for this time by the clock, whatever the watermark.
+        Close a window that has received no event for this time, measured by the clock and independent of the watermark.
     mode : str
-        ``accumulating``: the whole window each time. ``discarding``: the rows since its last emission.
-        ``changelog``: the whole window, and first a retraction of its last emission; the column
-        ``change`` is -1 for a retraction and 1 for what replaces it.
+        ``accumulating``: each emission has all rows of the window. ``discarding``: each emission has only the rows
+        since the last one. ``changelog``: each emission has all rows, and is preceded by a retraction of the last one.
+        The column ``change`` is -1 for a retraction and 1 for the row that replaces it.
     having : str, optional
-        An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog a
-        window that no longer meets it is retracted.
+        An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog, a
+        window that no longer meets the condition is retracted.
     latest : bool
-        Whether to emit only the latest window of each level and key: none is emitted after one that begins later. In a
-        changelog it retracts the previous window.
+        Whether to emit only the latest window of each level and key. A window is then not emitted after a window that
+        begins later. In a changelog, an emitted window retracts the previous one.
     changed : str
-        Which change makes a window due. ``rows``: rows have arrived since its last emission. ``result``: a result also
-        differs from that of its last emission, so that rows which change no result emit nothing. With
-        ``result``, the states of the last emissions are kept in memory too.
+        Which changes cause a window to be emitted. ``rows``: rows have arrived since its last emission. ``result``: a
+        result also differs from that in its last emission, so that rows which do not change a result cause no emission.
+        With ``result``, the states of the last emissions are also kept in memory.
 
     Raises
     ------
     ValueError
-        If an argument is not valid.
+        If an argument is invalid.
 
     Examples
     --------
-    docs/streams.md has an example of a policy in another package, in one file.
+    docs/streams.md has an example of a policy in another package, in a single file.
     """
 
     delay: str = field(default="0s", kw_only=True, metadata=DURATION)
@@ -75,9 +76,9 @@ class EmitPolicy(Policy):
     changed: str = field(default="rows", kw_only=True)
 
     name: ClassVar[str] = ""
-    early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; without one there are none
-    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns to add to emitted rows
-    forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
+    early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; empty if open windows are not emitted
+    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns that are added to emitted rows
+    forgets_timed_out: ClassVar[bool] = False  # whether a window is removed from memory after a timeout has closed it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,12 +112,12 @@ class EmitPolicy(Policy):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether windows may be emitted by the time of arrival, even if no row arrives."""
+        """Whether windows may be emitted because of the arrival time, even if no row arrives."""
         return self.timeout is not None
 
     @property
     def by_event(self) -> bool:
-        """Whether `is_due` receives the watermark in place of the time of arrival."""
+        """Whether `is_due` receives the watermark instead of the arrival time."""
         return False
 
     def check(self, frame: TiltFrame) -> None:
@@ -129,11 +130,12 @@ class EmitPolicy(Policy):
         Raises
         ------
         ValueError
-            If the frame does not fit; the message states what the policy needs.
+            If the frame does not fit; the message states what the policy requires.
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
-        """Return the measures of each window that the policy needs in addition to the frame's; they are not emitted.
+        """Return the measures of each window that the policy needs in addition to those of the frame. They are not
+        emitted.
 
         Parameters
         ----------
@@ -142,17 +144,17 @@ class EmitPolicy(Policy):
         Returns
         -------
         name -> measure
-            `HeldWindows.result` reads them by these names.
+            `HeldWindows.result` returns their results by these names.
         """
         return {}
 
     def time(self, watermark: int | None, now: int | None) -> int | None:
-        """Return the time of the clock that `is_due` receives; None if it is unknown.
+        """Return the time that `is_due` receives, or None if it is unknown.
 
         Parameters
         ----------
         watermark, now : int, optional
-            Microseconds; None if unknown.
+            The watermark and the arrival time in microseconds, each None if unknown.
 
         Returns
         -------
@@ -161,7 +163,7 @@ class EmitPolicy(Policy):
         return watermark if self.by_event else now
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Return whether to check open windows now, from the time now and the time of the last check.
+        """Return whether open windows should be checked now, from the current time and the time of the last check.
 
         Parameters
         ----------
@@ -190,7 +192,7 @@ class EmitPolicy(Policy):
         return time
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Return which windows to emit while they are open, with the reason ``early_reason``.
+        """Return a mask of the windows to emit while they are open. Their reason is ``early_reason``.
 
         Parameters
         ----------
@@ -204,13 +206,13 @@ class EmitPolicy(Policy):
         return np.zeros(len(windows), np.bool_)
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
-        """Return which windows to close before their ends because they have received no event for the timeout.
+        """Return a mask of the windows to close before their ends because they have received no event for the timeout.
 
         Parameters
         ----------
         windows : HeldWindows
         watermark, now : int, optional
-            Microseconds; None if unknown.
+            The arrival time in microseconds; None if unknown.
 
         Returns
         -------
@@ -251,7 +253,7 @@ class EmitPolicy(Policy):
         return reasons
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Return which of the windows that are due are emitted now; the others wait.
+        """Return a mask of the due windows that are emitted now; the others wait.
 
         Parameters
         ----------
@@ -266,7 +268,7 @@ class EmitPolicy(Policy):
 
 @dataclass(frozen=True, repr=False)
 class ByClock(EmitPolicy):
-    """An emit policy that uses one of two clocks.
+    """The base class of emit policies that can use either of two clocks.
 
     Parameters
     ----------
@@ -289,7 +291,7 @@ class ByClock(EmitPolicy):
 
 @dataclass(frozen=True, repr=False)
 class AfterClose(EmitPolicy):
-    """Emit a window when it is closed, and again when late events reach it.
+    """Emit a window when it closes, and again whenever late events are added to it.
 
     Parameters
     ----------
@@ -313,7 +315,7 @@ class Periodic(ByClock):
     Parameters
     ----------
     every : duration
-        The period. Periods end at multiples of it since 1970 on the clock.
+        The period. The length of a period. Periods end at multiples of it since 1970, measured by ``clock``.
     repeat : bool
         Whether to emit open windows even if they have not changed.
     clock, delay, timeout, mode, having, latest, changed : as in `ByClock`
@@ -356,9 +358,10 @@ class OnUpdate(ByClock):
     Parameters
     ----------
     batch : duration, optional
-        The minimum time between emissions by the clock; a window is then emitted once for all its changes.
+        The minimum time between two emissions, measured by the clock. A window is then emitted once for all its
+        changes.
     clock : str
-        The clock for ``batch``: ``arrival`` or ``event``, as in `Periodic`.
+        The clock for ``batch``: ``arrival`` or ``event``, see `Periodic`.
     delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples
@@ -390,14 +393,14 @@ class OnUpdate(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class AfterCount(EmitPolicy):
-    """Emit a window after ``rows`` new rows since its last emission, and all windows when they close.
+    """Emit a window when it has ``rows`` new rows since its last emission, and all windows when they close.
 
-    The count is checked after each batch, so an emission may contain more new rows.
+    The count is checked after each batch, so that an emission may contain more than ``rows`` new rows.
 
     Parameters
     ----------
     rows : int
-        At least 1.
+        The number of new rows, at least 1.
     delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples

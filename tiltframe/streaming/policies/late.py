@@ -1,8 +1,8 @@
-"""Late policies: how long a closed window is kept for late events, and how later events are handled.
+"""Late policies: how long a closed window is kept for late events, and what happens to events after that.
 
-Lateness is decided per window: an event that is late for one window still counts in the windows that are kept. An event
-is late only if none of its windows, on any level, is kept. `Buffer` is after Siddhi's ``@BufferSize`` and
-``@IgnoreEventsOlderThanBuffer``.
+Lateness is decided for each window: an event that is late for one window still counts in those of its windows that are
+kept. An event is late only if none of its windows, on any level, is kept. `Buffer` is modelled on Siddhi's
+``@BufferSize`` and ``@IgnoreEventsOlderThanBuffer``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ OLDER = ("oldest", "drop")
 
 
 class Arrival(NamedTuple):
-    """How arriving events are handled: the times at which they count, which are dropped, and the newest window so far.
+    """The treatment of arriving events: the time at which each counts, which events are dropped, and the newest window
+    so far.
 
     Parameters
     ----------
     times : array of int64, shape (events,)
-        Microseconds UTC. If an event counts in another window, it still has its own time for ``first`` and ``last``.
+        Microseconds UTC. An event that counts in another window still has its own time for ``first`` and ``last``.
     dropped : array of bool, shape (events,)
     newest : int, optional
-        The start of the newest finest window that has events, if the policy follows it.
+        The start of the newest window of the finest level that has events, if the policy uses it.
     """
 
     times: Instants
@@ -45,21 +46,24 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LatePolicy(Policy):
-    """The base of late policies: frozen dataclasses whose fields are the arguments and whose ``name`` begins the text.
+    """The base class of late policies, which are frozen dataclasses. Their fields are the arguments, and ``name`` is
+    the first word of their text.
 
-    All methods have defaults: a closed window is not kept, and events count in the windows of their times.
+    All methods have defaults: closed windows are not kept, and events count in the windows of their times.
     """
 
     name: ClassVar[str] = ""
-    closes_by_events: ClassVar[bool] = False  # whether events close windows (`closed_until`), without a watermark
+    # whether events rather than a watermark close windows; if so, `closed_until` is called
+    closes_by_events: ClassVar[bool] = False
 
     @property
     def lateness_micros(self) -> int | None:
-        """How long a window is kept after its close, in microseconds by the watermark; None for ever."""
+        """How long a window is kept after it has closed, in microseconds by the watermark; None means for ever."""
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
-        """Return the policy with defaults that depend on the frame filled in; unchanged unless overridden.
+        """Return the policy with values for arguments whose defaults depend on the frame. Without such arguments, the
+        policy is returned unchanged.
 
         Parameters
         ----------
@@ -81,7 +85,7 @@ class LatePolicy(Policy):
         Raises
         ------
         ValueError
-            If the frame does not fit; the message states what the policy needs.
+            If the frame does not fit; the message states what the policy requires.
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
@@ -94,9 +98,9 @@ class LatePolicy(Policy):
         times : array of int64, shape (events,)
             Event times in the order of arrival, microseconds UTC.
         newest : int, optional
-            ``newest`` of the last `Arrival`.
+            ``newest`` of the previous `Arrival`.
         together : bool
-            Whether all events arrive at once, in no order.
+            Whether all events arrive at the same time, without an order.
 
         Returns
         -------
@@ -105,14 +109,14 @@ class LatePolicy(Policy):
         return Arrival(times, np.zeros(len(times), np.bool_), newest)
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Return the time up to which events have closed windows; called only if the policy ``closes_by_events``.
+        """Return the time up to which events have closed windows. It is called only if the policy ``closes_by_events``.
 
         Parameters
         ----------
         level : TimeWindow
             The finest level.
         newest : int
-            ``newest`` of the last `Arrival`.
+            ``newest`` of the previous `Arrival`.
 
         Returns
         -------
@@ -121,7 +125,7 @@ class LatePolicy(Policy):
         raise NotImplementedError(f"{self.name} closes windows by events, and does not say up to when")
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Return the newest window that closes windows up to a time: the inverse of `closed_until`.
+        """Return the newest window that closes windows up to a time. This is the inverse of `closed_until`.
 
         Parameters
         ----------
@@ -139,9 +143,10 @@ class LatePolicy(Policy):
 
 @dataclass(frozen=True, repr=False)
 class TrueWindow(LatePolicy):
-    """Keep every window for ever: a late event counts in the window of its time, which is emitted again.
+    """Keep all windows for ever: a late event counts in the window of its time, which is emitted again.
 
-    Memory grows with the number of all windows. A stream into a store counts late events correctly without this policy.
+    Memory grows with the total number of windows. A stream into a store counts late events correctly without this
+    policy.
 
     Examples
     --------
@@ -158,18 +163,18 @@ class TrueWindow(LatePolicy):
 
 @dataclass(frozen=True, repr=False)
 class Drop(LatePolicy):
-    """Keep closed windows for a limited time; drop and count later events.
+    """Keep closed windows for a limited time. Later events are dropped and counted.
 
     Parameters
     ----------
     lateness : duration, optional
-        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam. The default is the
-        gap if the frame has sessions, and else 0s.
+        How long a closed window is kept, measured by the watermark. Flink and Beam call it the allowed lateness. The
+        default is the gap if the frame has sessions, otherwise 0s.
 
     Notes
     -----
-    If the lateness is at least the gap, a row that would join a session that is no longer kept is late. If it is
-    smaller, the row opens a session of its own that overlaps the earlier one, as in Flink.
+    If the lateness is at least the gap, a row that would join a session that is no longer kept counts as late. If the
+    lateness is smaller than the gap, such a row opens a new session that overlaps the earlier one, as in Flink.
 
     Examples
     --------
@@ -193,24 +198,26 @@ class Drop(LatePolicy):
 
 
 def gap_of(frame: TiltFrame) -> int | None:
-    """Return the gap of the sessions of a frame, in microseconds; None if it has no sessions."""
+    """Return the gap of a frame's sessions in microseconds, or None if the frame has no sessions."""
     level = frame.levels[0]
     return int(level.length) if level.is_merging and math.isfinite(level.length) else None
 
 
 @dataclass(frozen=True, repr=False)
 class Buffer(LatePolicy):
-    """Keep the newest finest window and a number of windows before it; older rows count in the oldest one.
+    """Keep the newest window of the finest level and a number of windows before it. Older rows count in the oldest of
+    these windows.
 
-    Windows close by events, not by a watermark: a finest window closes when it leaves the buffer. A coarser window
-    closes when a later window of the level below closes.
+    Events close windows instead of a watermark: a window of the finest level closes when it leaves the buffer. A
+    coarser window closes when a window of the level below that begins after it closes.
 
     Parameters
     ----------
     windows : int
-        The number of windows to keep before the newest; with 0, late events count in the newest window.
+        The number of windows to keep before the newest one. With 0, late events count in the newest window.
     older : str
-        ``oldest``: an event older than the buffer counts in its oldest window. ``drop``: it is dropped and counted.
+        ``oldest``: an event that is older than the buffer counts in the oldest window of the buffer. ``drop``: such an
+        event is dropped and counted.
 
     Examples
     --------

@@ -1,4 +1,6 @@
-"""The base of emit and late policies: frozen values with a text form, and the windows that they receive."""
+"""The base class of emit and late policies, which are frozen dataclasses with a text form, and the windows that
+policies receive.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from aggr.duration import duration_text, read_duration
 from tiltframe.event_time import event_times
 from windows.timezone import Instants
 
-DURATION = {"shortest": 0}  # metadata of a field: a text such as 10s, with its minimum in microseconds
+DURATION = {"shortest": 0}  # metadata of a field that contains a duration such as 10s: its minimum in microseconds
 LONGER_THAN_0 = {"shortest": 1}
 
 
 class Policy:
-    """A frozen dataclass whose fields are the arguments in its text."""
+    """A frozen dataclass whose text contains its fields as arguments."""
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the durations, and write each in its longest unit."""
+        """Check the durations, and write each of them in the longest unit that divides it."""
         for argument in fields(self):  # type: ignore[arg-type]
             value = getattr(self, argument.name)
             if value is None or "shortest" not in argument.metadata:
@@ -37,7 +39,7 @@ class Policy:
             object.__setattr__(self, argument.name, duration_text(length) if length else "0s")
 
     def written(self) -> dict[str, Any]:
-        """Return the arguments that differ from the defaults, in their order."""
+        """Return the arguments that differ from their defaults, in the order of the fields."""
         own = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
 
@@ -70,19 +72,19 @@ def micros(duration: str) -> int:
 
 @dataclass(frozen=True)
 class HeldWindows:
-    """The windows of a level, one per row, open or closed; times are microseconds UTC.
+    """The windows of a level, open or closed, with one entry per window. Times are in microseconds UTC.
 
     Parameters
     ----------
     starts, ends : array of int64, shape (windows,)
-        For windows over all time, `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
+        Starts and ends. For windows over all time, they are `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
     new_rows : array of int64, shape (windows,)
         The number of new rows since the last emission.
     last_arrival : array of int64, shape (windows,)
         The arrival time of the last rows.
     result : callable, name -> array of as many results
-        Returns the results of one of the policy's own measures (`EmitPolicy.measures`), one per window: null if the
-        state has no value, or lacks rows of the window.
+        A function that returns the results of one of the policy's measures (see `EmitPolicy.measures`), one per window.
+        A result is null if the state has no value, or if rows of the window are unknown.
     """
 
     starts: Instants
@@ -95,7 +97,8 @@ class HeldWindows:
         return len(self.starts)
 
     def times(self, name: str) -> pa.Array:
-        """Return the results of a measure of the policy that are times, in any type that a tilt frame accepts.
+        """Return the results of a measure of the policy as times. The measure may have any type of times that a tilt
+        frame accepts.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Policies from text; packages add policies by name with entry points of the group ``tiltframe.policies``."""
+"""Parse policies from text. Packages add policies by name through entry points of the group ``tiltframe.policies``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ P = TypeVar("P", bound=Policy)
 
 
 def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Return the emit policy of a text; a policy is returned unchanged.
+    """Parse an emit policy; a policy object is returned unchanged.
 
     Parameters
     ----------
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of a
-        policy of another package, from the entry points ``tiltframe.policies``.
+        with the arguments of the corresponding class: ``periodic(1m, repeat, having='n > 300')``. It may also begin
+        with the ``name`` of a policy that another package registers by an entry point in ``tiltframe.policies``.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
-    """Return the emit policy of a stream of a frame: the one that `read_emit` returns, or the default for None.
+    """Return the emit policy of a stream: the one that `read_emit` returns, or for None the default for the frame.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
     Returns
     -------
     EmitPolicy
-        By default ``after_close``. Windows over all time never close: if a frame has no others, ``periodic(2s)``.
+        The default is ``after_close``. Windows over all time never close; if the frame has no others, the default is
+        ``periodic(2s)``.
 
     Raises
     ------
@@ -80,13 +81,13 @@ def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
-    """Return the late policy of a text; a policy is returned unchanged.
+    """Parse a late policy; a policy object is returned unchanged.
 
     Parameters
     ----------
     text : str
-        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy of another
-        package, from the entry points ``tiltframe.policies``.
+        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``; or the ``name`` of a policy that
+        another package registers by an entry point in ``tiltframe.policies``.
 
     Returns
     -------
@@ -106,12 +107,12 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
-    """Return a policy of this package, or of another package if no policy here has the name."""
+    """Return a policy of this package or, if none has the name, of another package."""
     if isinstance(text, base):
         return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
     if name not in ours:
-        from importlib.metadata import entry_points  # imports email and zipfile
+        from importlib.metadata import entry_points  # imported here, because it imports email and zipfile
 
         others = [point.load() for point in entry_points(group=GROUP, name=name)]
         family |= {kind.name: kind for kind in others if issubclass(kind, base)}

@@ -1,4 +1,4 @@
-"""Laws of emit and late policies, for policies of other packages as well."""
+"""Laws of emit and late policies, which also apply to the policies of other packages."""
 
 from aggr.testing.harness import LawBroken
 from tiltframe.streaming.testing.checks import check_policy

@@ -1,4 +1,4 @@
-"""Check an emit or a late policy, in the frame and on the rows of a stream."""
+"""Check an emit or a late policy in a frame, with the rows of a stream."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ def check_policy(
     rounds: int = 10,
     seed: int = 0,
 ) -> None:
-    """Check that an emit or a late policy fulfils its contract.
+    """Check that an emit or a late policy obeys all laws.
 
     Parameters
     ----------
     policy : EmitPolicy, LatePolicy or str
-        A text is read by `read_emit` or `read_late`.
+        Text is parsed by `read_emit` or `read_late`.
     frame : TiltFrame, optional
-        A frame that the policy accepts; by default windows of 10s and 1m, or of all time, by the key ``host``.
+        A frame that the policy accepts. The default has windows of 10s and 1m, or of all time, and the key ``host``.
     rows : function of (size, seed), optional
-        Returns a table of events with the columns of the frame, in the order of their arrival; by default with times
-        in ``ts``, ``host``, and numbers in ``x``.
+        A function that returns a table of events with the columns of the frame, in the order of their arrival. By
+        default, the table has times in ``ts``, hosts in ``host`` and numbers in ``x``.
     rounds, seed : int
-        The number of streams to test, and the seed from which they are drawn.
+        The number of streams to test, and the seed of their random rows.
 
     Raises
     ------
     LawBroken
-        If the policy breaks a law: masks and columns have the length of the windows and the declared types; nothing
-        depends on the order of calls, on other windows or on the division into batches; arguments do not change;
-        copies and the text of a policy are equal to it. The message names the law.
+        If the policy breaks a law. Masks and columns must have the length of the windows and the declared types.
+        Nothing may depend on the order of calls, on other windows, or on how rows are split into batches. Arguments
+        must not change, and copies of a policy and the policy read from its text must be equal to it. The message names
+        the law.
     ValueError
         If the policy does not accept the frame (pass another one), or the object is not a policy.
 
@@ -98,7 +99,7 @@ def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
 
 @contextmanager
 def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
-    """Report the law in the error if the policy writes into a read-only array."""
+    """If the policy writes into a read-only array, raise an error that names the law."""
     try:
         yield
     except ValueError as error:

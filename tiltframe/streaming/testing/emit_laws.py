@@ -28,7 +28,7 @@ _REASONS = ("close", "timeout", "late")
 
 @dataclass(frozen=True)
 class EmitCase:
-    """A policy, and windows of some rows in the form that the policy receives."""
+    """A policy, and the windows of some rows in the form in which the policy receives them."""
 
     policy: EmitPolicy
     frame: TiltFrame
@@ -36,7 +36,7 @@ class EmitCase:
     rng: np.random.Generator
 
     def windows(self) -> HeldWindows:
-        """Return the windows of all rows by key, with read-only arrays and with results that are null at random."""
+        """Return the windows of all rows by key, with read-only arrays and random null results."""
         measures = {"rows": aggr.count(), **self.policy.measures(self.frame)}
         frame = TiltFrame([self.frame.levels[0]], self.frame.time, measures, self.frame.keys)
         table = finish(rollup(self.rows, frame), frame)
@@ -54,13 +54,13 @@ class EmitCase:
         )
 
     def clocks(self) -> list[tuple[int | None, int | None]]:
-        """Return pairs of a watermark and a time of arrival, known or not."""
+        """Return pairs of a watermark and an arrival time; either may be unknown."""
         known = [int(value) * _SECOND for value in self.rng.integers(0, 120, 2)]
         return [(None, None), (known[0], None), (None, known[1]), (known[0], known[1])]
 
 
 def is_a_value(case: EmitCase) -> None:
-    """A copy is equal to the policy, and to the policy read from its text, if its name is registered."""
+    """A copy of the policy is equal to it, and so is the policy read from its text, if its name is registered."""
     check_value(case.policy, read_emit)
 
 
@@ -88,7 +88,7 @@ def masks(case: EmitCase) -> None:
 
 
 def columns(case: EmitCase) -> None:
-    """Values are the declared columns, and reasons are texts, one for each window."""
+    """Values have the declared columns, and reasons are texts, with one entry for each window."""
     windows = case.windows()
     values = case.policy.values(windows)
     declared = dict(case.policy.columns)
@@ -102,7 +102,7 @@ def columns(case: EmitCase) -> None:
 
 
 def order_of_calls(case: EmitCase) -> None:
-    """The answers of a policy do not depend on earlier calls."""
+    """A policy returns the same result whatever was called before."""
     windows = case.windows()
     reasons = _reasons(case, len(windows))
     questions: list[Callable[[], object]] = [
@@ -123,7 +123,7 @@ def order_of_calls(case: EmitCase) -> None:
 
 
 def isolation(case: EmitCase) -> None:
-    """The answer of a policy for a window does not depend on the other windows, or on their order."""
+    """The result of a policy for a window does not depend on other windows or on their order."""
     windows = case.windows()
     order = case.rng.permutation(len(windows))[: max(len(windows) - 1, 0)]
     subset = _select(windows, order)
@@ -158,7 +158,9 @@ def clock(case: EmitCase) -> None:
 
 
 def stream_is_rollup(case: EmitCase) -> None:
-    """After the end of a stream, the last emission of each window is its result, for any division into batches."""
+    """After the end of a stream, the last emission of each window is the window's result, however rows are split into
+    batches.
+    """
     policy = case.policy
     if policy.mode != "accumulating" or policy.having or policy.latest or policy.forgets_timed_out:
         return
@@ -169,7 +171,7 @@ def stream_is_rollup(case: EmitCase) -> None:
         for start in range(0, max(len(case.rows), 1), max(len(case.rows) // batches, 1)):
             windows.add_rows(case.rows.slice(start, max(len(case.rows) // batches, 1)))
             emitted.append(windows.results(windows.advance(None, start * _SECOND)))
-            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # as after a restart
+            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # like after a restart
         emitted.append(windows.results(windows.close()))
         last = _results(pa.concat_tables(emitted), case.frame)
         for key, result in last.items():
@@ -185,7 +187,9 @@ EMIT_LAWS: tuple[Callable[[EmitCase], None], ...] = (
 
 
 def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], str]:
-    """Return the last results of each window by level, start and keys, as text, which distinguishes NaN and -0.0."""
+    """Return the last results of each window by level, start and keys. They are texts, because texts distinguish NaN
+    and -0.0.
+    """
     names = ["level", START, *frame.keys]
     rows = table.select([*names, *frame.measures]).to_pylist()
     return {tuple(row[name] for name in names): repr([row[name] for name in frame.measures]) for row in rows}

@@ -32,7 +32,7 @@ class LateCase:
 
     @property
     def times(self) -> Instants:
-        """The times of all events, microseconds UTC, read-only."""
+        """The times of all events in microseconds UTC, as a read-only array."""
         times = instants_of(self.rows.select([self.frame.time]).rename_columns(["window_start"])).copy()
         times.setflags(write=False)
         return times
@@ -43,20 +43,20 @@ class LateCase:
         return policy.arrive(self.frame.levels[0], times, newest, together)
 
     def newest(self) -> list[int | None]:
-        """Return possible starts of a newest window that the policy may have returned before."""
+        """Return possible starts of a newest window that the policy may have returned earlier."""
         newest = self.arrive(self.times[:3], None).newest
         return [None] if newest is None else [None, newest]
 
 
 def is_a_value(case: LateCase) -> None:
-    """A copy is equal to the policy, and to the policy read from its text, if its name is registered."""
+    """A copy of the policy is equal to it, and so is the policy read from its text, if its name is registered."""
     check_value(case.policy, read_late)
     lateness = case.policy.lateness_micros
     holds(lateness is None or (isinstance(lateness, int) and lateness >= 0), f"the lateness is {lateness!r}")
 
 
 def arrivals(case: LateCase) -> None:
-    """There is one time and one flag for each event; the newest window never decreases."""
+    """There is one time and one flag for each event, and the newest window never decreases."""
     for newest in case.newest():
         for together in (False, True):
             times, dropped, now = case.arrive(case.times, newest, together)
@@ -69,7 +69,7 @@ def arrivals(case: LateCase) -> None:
 
 
 def order_of_calls(case: LateCase) -> None:
-    """The same events give the same arrival, whatever the policy was called with before, also for another stream."""
+    """The same events give the same arrival, whatever the policy was called with before, even for another stream."""
     calls = [(newest, together) for newest in case.newest() for together in (False, True)]
     first = [_listed(case.arrive(case.times, *call)) for call in calls]
     for place in case.rng.permutation(len(calls)).tolist() * 2:
@@ -79,7 +79,7 @@ def order_of_calls(case: LateCase) -> None:
 
 
 def batches(case: LateCase) -> None:
-    """The division of events into batches changes nothing, if the newest window of each arrival is passed on."""
+    """Splitting events into batches changes nothing if the newest window of each arrival is passed to the next call."""
     for newest in case.newest():
         undivided = case.arrive(case.times, newest)
         cut = int(case.rng.integers(0, len(case.times) + 1))
@@ -90,7 +90,7 @@ def batches(case: LateCase) -> None:
 
 
 def together(case: LateCase) -> None:
-    """The order of events that arrive together changes nothing."""
+    """The order of events that arrive at the same time changes nothing."""
     order = case.rng.permutation(len(case.times))
     for newest in case.newest():
         times, dropped, now = case.arrive(case.times, newest, True)
@@ -102,7 +102,9 @@ def together(case: LateCase) -> None:
 
 
 def closing(case: LateCase) -> None:
-    """The time up to which events close windows increases with the newest window, which can be computed from it."""
+    """The time up to which events close windows increases with the newest window, which can be computed from this
+    time.
+    """
     policy = case.policy.for_frame(case.frame)
     if not policy.closes_by_events:
         return
@@ -117,7 +119,7 @@ def closing(case: LateCase) -> None:
 
 
 def no_row_is_lost(case: LateCase) -> None:
-    """Each row is counted once, in windows or as late."""
+    """Each row is counted exactly once, either in windows or as late."""
     counted = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
     windows = OpenWindows(counted, "after_close", case.policy)
     newest: dict[object, int] = {}
@@ -138,7 +140,7 @@ LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
 
 
 def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
-    """Store the count of each emitted window; a later revision replaces an earlier one."""
+    """Store the row count of each emitted window. A later revision replaces an earlier one."""
     for row in emitted.to_pylist():
         newest[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
 

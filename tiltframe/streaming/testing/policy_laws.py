@@ -1,4 +1,4 @@
-"""The law that emit and late policies share: a policy is a value, and so are its copies and its text."""
+"""The law that emit and late policies share: copies of a policy, and the policy read from its text, are equal to it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> 
     ----------
     policy : EmitPolicy or LatePolicy
     read : callable
-        `read_emit` or `read_late`.
+        The function that reads the text: `read_emit` or `read_late`.
     """
     holds(isinstance(policy.name, str) and policy.name.isidentifier(), f"the name {policy.name!r} is not a word")
     copies = [copy.deepcopy(policy)]
-    with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook's cell or of a function
+    # a class that was defined in a notebook's cell or in a function
+    with suppress(pickle.PicklingError, AttributeError):
         copies.append(pickle.loads(pickle.dumps(policy)))
     for other in copies:
         holds(other == policy and hash(other) == hash(policy), f"a copy of {policy!r} is {other!r}")
     try:
         read_back = read(str(policy))
     except ValueError:
-        return  # the name is not registered
+        return  # the name of the policy is not registered
     if type(read_back) is type(policy):
         holds(read_back == policy, f"the text {str(policy)!r} of {policy!r} is read as {read_back!r}")

@@ -1,17 +1,18 @@
-"""Delta Lake: a store as one table in a folder or object store, with the package deltalake and without a JVM.
+"""Delta Lake: a store is one table in a folder or object store, accessed by the package deltalake without a JVM.
 
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; the schema of the column level has the manifest
       level=1h/bucket=2024-05/….parquet    states
       level=_recorded/bucket=_/….parquet   records, names with texts
-      _head                                the version up to which the log goes
+      _head                                the last version of the log
 
-Any number of tasks write files; a transaction of the driver makes them visible atomically. A file that no transaction
-names is never read, and is removed by `vacuum`.
+Any number of tasks may write files. A transaction of the driver makes them visible atomically. A file that no
+transaction has added is never read, and is removed by `vacuum`.
 
-Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried in this module. The retries
-of delta-rs detect conflicts of appends, equal application transactions and equal removals (tested with 1.6.6, from two
-processes). But they reject two transactions that remove different files, and do not check records.
+Other tools may read the table, VACUUM and OPTIMIZE it. A commit is tried once by delta-rs; this module checks for
+conflicts and tries again. The retries of delta-rs detect conflicts between appends, equal application transactions and
+equal removals (tested with 1.6.6, from two processes). They are not used, because they reject two transactions that
+remove different files, and do not check records.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-_MANIFEST = "tiltframe"  # in the metadata of the column level, so that it changes together with files
+_MANIFEST = "tiltframe"  # in the metadata of the column level, so that it changes in the same commit as files
 
 
 @dataclass
 class _Opened:
-    """The open table, and its contents at the version that was read last."""
+    """The open table, and its contents at the version that was last read."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
@@ -88,17 +89,18 @@ class _Opened:
     parsed: Manifest | None = None
     parts: tuple[Part, ...] = ()
     records: tuple[RecordFile, ...] = ()
-    read: dict[str, Records] = field(default_factory=dict)  # records by file of records
-    verified: dict[str, str] = field(default_factory=dict)  # verified digest by file of the log
+    read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records
+    verified: dict[str, str] = field(default_factory=dict)  # the verified digest of each file of the log
 
 
 @dataclass(frozen=True)
 class DeltaBackend:
-    """A store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
+    """A store in a folder or an object store, which implements `tiltframe.store.backends.protocol.Backend`."""
 
     uri: str  # a folder, or a URI for deltalake: ``s3://bucket/path``
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of the object store, as deltalake names them
-    durable: bool = False  # whether commits to a folder are on the disk before they are acknowledged
+    # options of the object store, with deltalake's names
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    durable: bool = False  # whether commits to a folder are written to the disk before they are acknowledged
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,7 +110,7 @@ class DeltaBackend:
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
         """Return the backend of a folder, a ``file://`` URI, or a URI for deltalake."""
         if uri.startswith("file://"):
-            from urllib.request import url2pathname  # imports http and ssl
+            from urllib.request import url2pathname  # imported here, because it imports http and ssl
 
             uri = url2pathname(urlsplit(uri).path)
         return cls(uri, tuple(options.items()), durable)
@@ -119,7 +121,7 @@ class DeltaBackend:
         return self.uri
 
     def store_named(self, name: str) -> DeltaBackend:
-        """Return the backend unchanged: a folder has one store, whose name is in the manifest."""
+        """Return the backend unchanged. A folder has only one store, and its manifest contains the name."""
         return self
 
     @property
@@ -198,13 +200,13 @@ class DeltaBackend:
         return parts
 
     def discard(self, parts: Sequence[Part | RecordFile]) -> None:
-        """Delete files, whose names no other process uses."""
+        """Delete files. Their names are unique, so no other process uses them."""
         for part in parts:
             with suppress(OSError):
                 data_files(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
-        """Commit after the version that was read last; this fails if there is a newer one."""
+        """Commit a version after the one that was last read. This fails if a newer version exists."""
         with self._updated() as now:
             assert now.table is not None
             if reason := transaction.conflict(self._snapshot(now, transaction.record_names)):
@@ -216,7 +218,7 @@ class DeltaBackend:
             changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
             if transaction.manifest is None:
                 actions += [*map(removed, transaction.removed), *map(removed, outdated)]
-            else:  # deltalake changes a schema only by overwriting partitions
+            else:  # deltalake changes a schema only if partitions are overwritten
                 filters, copies = self._overwritten(now, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
                 schema = _table_schema(columns, json.dumps(transaction.manifest))
@@ -233,7 +235,8 @@ class DeltaBackend:
             except CommitFailedError as error:
                 self.discard([*files, *copies])
                 raise Conflict(one_line(error)) from None
-            except (DeltaError, OSError):  # deltalake cleans up after a commit, and raises an error if that fails
+            # after a commit, deltalake cleans up; an error there does not undo the commit
+            except (DeltaError, OSError):
                 names = {*(part.name for part in transaction.added), *(file.name for file in files)}
                 if not self._has_files(now, version, names):
                     raise
@@ -241,7 +244,9 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Return whether a version of the table exists and has files whose names only one commit uses."""
+        """Return whether a version of the table exists and contains the files of this commit, whose
+        names are unique.
+        """
         assert now.table is not None
         with suppress(DeltaError, OSError):
             now.table.update_incremental()
@@ -252,10 +257,11 @@ class DeltaBackend:
     def _overwritten(
         self, now: _Opened, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
-        """Return filters of partitions that have all parts to remove, and copies of the other parts in them.
+        """Return filters that match the partitions with all parts to remove, and copies of the other parts in these
+        partitions.
 
-        Without parts to remove, the filters match no partition. A part that stays is copied under a new name, because a
-        commit of Delta Lake cannot remove and add the same file.
+        Without parts to remove, the filters match no partition. A part that is not removed is copied under a new name,
+        because one commit of Delta Lake cannot remove and add the same file.
         """
         if not removed_parts:
             return [(LEVEL, "=", "")], []
@@ -272,7 +278,7 @@ class DeltaBackend:
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write records to a new file; return it, and the files that it replaces."""
+        """Write records to a new file; return the file, and the files that it replaces."""
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
@@ -288,7 +294,9 @@ class DeltaBackend:
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
-        """Return the records of files that may have the names, all for None; other names may be included."""
+        """Return the records of files that may contain the names, or all records for None. Other names may be
+        included.
+        """
         requested = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
 
@@ -298,7 +306,9 @@ class DeltaBackend:
         return now.read[file.name]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read files; complete ones are read together, and row groups are skipped if the condition excludes them."""
+        """Read files. Files that are needed completely are read together; row groups that the condition excludes are
+        skipped.
+        """
         schema = self._manifest().columns
         bounds = key_bounds(where, schema)
         requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
@@ -317,7 +327,9 @@ class DeltaBackend:
             raise self._lost(lost.name) from None
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove files that were removed from the table, or written and never committed, ``older_than`` seconds ago."""
+        """Remove files that were removed from the table, or were written but not committed, at least ``older_than``
+        seconds ago.
+        """
         manifest = self._manifest()
         with self._updated() as now:
             assert now.table is not None
@@ -331,7 +343,7 @@ class DeltaBackend:
         return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
-        """Return the parts from which a level's plain table was computed; None if there is no such table."""
+        """Return the parts from which a level's plain table was computed, or None if there is no plain table."""
         with as_store_errors(self.uri):
             return result_sources(self._results(level), dict(self.options))
 
@@ -343,7 +355,7 @@ class DeltaBackend:
             write_results(self._results(level), dict(self.options), ranges, results, sources)
 
     def verify(self) -> list[str]:
-        """Read the complete log again, and return its problems."""
+        """Read the complete log again, and return a message for each problem."""
         try:
             snapshot = DeltaBackend(self.uri, self.options).snapshot()
         except (DamagedStore, UnreachableStore) as error:
@@ -354,7 +366,9 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest, read once: name and keys never change, and columns that it lacks are not requested."""
+        """Return the manifest, which is read once: name and keys never change, and columns that it lacks are not
+        requested.
+        """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")
         with self._opened.lock:
@@ -364,7 +378,7 @@ class DeltaBackend:
 
     @contextmanager
     def _updated(self) -> Iterator[_Opened]:
-        """Open the table, or read newer commits; other threads wait until the block ends."""
+        """Open the table, or read its new commits. Other threads wait until the block ends."""
         now = self._opened
         with now.lock:
             try:
@@ -380,7 +394,7 @@ class DeltaBackend:
                         self._check_head(now, now.table)
                     self._take_in(now, now.table)
                     yield now
-            except FileNotFoundError as error:  # a file of records is lost, or was removed meanwhile
+            except FileNotFoundError as error:  # a file of records was lost, or was removed in the meantime
                 raise self._lost(str(error)) from None
 
     def _open(self) -> DeltaTable:
@@ -394,7 +408,7 @@ class DeltaBackend:
         if now.version == table.version():
             return
         text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-        text = text or table.metadata().configuration.get(_MANIFEST)  # where it was before format 5
+        text = text or table.metadata().configuration.get(_MANIFEST)  # the location before format 5
         if text != now.text or not now.manifest:
             now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
         now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
@@ -408,7 +422,7 @@ class DeltaBackend:
             raise self._damaged(problem)
 
     def _check_head(self, now: _Opened, table: DeltaTable) -> None:
-        """Raise `DamagedStore` if the log ends before the version in its head, or has other entries."""
+        """Raise `DamagedStore` if the log ends before the version in its head, or if entries have other digests."""
         try:
             head = Head.read(self._path)
         except ValueError as error:
@@ -416,7 +430,7 @@ class DeltaBackend:
         if head is None:
             return
         if head.version > table.version():
-            table.update_incremental()  # reads commits since then
+            table.update_incremental()  # reads the commits since the last read
         if head.version > table.version():
             raise self._damaged(
                 f"its log ends at {table.version()}, and went to {head.version}: its last entries are lost; restore "
@@ -426,10 +440,10 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log is not as it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """Wait until a commit is on the disk if the store is durable, and write the head.
+        """If the store is durable, wait until the commit is written to the disk; then write the head.
 
-        If the head cannot be written, for example on a full disk, it stays too low. That is harmless: the commit is
-        done.
+        If the head cannot be written, for example because the disk is full, its version stays too low. That is
+        harmless, because the commit is complete.
         """
         if not self._in_folder:
             return
@@ -457,7 +471,9 @@ class DeltaBackend:
 
 
 def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
-    """Return the schema of the table: columns with statistics first, and the manifest in the metadata of the level."""
+    """Return the schema of the table: columns with statistics first, and the manifest in the metadata of the column
+    level.
+    """
     stored_fields = stored_schema(columns)
     own = [
         stored_fields.field(START),

@@ -1,4 +1,4 @@
-"""Data files: Parquet in a folder or an object store, read many at a time."""
+"""Data files: Parquet in a folder or an object store. Many files are read at a time."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
-_MOST_FOOTERS = 64 << 20  # bytes of footers of the files that stay open; memory is a multiple of it
+_MOST_FOOTERS = 64 << 20  # the bytes of footers of the files that are kept open; the memory is a multiple of it
 _LOCK = Lock()
 
-FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, time of last change
+FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, modification time
 
 
 class _OpenFiles:
-    """The most recently used open files, limited by the total bytes of their footers."""
+    """The most recently used files, which are kept open. Their number is limited by the total bytes
+    of their footers.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -55,14 +57,14 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def get(self, key: FileVersion) -> ds.ParquetFileFragment | None:
-        """Return a file if it is open, else None."""
+        """Return a file if it is open, otherwise None."""
         fragment = self._fragments.get(key)
         if fragment is not None:
             self._fragments.move_to_end(key)
         return fragment
 
     def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
-        """Keep a file open, and close the least recently used files beyond the limit."""
+        """Keep a file open. Close the least recently used files if the limit is exceeded."""
         before = self._fragments.pop(key, None)
         self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
         self._fragments[key] = fragment
@@ -79,7 +81,7 @@ _OPEN_FILES = _OpenFiles(_MOST_FOOTERS)
 
 
 class _Written:
-    """A new file of an object store: it converts Arrow's buffers to bytes, the only type that the file accepts."""
+    """A new file in an object store. It accepts only bytes, so Arrow's buffers are converted."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -93,14 +95,14 @@ class _Written:
 
 
 class _Objects(DeltaStorageHandler):
-    """The file system of the objects under a path."""
+    """The file system of the objects below a path."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
 def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
-    """Return the file system under a path, a folder or a URI for deltalake."""
+    """Return the file system below a path, which is a folder or a URI for deltalake."""
     if "://" not in path:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     return fs.PyFileSystem(_Objects(path, dict(options)))
@@ -109,9 +111,9 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 def write_states(
     states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
 ) -> tuple[str, int]:
-    """Write states in stored types to a new file, laid out by time and keys, with the ends of their windows.
+    """Write states in stored types to a new file, ordered by time and keys, with the ends of their windows.
 
-    Columns that the store does not have are left out. Return the file's name and size.
+    Columns that are not in the store are left out. Return the file's name and size.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
@@ -119,7 +121,7 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = laid_out(pa.table(columns), keys)
-    with_statistics = [START, *keys]  # statistics of states would be too large
+    with_statistics = [START, *keys]  # statistics of the states themselves would be too large
     return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
 
 
@@ -131,9 +133,9 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file in row groups of the given sizes; return its name in the folder, and its size."""
+    """Write rows to a new file in row groups of the passed sizes; return its name in the folder, and its size."""
     buffer = pa.BufferOutputStream()
-    named = list(with_statistics)  # dictionaries of states cost more time than they save
+    named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
     options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
     with pq.ParquetWriter(buffer, rows.schema, **options) as writer:
         at = 0
@@ -146,7 +148,7 @@ def write_file(
     try:
         with folder.open_output_stream(name) as file:
             file.write(data)
-    except BaseException:  # such as a full disk or Ctrl-C
+    except BaseException:  # for example, the disk is full or the user pressed Ctrl-C
         with suppress(OSError):
             folder.delete_file(name)
         raise
@@ -156,7 +158,7 @@ def write_file(
 
 
 def _footer_checksum(file: pa.NativeFile) -> int:
-    """Return a checksum of a Parquet file's footer: Parquet has checksums for pages, but not for the footer."""
+    """Return a checksum of a Parquet file's footer. Parquet has checksums for pages, but none for the footer."""
     size = file.size()
     length = int.from_bytes(file.read_at(8, max(size - 8, 0))[:4], "little")
     begin = size - 8 - length
@@ -169,7 +171,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         return
     if problem := not_a_file(folder.base_path + name):
         raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a file")
-    own_name = _OURS.search(name)  # files that other tools have merged have other names
+    own_name = _OURS.search(name)  # files that other tools have merged have no checksum in their name
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
             raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
@@ -192,7 +194,9 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read rows whose windows start in ranges; raise ``FileNotFoundError``, or `DamagedStore` for lost rows."""
+    """Read the rows whose windows start in ranges; raise ``FileNotFoundError`` for a missing file, or `DamagedStore`
+    for lost rows.
+    """
     whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}
     for part, span in parts:
@@ -221,7 +225,7 @@ def _between(span: Range) -> pc.Expression:
 
 
 def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return an open file, reusing the footer that was read before unless the file has changed."""
+    """Return an open file. Its footer is read again only if the file has changed."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
@@ -250,7 +254,7 @@ def _read(
     files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    row_count = files.count_rows() if conditions else rows.num_rows  # counted from the footers of the files
+    row_count = files.count_rows() if conditions else rows.num_rows  # the number of rows in the footers of the files
     if row_count != sum(part.rows for part in parts):
         raise DamagedStore("the store is damaged: files have lost rows")
     columns = [

@@ -1,10 +1,12 @@
-"""The head: the last version of the log of a store in a folder; every commit writes it before it is acknowledged.
+"""The head: a file with the last version of the log of a store in a folder. Every commit writes it before it is
+acknowledged.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
-If a log ends before its head, it has lost entries; if entries or the checkpoint have other bytes, they are damaged. The
-head is too low if a writer is killed before writing it, or if one of two writers overwrites the later head of the
-other. That is harmless. Object stores do not lose objects that they acknowledge, and have no head.
+If a log ends before the version in its head, it has lost entries. If the digests of entries or of the checkpoint
+differ, these files are damaged. The version in the head is too low if a writer was killed before writing it, or if one
+of two writers has overwritten the later head of the other. A version that is too low is harmless. Stores in object
+stores have no head, because object stores do not lose objects that they have acknowledged.
 """
 
 from __future__ import annotations
@@ -23,19 +25,19 @@ from tiltframe.regular_files import not_a_file, not_a_folder
 
 LOG = "_delta_log"
 _NAME = "_head"  # VACUUM ignores names with this prefix
-_READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that Delta reads
+_READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that readers of Delta use
 
 
 @dataclass(frozen=True)
 class Head:
-    """The version of the last entry, and digests of the last checkpoint and of all entries from there on."""
+    """The version of the last entry, and digests of the last checkpoint and of all entries since that checkpoint."""
 
     version: int
     digests: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, table: str) -> Head | None:
-        """Return the head of a table, or None if it has none; raise ``ValueError`` if it is damaged."""
+        """Return the head of a table, or None if there is no head; raise ``ValueError`` if it is damaged."""
         path = Path(table, _NAME)
         if problem := not_a_file(str(path)):
             raise ValueError(f"it is {problem}, not a file")
@@ -47,19 +49,21 @@ class Head:
             raise ValueError("it is not as it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
-        """Yield the files of a log whose digests differ from the head, among those that were not verified before."""
+        """Yield the files of a log whose digests differ from those in the head. Files that were verified before are
+        skipped.
+        """
         for name, checksum in self.digests.items():
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            if path.exists():  # removed entries are in a checkpoint
+            if path.exists():  # entries that no longer exist are covered by a checkpoint
                 if _digest(path) != checksum:
                     yield name
                 verified[name] = checksum
 
 
 def note_head(table: str, version: int) -> None:
-    """Write the version of a table's log to its head, unless the head has a later one."""
+    """Write the version of a table's log to its head, unless the head has a later version."""
     before = Head.read(table) or Head(version - 1)
     if before.version >= version:
         return
@@ -88,9 +92,9 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Return an entry of a log that is not a regular file, for which Delta would wait for ever.
+    """Return an entry of a log that is not a regular file, because Delta Lake would wait for it without end.
 
-    For an open log, only the next entry is checked.
+    If the log is already open, only its next entry is checked.
     """
     if version is not None:
         path = _entry(table, version + 1)
@@ -108,7 +112,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
 
 
 def is_last(table: str, version: int) -> bool:
-    """Return whether a version is the last one in the log of a table, without reading the log."""
+    """Return whether a version is the last one in a table's log. The log is not read."""
     return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
 
 

@@ -1,4 +1,6 @@
-"""The Delta log as a store uses it: files are read as parts, parts are written as actions, and errors are sentences."""
+"""The Delta log of a store: convert files to parts, parts to actions of the log, and errors to messages of one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
-_LONGEST = 150  # characters of a line: Delta Lake quotes whole schemas
+_LONGEST = 150  # the maximum length of a line, because Delta Lake quotes complete schemas
 _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
-    """Return the entries of a table's files: the parts of states, and the files of records."""
+    """Return the entries for the files of a table: parts of states, and files of records."""
     names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
     names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
     actions = actions.select([name for name in names.values() if name in actions.column_names])
@@ -49,7 +51,7 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 
 
 def added(file: Part | RecordFile) -> AddAction:
-    """Return the action that adds a file; readers select files by the minimum and maximum in it."""
+    """Return the action that adds a file. Readers select files by the minimum and maximum in the action."""
     if isinstance(file, Part):
         first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")
         edges = [{START: f"{at}Z"} for at in np.datetime_as_string(first_and_last)]
@@ -84,7 +86,7 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Convert errors of deltalake to one sentence; a missing file is left to the caller."""
+    """Convert errors of deltalake to store errors of one sentence. The caller handles missing files."""
     try:
         yield
     except FileNotFoundError:
@@ -102,12 +104,14 @@ def as_store_errors(uri: str) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """Return a message in one line: the failed operation, then the cause."""
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
-    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # a kernel reads the log of deltalake
-    text = re.sub(r"^Kernel error -> ", "", text)  # also if a place rejects requests, such as S3 without credentials
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours
+    # deltalake reads the log with a separate library, delta-kernel
+    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)
+    # also raised if requests are rejected, such as by S3 without credentials
+    text = re.sub(r"^Kernel error -> ", "", text)
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not _TRACE.match(line)] or lines  # without stack traces of Delta Lake
+    lines = [line for line in lines if not _TRACE.match(line)] or lines  # without the stack trace of Delta Lake
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
     parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]

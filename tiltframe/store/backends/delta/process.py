@@ -1,4 +1,4 @@
-"""The process that uses Delta Lake: the threads of deltalake do not survive a fork."""
+"""The process that uses Delta Lake. The threads of deltalake do not survive a fork."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STARTED_IN: list[int] = []  # the process in which deltalake started its thread
 
 
 def check_process() -> None:
-    """Raise `StoreError` in a process that was forked after deltalake has started its threads."""
+    """Raise `StoreError` in a process that was forked after deltalake had started its threads."""
     if not _STARTED_IN:
         _STARTED_IN.append(os.getpid())
     if _STARTED_IN[0] != os.getpid():

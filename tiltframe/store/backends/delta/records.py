@@ -1,10 +1,10 @@
-"""Records: names and texts next to the states of a store, as rows of a separate partition.
+"""Records: names with texts, stored with the states of a store as rows of a separate partition.
 
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
 A commit writes its records to a file. If several rows have the same name, the one with the highest revision, from the
-last commit, is valid. So any tool may merge such files.
+last commit, is valid. Any tool may therefore merge such files.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pyarrow as pa
 
 from tiltframe.names import RECORD, RECORDED, REVISION
 
-RECORDS = "_recorded"  # the value of the column level
-FOLD_AT = 32  # number of files that a commit then merges into one
+RECORDS = "_recorded"  # the value that rows of records have in the column level
+FOLD_AT = 32  # if there are this many files of records, a commit merges them into one
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 
-Records: TypeAlias = dict[str, tuple[int, str]]  # name -> revision and text
+Records: TypeAlias = dict[str, tuple[int, str]]  # a mapping of names to revision and text
 
 
 @dataclass(frozen=True)
 class RecordFile:
-    """A file of records, and the first and the last name in it."""
+    """A file of records, with the first and the last name in it."""
 
     name: str
     first: str
@@ -37,7 +37,7 @@ class RecordFile:
 
     @property
     def level(self) -> str:
-        """The value of the column level in the file."""
+        """The value that the rows of the file have in the column level."""
         return RECORDS
 
     def may_have(self, names: Iterable[str]) -> bool:
@@ -46,13 +46,13 @@ class RecordFile:
 
 
 def table_of_records(records: Mapping[str, tuple[int, str]]) -> pa.Table:
-    """Return records as rows, sorted by name."""
+    """Return records as a table, sorted by name."""
     rows = [{RECORD: name, REVISION: at, RECORDED: text} for name, (at, text) in sorted(records.items())]
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def records_in(rows: pa.Table) -> Records:
-    """Return the records of rows, in which a tool that merges files may have put several rows of a name."""
+    """Return the records in a table. If a tool has merged files, the table may have several rows for a name."""
     columns = (rows.column(name).to_pylist() for name in SCHEMA.names)
     return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 

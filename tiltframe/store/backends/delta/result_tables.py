@@ -1,6 +1,7 @@
-"""Plain tables of results, as separate Delta tables next to the store's.
+"""Plain tables of results, stored as separate Delta tables next to the store's table.
 
-The commit that writes a table also has the list of parts that it was computed from, so that both change atomically.
+The commit that writes such a table also stores the list of parts from which the table was computed, so that both change
+atomically.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MADE_FROM = "tiltframe"
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
-    """Return the parts from which a table was computed; None if there is no such table."""
+    """Return the parts from which a table was computed, or None if the table does not exist."""
     table = _open(path, options)
     if table is None:
         return None
@@ -38,13 +39,16 @@ def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | 
 def write_results(
     path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
 ) -> None:
-    """Replace rows of ranges, and the list of parts of the table; raise `Conflict` if it has changed meanwhile."""
+    """Replace the rows of ranges, and the table's list of parts; raise `Conflict` if another writer has changed the
+    table.
+    """
     columns = [stored(one_array(column)) for column in results.columns]
     fresh = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
     before = None if table is None else table.to_pyarrow_table()
     same = before is None or before.column_names == fresh.column_names
-    if before is not None and same:  # else it has an earlier frame of the store, and is replaced completely
+    # otherwise the table belongs to an earlier frame of the store, and is replaced completely
+    if before is not None and same:
         unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
         fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])
     properties = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
@@ -62,7 +66,7 @@ def write_results(
 
 
 def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:
-    """Remove files that were removed from a plain table ``older_than`` seconds ago."""
+    """Remove files that were removed from a plain table at least ``older_than`` seconds ago."""
     table = _open(path, options)
     return Vacuumed(0) if table is None else vacuum_table(table, data_files(path, tuple(options.items())), older_than)
 

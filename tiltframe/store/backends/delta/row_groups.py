@@ -1,4 +1,5 @@
-"""Layout: the order of rows in a file, by which a range of time and a few keys are both read from a part of the file.
+"""Layout: the order of rows in a file. Queries for a range of time, and queries for a few keys, read only a part of the
+file.
 
     slab of time 1                    slab 2                  …
     keys a–c | keys d–f | … keys x–z  keys a–c | …               each is a row group, sorted by keys, then time
@@ -20,13 +21,14 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-_GROUP_BYTES = 1 << 19  # approximate bytes of states in a row group, so that its metadata is a few percent
-_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16  # approximate rows in a row group; smaller groups would be mostly metadata
-_SHARES = 8  # row groups in a slab with enough keys: one key is read from an eighth of it
+_GROUP_BYTES = 1 << 19  # the approximate bytes of states in a row group, so that metadata is only a few percent of it
+# the approximate minimum of rows in a row group; smaller groups would be mostly metadata
+_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16
+_SHARES = 8  # the row groups of a slab with enough keys: reading one key reads an eighth of the slab
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Sort the rows of a file for the layout, and return them with the sizes of row groups, at least one."""
+    """Sort the rows of a file for the layout. Return them with the sizes of the row groups, at least one."""
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
     if groups == 1:
@@ -43,14 +45,16 @@ def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
 
 
 def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
-    """Return the slab of time of each row: slabs have about equal numbers of rows, and a window is in one slab."""
+    """Return the slab of time of each row. Slabs have approximately equal numbers of rows, and never split a window."""
     edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
     slab_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
     return slab_numbers
 
 
 def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:
-    """Return places that cut sorted keys into shares of about equal size; small keys are not cut."""
+    """Return the places at which sorted keys are cut into groups of approximately equal size. Small keys are not
+    split.
+    """
     targets = np.arange(1, shares) * len(ids) // shares
     begins = np.searchsorted(ids, ids[targets], side="left")
     next_begins = np.searchsorted(ids, ids[targets], side="right")

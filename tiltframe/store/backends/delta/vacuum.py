@@ -1,6 +1,7 @@
-"""Vacuum: delete files that no version of a table names, by their age in seconds.
+"""Vacuum: delete files that no version of a table refers to, if they are older than a number of seconds.
 
-Delta Lake's own vacuum counts whole hours. Here it only lists the candidates; the log has the time of their removal.
+Delta Lake's own vacuum supports only whole hours. It is used here to list the candidates; the log has the time at which
+each was removed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _LOG = "_delta_log"
 
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
-    """Delete the files of a table that were removed, or written and never committed, ``older_than`` seconds ago."""
+    """Delete the files of a table that were removed, or were written but not committed, at least ``older_than`` seconds
+    ago.
+    """
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)
     deleted, kept_since = 0, list[float]()
@@ -31,7 +34,7 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
         if unread_since > cutoff:
             kept_since.append(unread_since)
             continue
-        with suppress(FileNotFoundError):  # another vacuum was faster
+        with suppress(FileNotFoundError):  # another process has already deleted the file
             folder.delete_file(name)
             deleted += 1
     kept_until = max(kept_since) + older_than if kept_since else None
@@ -39,12 +42,13 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 
 def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
-    """Return from the log the files that were removed since a moment, with the times in seconds since 1970."""
+    """Return the files that the log has removed since a moment, with the times in seconds since 1970."""
     times: dict[str, float] = {}
     for at in range(version, -1, -1):
         name = f"{_LOG}/{at:020d}.json"
         info = folder.get_file_info(name)
-        if not info.is_file or _modified(info) < cutoff:  # deleted after a checkpoint, or too old to matter
+        # the log entry was deleted after a checkpoint, or is too old to matter
+        if not info.is_file or _modified(info) < cutoff:
             break
         with folder.open_input_stream(name) as file:
             entries = [json.loads(line) for line in file.read().splitlines() if line]

@@ -1,7 +1,8 @@
-"""The address of a database: a URI in libpq's form, parsed by urllib, and shown without passwords.
+"""The address of a database: a URI in the form of libpq (PostgreSQL's client library), parsed by urllib, and shown
+without passwords.
 
-libpq ends the user and the password at the first ``@``, urllib at the last one before a ``/``. A URI for which they
-differ raises an error, so that a part of a password is never shown as a host.
+libpq ends user and password at the first ``@``, urllib at the last ``@`` before a ``/``. A URI for which these differ
+raises an error, so that a part of a password is never shown as a host.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-_SECRETS = re.compile("password|secret|^scram_")  # names of options that libpq never prints
+_SECRETS = re.compile("password|secret|^scram_")  # options that libpq never prints
 
 
 def checked_address(uri: str) -> SplitResult:
-    """Return the parts of a URI; raise ``ValueError`` without any text of the URI if libpq would parse it differently.
+    """Return the parts of a URI; raise ``ValueError`` if libpq would parse it differently. The message has no text of
+    the URI.
 
-    All parts of ``postgresql://user:password@host:port/database?option=value`` except the scheme are optional, and
-    there may be several hosts, separated by commas.
+    Except for the scheme, all parts of ``postgresql://user:password@host:port/database?option=value`` are optional.
+    Several hosts are separated by commas.
 
     >>> checked_address("postgresql://bob@db:5433/x?sslmode=require").path
     '/x'
@@ -52,7 +54,7 @@ def shown(uri: str) -> str:
 
 
 def without_password(uri: str) -> str:
-    """Return a URI without its passwords, for a command that gets them from elsewhere.
+    """Return a URI without its passwords, for commands that get the password in another way.
 
     >>> without_password("postgresql://bob:pw@db:5433/x?sslmode=require&password=pw")
     'postgresql://bob@db:5433/x?sslmode=require'
@@ -67,7 +69,7 @@ def without_password(uri: str) -> str:
 
 
 def secrets(uri: str) -> set[str]:
-    """Return the passwords in a URI, encoded and decoded.
+    """Return the passwords in a URI, both encoded and decoded.
 
     >>> sorted(secrets("postgresql://bob:pw@db/x?sslpassword=q"))
     ['pw', 'q']
@@ -78,5 +80,5 @@ def secrets(uri: str) -> set[str]:
 
 
 def _options(parts: SplitResult) -> list[tuple[str, str]]:
-    """Return the options of a URI; libpq does not decode a plus sign as a space."""
+    """Return the options of a URI. libpq does not decode a plus sign as a space."""
     return parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)

@@ -1,8 +1,8 @@
-"""PostgreSQL: the tables of a store in a database, read and written as Arrow tables.
+"""PostgreSQL: the tables of a store in a database are read and written as Arrow tables.
 
-Every row has the name of its part, the rows of one level that were written together. A commit makes parts readable and
-others unreadable in one transaction, which locks the row of the store. Rows of a crashed writer stay unreadable until
-`vacuum`.
+Every row has the name of its part; a part consists of the rows of one level that were written together. A commit makes
+some parts readable and others unreadable in one transaction, which locks the store's row in the registry. Rows of a
+writer that crashed stay unreadable until `vacuum` removes them.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, 
 
 @dataclass(frozen=True)
 class PostgresBackend:
-    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`."""
+    """The tables of one store in a PostgreSQL database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str = field(repr=False)  # in libpq's form, with ``@/?#%`` in names as percent codes
-    name: str = ""  # the store's name; optional if the database has only one store
-    durable: bool = False  # whether a commit waits for the disk even if the server's setting does not
+    uri: str = field(repr=False)  # a URI for libpq, with ``@/?#%`` in names as percent codes
+    name: str = ""  # the name of the store; optional if the database contains only one store
+    durable: bool = False  # whether a commit waits for the disk even if the server is configured not to
 
     def __post_init__(self) -> None:
         checked_address(self.uri)
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> PostgresBackend:
-        """Return the backend of a URI in libpq's form."""
+        """Return the backend of a URI in the form of libpq."""
         if options:
             raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
         return cls(uri, name, durable)
 
     @property
     def display_uri(self) -> str:
-        """The URI without its password, for a later command that gets the password from elsewhere."""
+        """The URI without its password. Later commands get the password in another way."""
         return without_password(self.uri) if passwords(self.uri) else self.uri
 
     def store_named(self, name: str) -> PostgresBackend:
-        """Return the backend of one of the database's stores."""
+        """Return the backend of another store in the database."""
         return replace(self, name=name)
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Create the tables; a second call changes nothing, and keeps the first manifest."""
+        """Create the tables. A second call changes nothing, and the first manifest stays."""
         name = check_name(self.name)
         layout = Layout.from_manifest(name, manifest, schema)
         with session(self.uri) as db:
@@ -87,7 +87,7 @@ class PostgresBackend:
         check_values(states)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return parts and records of one moment, read in one transaction."""
+        """Return the parts and records of one moment, read in one transaction."""
         with session(self.uri, snapshot=True) as db:
             store = find(db, self.name)
             if store is None:
@@ -96,7 +96,7 @@ class PostgresBackend:
             return Snapshot(store.version, store.manifest, _readable_parts(db, store), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write rows of parts that are listed as unreadable."""
+        """Write the rows of parts that are not readable yet."""
         with self._store() as (db, store):
             columns = _columns(store.layout, states)
             if not columns.num_rows:
@@ -127,14 +127,14 @@ class PostgresBackend:
             return parts
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Do nothing: `vacuum` removes the parts."""
+        """Do nothing, because `vacuum` removes the parts."""
 
     def commit(self, transaction: Transaction) -> int:
-        """Apply all changes in one transaction; other commits to the store wait for it."""
+        """Apply all changes in one transaction. Other commits to the store wait for it."""
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
-            # Removed parts are checked when they are updated, so all parts are listed only if ranges were read.
+            # Updating the removed parts also checks them, so all parts are listed only if ranges were read.
             parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
             records = _records(db, store.layout, transaction.record_names)
             now = Snapshot(store.version, store.manifest, parts, records)
@@ -148,7 +148,7 @@ class PostgresBackend:
                 changed = db.rows(
                     f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {change} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
-                    "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of changed rows
+                    "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of updated rows
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
@@ -165,9 +165,9 @@ class PostgresBackend:
             return store.version + 1
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return rows of parts whose windows start in the ranges: window_start and the requested columns.
+        """Return the rows of parts whose windows start in ranges: window_start and the requested columns.
 
-        The database filters rows by the bounds of single keys; lost rows are not noticed if it does.
+        If the database filters rows by the bounds of single keys, lost rows are not detected.
         """
         with self._store(snapshot=True) as (db, store):
             stored_fields = store.layout.schema
@@ -186,7 +186,7 @@ class PostgresBackend:
         return pa.concat_tables(tables)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove rows of parts that have been unreadable for a number of seconds."""
+        """Remove the rows of parts that have been unreadable for a number of seconds."""
         with self._store() as (db, store):
             deleted = db.rows(
                 f"DELETE FROM {store.layout.table('parts')} WHERE unread_since < now() - $1 * interval '1 second' "
@@ -214,7 +214,7 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and the list of its parts; concurrent writers wait for each other."""
+        """Replace rows of a level's plain table, and its list of parts. Concurrent writers wait for each other."""
         with self._store() as (db, store):
             layout = store.layout
             if not layout.has_results(db):
@@ -233,13 +233,15 @@ class PostgresBackend:
             )
 
     def verify(self) -> list[str]:
-        """Return an empty list: the database checks its tables, and parts with lost rows raise an error when read."""
+        """Return an empty list. The database checks its own tables, and reading a part with lost rows raises an
+        error.
+        """
         self.snapshot()
         return []
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and yield it with the layout of the store."""
+        """Open a transaction, and yield it with the store's layout."""
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)
             if store is None:
@@ -260,9 +262,9 @@ def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
 
 
 def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
-    """Return the records with the names, or all for None.
+    """Return the records with the names, or all records for None.
 
-    The revision is the number of the transaction that wrote the row, which the server stores with each row.
+    The revision is the number of the transaction that wrote the row; the server stores it with each row.
     """
     requested = None if names is None else list(names)
     if requested == []:
@@ -282,7 +284,7 @@ def _describe(db: Session, store: StoredLayout, manifest: Mapping[str, Any], sch
 
 
 def _columns(layout: Layout, states: pa.Table) -> pa.Table:
-    """Return states as flat columns; raise `StoreError` if they do not have the store's types."""
+    """Return states as flat columns; raise `StoreError` if their types differ from the store's."""
     check_values(states)
     arrays = []
     for stored_field in layout.schema:
@@ -305,10 +307,11 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return parts of a level, in a range each, in types of the frame; the database filters rows by bounds.
+    """Return parts of a level, each restricted to a range, in the types of the frame. The database filters rows by
+    bounds.
 
-    Raise `Conflict` if the rows of a part have been removed, and `DamagedStore` if a part that is read completely lacks
-    rows.
+    Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
+    are missing.
     """
     part_ranges = [(part, both) for part, span in parts if (both := part.within(span))]
     if not part_ranges:

@@ -1,4 +1,6 @@
-"""Limits of PostgreSQL: names, numbers of columns and values that raise an error before anything is written."""
+"""Limits of PostgreSQL for names, numbers of columns and values. Exceeding one raises an error before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from tiltframe.store.log.errors import StoreError
 PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)
 _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
-_MOST_COLUMNS = 1600  # columns of a table in PostgreSQL
-_ROW_BYTES = 8100  # of a page of 8 KiB; longer values are stored elsewhere, with a pointer of 18 bytes
+_MOST_COLUMNS = 1600  # the maximum number of columns of a table
+# the bytes of a row in a page of 8 KiB; longer values are stored elsewhere, with a pointer of 18 bytes
+_ROW_BYTES = 8100
 _ELSEWHERE = 18
 _FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
@@ -23,7 +26,7 @@ _LAST_DAY = 2_145_031_948  # 5874897-12-31
 
 
 def check_columns(columns: pa.Schema) -> None:
-    """Raise `StoreError` if a table cannot have flat columns of keys and states."""
+    """Raise `StoreError` if a table cannot have the flat columns of keys and states."""
     for name in columns.names:
         if name in _OWN_COLUMNS:
             raise StoreError(f"in PostgreSQL no key can be called {name!r}: every table has such a column; rename it")
@@ -46,7 +49,7 @@ def check_columns(columns: pa.Schema) -> None:
 
 
 def check_values(columns: pa.Table) -> None:
-    """Raise `StoreError` if PostgreSQL cannot store a key or state: NUL in text, times before 4714 BC."""
+    """Raise `StoreError` if PostgreSQL cannot store a key or state, such as text with NUL or times before 4714 BC."""
     for field, column in zip(columns.schema, columns.columns, strict=True):
         for values in _leaves(one_array(column)):
             dtype = values.type
@@ -85,8 +88,8 @@ def _any(matches: pa.Array) -> bool:
 
 
 def _row_width(columns: pa.Schema) -> int:
-    """Return the minimum number of bytes of a row without nulls: numbers are aligned to multiples of their size."""
-    at = 24 + len(columns) // 8 + 16  # the header, and two timestamps
+    """Return the minimum number of bytes of a row without nulls. Numbers are aligned to multiples of their size."""
+    at = 24 + len(columns) // 8 + 16  # the row header, and two timestamps
     for field in columns:
         dtype = field.type
         fixed = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)

@@ -1,4 +1,6 @@
-"""Plain tables of results in PostgreSQL: one per level as of the last export, with the parts that it contains."""
+"""Plain tables of results in PostgreSQL: one per level, computed by the last export, with the list of parts that it
+contains.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, p
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the columns of a plain table with their types; without measures if flat names clash."""
+    """Return the columns of a plain table with their types, without those of measures if flat names clash."""
     moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
     keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
     columns_by_measure = [results_of(frame, schema, measure) for measure in frame.measures]
@@ -48,13 +50,13 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
-    """Return the statement that creates a level's plain table."""
+    """Return the SQL statement that creates a level's plain table."""
     columns = [f"{quoted(n)} {sql_type(t, n)}" for n, t in columns_of(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
 def create_parts(table: str) -> str:
-    """Return the statement that creates the table of the parts of plain tables."""
+    """Return the SQL statement that creates the table with the lists of parts of plain tables."""
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
         "stop bigint NOT NULL, PRIMARY KEY (level, part))"
@@ -76,7 +78,7 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows of ranges, and the list of parts of the table, in the caller's transaction."""
+    """Replace the rows of ranges, and the table's list of parts, in the caller's transaction."""
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:

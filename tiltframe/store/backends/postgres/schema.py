@@ -31,7 +31,7 @@ from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import DamagedStore, StoreError
 from tiltframe.store.log.manifest import FORMAT, schemas_in
 
-_OLDEST = 150_000  # the oldest tested version
+_OLDEST = 150_000  # the oldest version that is tested
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -40,17 +40,17 @@ _REGISTRY = (
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a store in tables, from its manifest."""
+    """The layout of a store's tables, derived from its manifest."""
 
     name: str
     levels: tuple[str, ...]
     frame: TiltFrame
-    schema: pa.Schema  # of window_start, keys and all states, as the caller knows them
+    schema: pa.Schema  # the columns window_start, keys and states, as known to the caller
     evolved: bool = False
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
-        """Return the layout of a manifest; raise `StoreError` if it is damaged."""
+        """Return the layout for a manifest; raise `StoreError` if the manifest is damaged."""
         try:
             if schema is None:
                 schema = pa.schema([field for schema_part in schemas_in(manifest) for field in schema_part])
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def columns(self) -> pa.Schema:
-        """The flat columns, window_start first."""
+        """The flat columns; window_start is the first."""
         return flat_schema(stored_schema(self.schema))
 
     def table(self, what: str) -> str:
@@ -99,7 +99,9 @@ class Layout:
         self.make_results(session)
 
     def alter(self, session: Session, before: Layout) -> None:
-        """Add the columns that ``before`` lacks; results then have the columns of this frame."""
+        """Add the columns that the layout ``before`` lacks. The tables of results then have the columns of this
+        frame.
+        """
         check_columns(pa.schema(list(self.columns)[1:]))
         old_names = before.columns.names
         new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in old_names}]
@@ -108,9 +110,9 @@ class Layout:
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
-        """Create the views of results, and the empty plain tables from which they take other columns.
+        """Create the views of results, and the empty plain tables that provide some of their columns.
 
-        Existing plain tables are dropped; permissions on them, and on the views, are kept.
+        Existing plain tables are dropped. The permissions on them, and on the views, are preserved.
         """
         names = [name for level in self.levels for name in (self.flat(level), self.table(f"{level}_current"))]
         grants = [statement for name in names for statement in _grants(session, name)]
@@ -127,7 +129,7 @@ class Layout:
             session.run(statement)
 
     def has_results(self, session: Session) -> bool:
-        """Return whether plain tables exist; stores of earlier releases do not have them."""
+        """Return whether plain tables exist. Stores of earlier releases have none."""
         return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.table("flat"))[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:
@@ -146,7 +148,7 @@ def _grants(session: Session, table: str) -> list[str]:
 
 
 class StoredLayout(NamedTuple):
-    """A store of the database, and its layout."""
+    """A store in the database, with its layout."""
 
     name: str
     manifest: dict[str, Any]
@@ -155,9 +157,10 @@ class StoredLayout(NamedTuple):
 
 
 def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
-    """Return a store by name, or without a name the only one; None if there is none. With ``lock``, others wait for it.
+    """Return a store by name, or without a name the only store; None if there is no store. With ``lock``, other
+    transactions that lock the store wait.
 
-    Raise `StoreError` with the names of the stores if there are several and no name is passed.
+    Raise `StoreError` with the names of all stores if no name is passed and there are several.
     """
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         return None
@@ -190,7 +193,7 @@ def layout_of(name: str, description: str) -> Layout:
 
 
 def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest of a new store to the registry."""
+    """Write the manifest of a new store to the registry, the table of all stores."""
     session.run(
         "INSERT INTO tiltframe (name, format, description, version) VALUES ($1, $2, $3, 0)",
         name,
@@ -200,6 +203,6 @@ def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
 
 
 def make_registry(session: Session) -> None:
-    """Create the registry if it does not exist."""
+    """Create the registry, the table of all stores, if it does not exist."""
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         session.run(_REGISTRY)

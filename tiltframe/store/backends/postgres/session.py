@@ -1,7 +1,7 @@
-"""Sessions with PostgreSQL: one transaction for each operation, with Arrow tables as input and output.
+"""Sessions with PostgreSQL: one transaction for each operation. Data is passed as Arrow tables.
 
-Opening a connection takes longer than most operations, so each thread keeps its last one. A forked process neither uses
-nor closes connections that it inherits from its parent.
+Opening a connection takes longer than most operations, so each thread keeps its last connection. A forked process
+neither uses nor closes connections that it inherits from its parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aggr.extras import MissingExtra
 from tiltframe.store.backends.postgres.address import secrets, shown
 from tiltframe.store.log.errors import Conflict, StoreError, UnreachableStore
 
-_RETRY = ("40001", "40P01")  # serialization failure, deadlock: nothing was written
+_RETRY = ("40001", "40P01")  # serialization failure, deadlock: the transaction wrote nothing and can be repeated
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
@@ -31,7 +31,7 @@ class Session:
     cursor: Any
 
     def run(self, sql: str, *values: Any) -> None:
-        """Execute a statement; values are bound to ``$1``, ``$2``, and are not part of the text."""
+        """Execute a statement. Values are bound to ``$1``, ``$2``, and are not part of the text."""
         self.cursor.execute(sql, values or None)
 
     def ask(self, sql: str, *values: Any) -> pa.Table:
@@ -40,22 +40,23 @@ class Session:
         return self.cursor.fetch_arrow_table()
 
     def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        """Execute a query that returns few rows, as dicts."""
+        """Execute a query that returns few rows; return them as dicts."""
         rows: list[dict[str, Any]] = self.ask(sql, *values).to_pylist()
         return rows
 
     def fill(self, name: str, table: pa.Table, temporary: bool = False) -> None:
-        """Append an Arrow table to a table of the database."""
+        """Append an Arrow table to a database table."""
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *about: Any) -> None:
-        """Wait until no other session has the lock for some values, and take it until the transaction ends."""
+        """Wait for the lock that some values identify, and take it until the transaction ends."""
         self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
 
 
 @contextmanager
 def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
-    """Open a transaction, committed at the end and rolled back by an error; a snapshot reads one moment.
+    """Open a transaction, which is committed at the end and rolled back by an error. With ``snapshot``, all reads see
+    the same moment.
 
     Raise `StoreError` for errors of the database, and `Conflict` if the database asks for a retry.
     """
@@ -77,7 +78,7 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
 
 
 class _KeptConnection:
-    """A connection that a thread keeps, for one address and one process."""
+    """A connection that a thread keeps for one address and one process."""
 
     def __init__(self, uri: str, connection: Any) -> None:
         self.uri, self.connection, self.process, self.given_back = uri, connection, os.getpid(), False
@@ -92,7 +93,7 @@ class _KeptConnection:
         return True
 
     def give_back(self) -> None:
-        """Keep the connection for the thread's next operation."""
+        """Store the connection for the thread's next operation."""
         self.given_back, _threads.kept = True, self
 
     def close(self) -> None:
@@ -107,11 +108,12 @@ class _KeptConnection:
 
 
 _threads = threading.local()
-_inherited: list[_KeptConnection] = []  # connections of the parent process: closing one here would end it there
+# connections that belong to the parent process: closing one here would close it there
+_inherited: list[_KeptConnection] = []
 
 
 def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
-    """Return the thread's connection if it has this address, else a new one."""
+    """Return the thread's connection if it is for this address, otherwise a new one."""
     kept_connection: _KeptConnection | None = _threads.__dict__.pop("kept", None)
     if kept_connection is not None and kept_connection.process != os.getpid():
         _inherited.append(kept_connection)
@@ -125,7 +127,7 @@ def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
 
 
 def translated(uri: str, message: str, code: str | None) -> Exception:
-    """Return a message of the database as an error with one sentence.
+    """Convert an error message of the database to an error with one sentence.
 
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host'

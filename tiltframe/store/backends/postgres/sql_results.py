@@ -1,7 +1,7 @@
-"""SQL results: expressions in plain SQL for the result of each function, from merged states.
+"""SQL results: expressions in plain SQL that compute the result of each function from merged states.
 
-There is one entry per function. Without an entry, a function has no column in the view of `sql_view`. `register_sql`
-adds entries, also for functions of other packages.
+There is one entry per function. A function without an entry has no column in the view of `sql_view`. `register_sql`
+adds entries, which may be for functions of other packages.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tiltframe.store.backends.sql.literals import moment
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# A reader gets a function, the aggregates of the view, the column of the function's state, and the state's type. It
-# returns an expression over the aggregates of `Merged` by column of the view, whose key is the suffix of the name.
+# A reader receives a function, the aggregates of the view, the column of the function's state, and the state's type. It
+# returns the expressions by the suffix of the view's column; they read the aggregates of `Merged`.
 Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register a function that reads results in SQL for exactly these classes, without subclasses."""
+    """Register a function that reads results in SQL for exactly these classes. Subclasses are not included."""
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -44,7 +44,7 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
 
 
 def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    """Return a view's expressions for a function's result; an empty dict if the function is not registered."""
+    """Return the view's expressions for a function's result, or an empty dict if the function is not registered."""
     reader = _READERS.get(type(function))
     return {} if reader is None else reader(function, merged, state, dtype)
 
@@ -93,7 +93,9 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
-    """Return the expression for a part of the event in a field that is a `ValueBy`."""
+    """Return the expression for a part of the event in a `ValueBy` field, which stores the value of the event with the
+    extreme time or value.
+    """
     chosen = function.own_state.fields[field]
     order = ", ".join(
         in_order(column_of(state, field, name), dtype.field(field).type.field(name).type, down)
@@ -122,7 +124,7 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
         micros = moment(f"({nearest(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        return {}  # the mean would be in nanoseconds
+        return {}  # the mean would be in nanoseconds, which PostgreSQL lacks
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
@@ -149,7 +151,7 @@ def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
 def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
-        return {}  # PostgreSQL has no unsigned numbers of 64 bits
+        return {}  # PostgreSQL has no unsigned 64-bit integers
     return {"": merged(f"{function.name}({column_of(state, 'bits')})")}
 
 
@@ -185,7 +187,7 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    if function.unit is not None:  # so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
+    if function.unit is not None:  # multiplied as decimals, so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
@@ -205,5 +207,5 @@ def _flags(merged: Merged, state: str, field: str = "special") -> str:
 
 
 def _size(unit: pa.DataType) -> str:
-    """Return the value of one unit of a decimal's digits as SQL: 0.01 for two decimal places; 1 for other types."""
+    """Return the value of a decimal's last digit as SQL, such as 0.01 for two decimal places; 1 for other types."""
     return f"'1e{-unit.scale}'::numeric" if pa.types.is_decimal(unit) else "1::numeric"

@@ -1,8 +1,9 @@
-"""The current view: results of a level in plain SQL, merged over all readable rows, for tools that only speak SQL.
+"""The current view: the results of a level in plain SQL, merged over all readable rows, for tools that can only use
+SQL.
 
 Its columns are those of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
-columns, such as quantiles, come from the level's plain table, and are null for windows that have newer rows; the view's
-comment lists them. Values of types that PostgreSQL lacks have their stored form; sums of whole numbers are numeric.
+columns, such as quantiles, come from the level's plain table. They are null for windows that have newer rows; the
+comment of the view lists them. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are numeric.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tiltframe.store.backends.stored_types import stored_schema
 def sql_view(
     frame: TiltFrame, schema: pa.Schema, table: Callable[[str], str], level: str, evolved: bool = False
 ) -> list[str]:
-    """Return statements that create the view of a level, and its comment; ``table`` returns names of tables.
+    """Return the statements that create the view of a level, and its comment; ``table`` returns the names of tables.
 
-    If the frame has ``evolved``, rows may lack states of measures: results that include such rows are null.
+    If the frame has ``evolved``, rows may lack the states of added measures. Results that include such rows are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
@@ -61,7 +62,9 @@ def sql_view(
 def _columns(
     frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
-    """Return expressions by column of the view, and a comment that lists measures without or with older columns."""
+    """Return expressions by column of the view, and a comment that lists the measures that are missing or may be
+    older.
+    """
     columns: dict[str, str] = {}
     from_table: list[str] = []
     left_out: list[str] = []

@@ -1,1 +1,1 @@
-"""Modules that backends of SQL databases share: states as plain columns, and bounds of keys as conditions."""
+"""Modules that the backends for SQL databases share: states as plain columns, and bounds of keys as conditions."""

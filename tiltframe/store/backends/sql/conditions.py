@@ -1,7 +1,7 @@
-"""Conditions: bounds of keys as PostgreSQL's SQL.
+"""Conditions: bounds of keys as SQL for PostgreSQL.
 
-Text is compared by its bytes in UTF-8, written in hexadecimal digits. So its order is that of Arrow in any encoding of
-the database, and nothing needs to be escaped.
+Text is compared by its bytes in UTF-8, which are written in hexadecimal digits. The order is therefore that of Arrow in
+any encoding of the database, and nothing has to be escaped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import pyarrow as pa
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.sql.literals import moment
 
-_SAFE_DAYS = 6_000 * 365  # days around 1970 in the range of PostgreSQL's dates and times, which begin in 4714 BC
+_SAFE_DAYS = 6_000 * 365  # the days around 1970 that PostgreSQL's dates and times can represent; they begin in 4714 BC
 _DAY = 86_400_000_000  # microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
-    """Return the bounds of a key as conditions that must all be true; empty if PostgreSQL may order values differently.
+    """Return the bounds of a key as conditions that must all be true. There are none if PostgreSQL may order values
+    differently.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
@@ -40,7 +41,7 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return how a column of a type is compared, and how its values are written; None for unsupported types."""
+    """Return how a column of a type is compared and how its values are written, or None for unsupported types."""
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text
     if pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):

@@ -25,7 +25,9 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def moment(micros: str) -> str:
-    """Return microseconds as an SQL timestamp: by hours and a remainder, because a float of microseconds is rounded."""
+    """Return microseconds as an SQL timestamp. It is written as hours and a remainder, because a float of microseconds
+    would be rounded.
+    """
     hour = 3_600_000_000
     return (
         f"(timestamptz 'epoch' + ({micros}) / {hour} * interval '1 hour' "

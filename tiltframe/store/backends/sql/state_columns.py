@@ -1,8 +1,8 @@
-"""Flat columns: states, which are nested structs, as plain columns and lists of an SQL database.
+"""Flat columns: states, which are nested structs, stored as plain columns and lists of an SQL database.
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct is null if and only if all of its leaves are null. Other columns raise an error.
+A struct must be null if and only if all of its leaves are null. Columns for which this is not true raise an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.arguments import shown
 from aggr.arrow.normalize import one_array
 from tiltframe.store.log.errors import StoreError
 
-_LONGEST = 63  # bytes of an identifier; PostgreSQL silently truncates longer ones
+_LONGEST = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
 
 _SQL_TYPES = {
     pa.bool_(): "boolean",
@@ -37,7 +37,8 @@ _SQL_TYPES = {
 
 
 def column_name(name: str) -> str:
-    """Return the name of a column; names too long for PostgreSQL are shortened, with a hash that makes them unique.
+    """Return the name of a column. A name that is too long for PostgreSQL is shortened and ends in a hash that makes it
+    unique.
 
     >>> column_name("latency.count")
     'latency.count'
@@ -51,7 +52,7 @@ def column_name(name: str) -> str:
 
 
 def sql_type(dtype: pa.DataType, name: str) -> str:
-    """Return PostgreSQL's type for a leaf; raise `StoreError` if it cannot be stored."""
+    """Return PostgreSQL's type for a leaf of a struct; raise `StoreError` if there is none."""
     if pa.types.is_list(dtype) and not pa.types.is_nested(dtype.value_type):
         element = sql_type(dtype.value_type, name)
         return element.replace("text", "text[]") if element.startswith("text") else f"{element}[]"
@@ -65,7 +66,7 @@ def sql_type(dtype: pa.DataType, name: str) -> str:
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the flat columns of a schema; raise `StoreError` for types that cannot be stored, and names that clash.
+    """Return the flat columns of a schema; raise `StoreError` if types cannot be stored or names clash.
 
     >>> flat_schema(pa.schema([("k", pa.string()), ("s", pa.struct([("n", pa.int64())]))])).names
     ['k', 's.n']
@@ -82,7 +83,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def flatten(table: pa.Table) -> pa.Table:
-    """Return a table with one column per leaf; `unflatten` restores the same bits.
+    """Return a table with one column per leaf of each struct; `unflatten` restores the same bits.
 
     >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
     {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
@@ -93,7 +94,7 @@ def flatten(table: pa.Table) -> pa.Table:
 
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table of a schema from the columns of `flatten`; other columns are left out."""
+    """Restore the table of a schema from the columns of `flatten`; other columns are left out."""
     return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
 
 
