@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -21,8 +21,8 @@ from tiltframe.serve.answers import Answers, Question, described
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.forms import form_of, pieces_of, warning_header
-from tiltframe.serve.http import read_body
+from tiltframe.serve.forms import form_of, written_results
+from tiltframe.serve.http import read_body, read_members, take_store
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
@@ -62,19 +62,11 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
 
 def from_body(body: bytes) -> tuple[str, Query]:
     """Return the store's name and the query from a JSON body."""
-    try:
-        members = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError('the body is not JSON; write an object: {"store": "web", "per": "1h"}') from None
-    if not isinstance(members, Mapping):
-        raise ValueError(f'the body must be an object, {{"store": "web", "per": "1h"}}; got {shown(members)}')
-    return _store_and_query(dict(members))
+    return _store_and_query(read_members(body, '{"store": "web", "per": "1h"}'))
 
 
 def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
-    store = members.pop("store", None)
-    if not isinstance(store, str):
-        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
+    store = take_store(members)
     query = Query.from_dict(members)
     if query.per is None and query.points is None:
         raise ValueError("say what results are per: per=LEVEL, or per=all for one result; or points=N")
@@ -125,10 +117,7 @@ class Asking:
             def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 answer = view.ask(query)
                 self.budget.spend(name, answer.cost)
-                answer = replace(answer, slices=deadline.checked(answer.slices))
-                warnings = [*answer.expired, *answer.unknown]
-                head = {"store": name, "version": view.version, "warnings": warnings}
-                return warning_header(warnings), pieces_of(answer, form, packing, head)
+                return written_results(name, view, answer, form=form, packing=packing, deadline=deadline)
 
             return Question(_words(name, view, query), form, compute)
 

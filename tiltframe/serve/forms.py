@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from aggr.tables.flat_results import flattened
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.store import Answer
+from tiltframe.store import Answer, Joined, StoreView
 from tiltframe.text.results import csv_cells, json_rows, json_text
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
@@ -31,6 +32,16 @@ class _Pieces(io.BytesIO):
         self.seek(0)
         self.truncate()
         return content
+
+
+def written_results(
+    store: str, view: StoreView, results: Answer | Joined, *, form: str, packing: str | None, deadline: Deadline
+) -> tuple[Mapping[str, str], Iterator[bytes]]:
+    """Return the headers and the pieces of an answer, whose slices are computed before the deadline."""
+    warnings = [*results.expired, *results.unknown]
+    head = {"store": store, "version": view.version, "warnings": warnings}
+    answer = Answer(results.schema, deadline.checked(results.slices), results.expired, results.unknown)
+    return warning_header(warnings), pieces_of(answer, form, packing, head)
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:

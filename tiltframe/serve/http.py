@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 
+from aggr.arguments import shown
 from tiltframe.serve.errors import Refused
 
 
@@ -40,3 +43,22 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {seconds} s; send it again") from None
     return bytes(body)
+
+
+def read_members(body: bytes, example: str) -> dict[str, Any]:
+    """Return the members of the JSON object in a body; raise ``ValueError`` with an example if it is not an object."""
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError(f"the body is not JSON; write an object: {example}") from None
+    if not isinstance(members, Mapping):
+        raise ValueError(f"the body must be an object, {example}; got {shown(members)}")
+    return dict(members)
+
+
+def take_store(members: dict[str, Any]) -> str:
+    """Remove the name of the store from members, and return it; raise ``ValueError`` if it is missing."""
+    store = members.pop("store", None)
+    if not isinstance(store, str):
+        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
+    return store

@@ -5,7 +5,6 @@ ranges.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +18,10 @@ from aggr.arguments import shown
 from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import BODY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.forms import form_of, pieces_of, warning_header
-from tiltframe.serve.http import read_body
+from tiltframe.serve.forms import form_of, written_results
+from tiltframe.serve.http import read_body, read_members, take_store
 from tiltframe.serve.stores import Stores
-from tiltframe.store import Answer, Join
+from tiltframe.store import Join
 
 _TEXT = {"type": "string"}
 _EXAMPLE = '{"store": "web", "rows": [{"host": "a"}], "on": ["host"], "within": "2024-05-01", "per": "1h"}'
@@ -66,10 +65,7 @@ class Joining:
             def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 joined = view.join(rows, join)
                 self.budget.spend(name, joined.cost)
-                answer = Answer(joined.schema, deadline.checked(joined.slices), joined.expired, joined.unknown)
-                warnings = [*joined.expired, *joined.unknown]
-                head = {"store": name, "version": view.version, "warnings": warnings}
-                return warning_header(warnings), pieces_of(answer, form, packing, head)
+                return written_results(name, view, joined, form=form, packing=packing, deadline=deadline)
 
             words = f"join {name} {view.version} {view.now} {hashlib.sha256(body).hexdigest()}"
             return Question(words, form, compute)
@@ -79,17 +75,9 @@ class Joining:
 
 def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
     """Return the store's name, the rows and the join from a JSON body; raise ``ValueError`` if it cannot be read."""
-    try:
-        members = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ValueError(f"the body is not JSON; write an object: {_EXAMPLE}") from None
-    if not isinstance(members, Mapping):
-        raise ValueError(f"the body must be an object, {_EXAMPLE}; got {shown(members)}")
-    described = dict(members)
-    store = described.pop("store", None)
-    if not isinstance(store, str):
-        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
-    return store, _table(described.pop("rows", None)), Join.from_dict(described)
+    members = read_members(body, _EXAMPLE)
+    store = take_store(members)
+    return store, _table(members.pop("rows", None)), Join.from_dict(members)
 
 
 def _table(rows: object) -> pa.Table:
