@@ -237,3 +237,59 @@ def test_limits_hold_below_api(world):
         ):
             answer = server.ask(path, **words)
             assert (answer.status, json.loads(answer.body)["errorType"]) == (422, "execution"), answer
+
+
+def test_a_response_has_a_limit_of_samples():
+    """120 series of 60,000 seconds are 7.2 million running totals, from 240 rows."""
+    hosts = [str(i) for i in range(120)]
+    times = [BEGIN * 1000] * 120 + [(BEGIN + 60_000) * 1000] * 120
+    frame = TiltFrame(["1s", "1h"], "ts", {"n": aggr.count()}, ["host"])
+    store = store_of(MemoryBackend(), pa.table({"ts": times, "host": hosts * 2}), frame)
+    with serving({"web": store}) as server:
+        every_second = {"start": BEGIN, "end": BEGIN + 60_000, "step": 15, "span": 300, "function": "irate"}
+        answer = server.ask("read", request(("__name__", EQ, "n_total"), **every_second))
+        assert (answer.status, "at most 5,000,000 samples" in answer.body) == (422, True), answer
+        one_host = series_of(server, request(("__name__", EQ, "n_total"), ("host", EQ, "7"), **every_second))
+        assert [len(samples) for samples in one_host.values()] == [60_001]
+        every_hour = {"start": BEGIN, "end": BEGIN + 61_200, "step": 3600, "span": 36_000, "function": "rate"}
+        hourly = series_of(server, request(("__name__", EQ, "n_total"), **every_hour))
+        assert {tuple(value for _, value in samples) for samples in hourly.values()} == {(0, *[1] * 16, 2)}
+
+
+def test_totals_are_read_from_coarser_windows_if_the_finest_have_expired():
+    rows_by_second = {0: 5, 70: 3, 7300: 4, 7400: 1}
+    times = [(BEGIN + second) * 1000 for second in rows_by_second]
+    frame = TiltFrame(["10s", "1m", "1h"], "ts", {"v": aggr.sum("v")})
+    store = FrameStore(MemoryBackend(), frame, retention={"10s": "1h"})
+    store.append_rows(pa.table({"ts": times, "v": list(rows_by_second.values())}), "test", 1)
+    hints = {"start": BEGIN + 5, "end": BEGIN + 8000, "step": 15, "span": 600, "function": "increase"}
+    with serving({"web": store}) as server:
+
+        def samples_of(**changes):
+            (samples,) = series_of(server, request(("__name__", EQ, "v"), **hints | changes)).values()
+            return samples
+
+        assert {(at - BEGIN * 1000) % 60_000 for at, _ in samples_of()} == set(range(0, 60_000, 10_000))
+        store.expire(now=dt.datetime.fromtimestamp(BEGIN + 3 * 3600, dt.UTC))
+        assert {(at - BEGIN * 1000) % 60_000 for at, _ in samples_of()} == {0}
+        for at, value in samples_of():
+            assert value == sum(v for second, v in rows_by_second.items() if (BEGIN + second) * 1000 < at)
+        for refused in ({"function": "irate"}, {"span": 300}):
+            answer = server.ask("read", request(("__name__", EQ, "v"), **hints | refused))
+            assert (answer.status, "windows of 10s are held from" in answer.body) == (422, True), answer
+
+
+def test_last_values_are_at_the_times_of_their_events_within_the_range():
+    times = [BEGIN * 1000 + at for at in (10_000, 25_500, 59_999, 60_000, 119_250, 185_000)]
+    data = pa.table({"ts": times, "v": [1, 2, None, 4, 5, 6], "order": [2, 1, 0, 1, 0, 0]})
+    frame = TiltFrame(["1m"], "ts", {"v": aggr.last("v"), "by_order": aggr.last("v", by="order")})
+    with serving({"web": store_of(MemoryBackend(), data, frame)}) as server:
+
+        def samples_of(name, start=0, end=300):
+            series = series_of(server, request(("__name__", EQ, name), start=BEGIN + start, end=BEGIN + end))
+            return [(at - BEGIN * 1000, value) for samples in series.values() for at, value in samples]
+
+        assert samples_of("v") == [(25_500, 2), (119_250, 5), (185_000, 6)]
+        assert samples_of("v", 26, 119) == []
+        assert samples_of("v", 25, 185) == [(25_500, 2), (119_250, 5), (185_000, 6)]
+        assert samples_of("by_order") == [(60_000, 1), (120_000, 4), (240_000, 6)]

@@ -9,6 +9,7 @@ Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -21,7 +22,7 @@ from aggr.interchange.protobuf_messages import message_classes
 from tiltframe.ranges import as_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.cells import States, Vector
+from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
 from tiltframe.serve.promql.metrics import BUCKETS, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
@@ -31,6 +32,7 @@ _MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES = 0  # a value of ReadRequest.ResponseType
 _MOST_SAMPLES = 5_000_000  # of a response, which has 22 bytes for each
+_CELLS_AT_ONCE = 200_000  # that are encoded at once
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
 _OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # of a range, read its ends only
 _MESSAGES = {
@@ -214,22 +216,29 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
     )
 
 
-def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> list[bytes]:
-    """Return each series as an encoded message: sorted labels, then samples of equal length."""
-    rows, moments = np.nonzero(vector.present)
-    samples = np.tile(_SAMPLE, (len(rows), 1))
-    samples[:, 3:11] = vector.values[rows, moments].astype("<f8").view(np.uint8).reshape(-1, 8)
-    shifts = 7 * np.arange(10, dtype=np.uint64)
-    varints = times[rows, moments].astype(np.uint64)[:, None] >> shifts & np.uint64(127)
-    samples[:, 12:] = varints | np.where(shifts < 63, 128, 0).astype(np.uint64)
-    offsets = np.searchsorted(rows, np.arange(len(vector.series) + 1))
+def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> Iterator[bytes]:
+    """Yield each series as an encoded message: sorted labels, then samples of equal length."""
+    at_once = max(_CELLS_AT_ONCE // max(times.shape[1], 1), 1)
     make = _classes()["Series"]
-    written = []
-    for i, labels in deadline.checked(enumerate(vector.series)):
-        if offsets[i] < offsets[i + 1]:
-            named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
-            written.append(make(labels=named).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes())
-    return written
+    for begin in deadline.checked(range(0, len(vector.series), at_once)):
+        part = slice(begin, begin + at_once)
+        rows, moments = np.nonzero(vector.present[part])
+        samples = _encoded(vector.values[part][rows, moments], times[part][rows, moments])
+        offsets = np.searchsorted(rows, np.arange(at_once + 1))
+        for i, labels in enumerate(vector.series[part]):
+            if offsets[i] < offsets[i + 1]:
+                named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+                yield make(labels=named).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes()
+
+
+def _encoded(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the bytes of samples, shape (samples, 22)."""
+    samples = np.tile(_SAMPLE, (len(values), 1))
+    samples[:, 3:11] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
+    shifts = 7 * np.arange(10, dtype=np.uint64)
+    varints = times.astype(np.uint64)[:, None] >> shifts & np.uint64(127)
+    samples[:, 12:] = varints | np.where(shifts < 63, 128, 0).astype(np.uint64)
+    return samples
 
 
 @cache
