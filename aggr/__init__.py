@@ -1,7 +1,7 @@
-"""aggr: mergeable aggregate functions, their states as Arrow columns.
+"""aggr: mergeable aggregate functions, whose states are Arrow columns.
 
-A state is one row of an Arrow struct column. Merging states gives the state of the merged rows, with the same bits for
-all batches, partitions, orders and trees of merges.
+A state is one row of an Arrow struct column. Merging states gives the state of all their rows. Its bits do not depend
+on batches, partitions, the order of rows, or the tree of merges.
 
 >>> import pyarrow as pa
 >>> from aggr import Groups, Sum

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 T = TypeVar("T")
 
-_LONGEST = 80  # characters of a value in a message
-_LONGEST_TEXT = 120  # characters of a path or an expression; longer ones are cut to _LONGEST
-_MOST_LISTED = 120  # characters of the names that a message lists
+_LONGEST = 80  # the maximum length of a value in a message, in characters
+_LONGEST_TEXT = 120  # the minimum length at which paths and expressions are cut to _LONGEST characters
+_MOST_LISTED = 120  # the maximum length of the list of names in a message, in characters
 
 
 def shown(value: object) -> str:
@@ -28,7 +28,7 @@ def shown(value: object) -> str:
     try:
         as_written = str if isinstance(value, pa.DataType) else repr
         text = as_written(value[:1000] if isinstance(value, str | bytes) else value)
-    except Exception:  # a foreign type, or a number with more digits than Python writes
+    except Exception:  # the repr of a foreign type failed, or a number has more digits than Python converts to text
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
         package = type(value).__module__.split(".")[0]
@@ -54,7 +54,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
 
 def listed(names: list[str]) -> str:
-    """List names for a sentence: as many as fit, and the number of further names.
+    """List names for a sentence: as many as fit, and then how many more there are.
 
     >>> listed(["host", "bytes"]), listed([])
     ('host, bytes', 'none')
@@ -89,7 +89,7 @@ def checked_name(value: object, what: str) -> str:
 
 def checked_names(value: object, what: str, elements: str = "names") -> tuple[str, ...]:
     """Check a list of unique names; raises ``ValueError``. A string is not accepted as a list of its letters."""
-    unique_names: dict[str, None] = {}  # in order, and many are looked up at once
+    unique_names: dict[str, None] = {}  # as a dict, because it keeps the order and finds names quickly
     for name in checked_list(value, what, elements):
         if not is_name(name):
             raise ValueError(
@@ -120,7 +120,7 @@ def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1)
 
 
 def checked_truth(value: object, what: str) -> bool:
-    """Check a boolean; raises ``ValueError``, also for numbers."""
+    """Check a boolean; raises ``ValueError`` for other values, including numbers."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{what} must be True or False; got {shown(value)}")
     return bool(value)
@@ -155,17 +155,17 @@ def because(error: OSError) -> str:
 
 
 def _without_number(reason: str) -> str:
-    """Return the reason of an error without the operating system's error number, which Arrow appends to it."""
+    """Return the message of an error without the operating system's error number, which Arrow appends to it."""
     return re.sub(r"\[(Errno|errno|WinError) \d+\] ", "", reason.replace(". Detail: ", ": "))
 
 
 def shortened(text: str) -> str:
-    """Cut a user's text to the length that an error shows, for messages that put no quotes around it."""
+    """Shorten a user's text to the length that messages allow, for messages that show it without quotes."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"
 
 
 def frozen(value: Any) -> Any:
-    """Turn lists into tuples, at every depth, because the values of frozen dataclasses must be hashable.
+    """Convert lists to tuples, at every depth, because the fields of frozen dataclasses must be hashable.
 
     >>> frozen([1, [2, 3]])
     (1, (2, 3))

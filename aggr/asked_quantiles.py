@@ -1,4 +1,4 @@
-"""Quantiles as parameters: checks of their values, and the names of their results."""
+"""Quantiles as parameters: check their values, and name their results."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ..
 
 
 def _as_number(quantile: Any) -> Any:
-    """Return the number in a text of decimal digits, such as ``0.999``; other values are unchanged."""
+    """Return the number in a text of decimal digits, such as ``0.999``. Other values are unchanged."""
     if isinstance(quantile, str) and re.fullmatch(r"[01](\.[0-9]{1,30})?", quantile, re.ASCII):
         return float(quantile)
     return quantile
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
-    """Make a struct column with a field for each quantile, named by its shortest text: ``0.5``, ``0.99``, ``1``."""
+    """Make a struct column with one field per quantile, named by the quantile's shortest text: ``0.5``, ``0.99``,
+    ``1``.
+    """
     return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 
 
@@ -60,12 +62,12 @@ def label(q: float) -> str:
 
 
 def percentile(q: float) -> float:
-    """Return 100 times the decimal text of a quantile: 14.5 for 0.145, not 14.499999999999998."""
+    """Return 100 times a quantile, computed in decimal: 14.5 for 0.145, not 14.499999999999998."""
     return float(Decimal(repr(q)) * 100)
 
 
 def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
-    """Return 0-based ranks as whole numbers, at most ``counts - 1``: large ranks are rounded as doubles.
+    """Return 0-based ranks as whole numbers of at most ``counts - 1``, because doubles round large ranks up.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])

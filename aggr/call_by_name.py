@@ -1,4 +1,4 @@
-"""The call of a function, made from what the function declares: its inputs, its parameters and its docstring."""
+"""The call of a function, generated from what the function declares: its inputs, its parameters and its docstring."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from aggr.parameters import default_of, typed
 from aggr.registry import get
 
 _OPTIONAL = "str | None"
-_DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}  # what distinct=True calls
-_ESTIMATES = {"count_distinct": "approx_count_distinct"}  # what beyond="estimate" calls
+# the function that distinct=True selects
+_DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
+_ESTIMATES = {"count_distinct": "approx_count_distinct"}  # the function that beyond="estimate" selects
 _ESTIMATE = "estimate"
-_WORDS = {  # parameters that several calls have, with their descriptions
+_WORDS = {  # the parameters that several calls share, with their descriptions
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
     "distinct": "Take each distinct value once: the set of them is the state, of ``max`` values a group at most.",
@@ -33,24 +34,25 @@ _RAISES = """TypeError, ValueError
 
 
 def caller(name: str) -> Callable[..., Measure]:
-    """Find the call of a function by its name, also of one that was registered from outside.
+    """Return the call of a function by the function's name. The function may also have been registered by another
+    package.
 
     Parameters
     ----------
     name : str
-        Of a registered function, or an alias.
+        The name or an alias of a registered function.
 
     Returns
     -------
-    callable of (column, further inputs, the function's parameters, where=None) that makes a measure
-        The event time is passed as ``by``. A function that takes weights also accepts ``weight``. Parameters that are
-        decimals or times are taken as text as well.
+    callable of (column, further inputs, the function's parameters, where=None) that returns a measure
+        The column of event times is passed as ``by``. A function that takes weights also accepts ``weight``. Parameters
+        that are decimals or times may also be passed as text.
 
     Raises
     ------
     UnknownFunction, ValueError
-        As `aggr.get` does. The call raises ``TypeError`` for arguments that the function does not take, and
-        ``ValueError`` for values that it does not allow.
+        For the same reasons as `aggr.get`. The call raises ``TypeError`` for arguments that the function does not take,
+        and ``ValueError`` for values that it does not allow.
 
     Examples
     --------
@@ -62,7 +64,7 @@ def caller(name: str) -> Callable[..., Measure]:
 
 @cache
 def call_of(function: type[Function]) -> Callable[..., Measure]:
-    """Make the call of a function."""
+    """Return the call of a function."""
     signature, own = _signature(function), [parameter.name for parameter in _parameters(function)]
 
     def call(*positional: Any, **named: Any) -> Measure:
@@ -91,7 +93,7 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 
 def _is_estimate(beyond: object) -> bool:
-    """Return whether values beyond ``max`` are estimated; raises ``ValueError`` for an unknown word."""
+    """Return whether numbers of values above ``max`` are estimated; raises ``ValueError`` for an unknown word."""
     check_beyond(beyond, (*REACTIONS, _ESTIMATE))
     return beyond == _ESTIMATE
 
@@ -102,8 +104,10 @@ def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
 
 
 def _signature(function: type[Function]) -> Signature:
-    """Write a signature: the column, further inputs, the function's own parameters, ``by``, ``where``, ``weight``."""
-    rows_alone = function.name == "count"  # the only function that needs no column
+    """Return a signature with the column, further inputs, the function's own parameters, ``by``, ``where`` and
+    ``weight``.
+    """
+    rows_alone = function.name == "count"  # count is the only function that needs no column
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else ("str",)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
@@ -119,7 +123,7 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
 
 
 def _docstring(function: type[Function], signature: Signature) -> str:
-    """Write the docstring of a call: that of the function, with its columns and its result."""
+    """Return the docstring of a call: that of the function, with its columns and its result."""
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
     first, *further = function.inputs
@@ -145,25 +149,25 @@ def _docstring(function: type[Function], signature: Signature) -> str:
 def each_column(
     columns: Iterable[str], call: Callable[..., Measure], *arguments: Any, **named: Any
 ) -> dict[str, Measure]:
-    """Make the same call for every column.
+    """Return the same measure for each of several columns.
 
     Parameters
     ----------
     columns : columns or expressions
     call : a call of `aggr`
-        Such as ``aggr.avg``.
+        A call such as ``aggr.avg``.
     arguments, named : anything
-        Further arguments of the call.
+        Additional arguments of the call.
 
     Returns
     -------
     dict of measures
-        Named by column and function, to be joined with ``|``.
+        The measures, named by column and function; ``|`` joins such dicts.
 
     Raises
     ------
     TypeError, ValueError
-        If ``columns`` is not a list of columns, and as the call raises.
+        If ``columns`` is not a list of columns, and for the same reasons as the call.
 
     Examples
     --------

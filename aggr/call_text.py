@@ -1,11 +1,12 @@
-"""Calls as text, ``NAME(a, key=b)``: the one grammar of measures, windows, ticks and policies.
+"""Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and policies share this syntax.
 
     call      NAME, or NAME(argument, …)
     argument  value, or KEY=value; the name of a flag alone sets it
     value     a number, true, false, None, [value, …]; text in quotes; a call, if the argument may be one; or bare text
 
-Bare text goes up to the next comma: ``30m``, ``price * quantity``. It needs quotes, ' or ", if it has a comma or an
-``=`` of its own or would be read as another value; within them the quote itself is doubled or follows a backslash.
+Bare text ends at the next comma: ``30m``, ``price * quantity``. Text must be quoted by ' or " if it contains a comma or
+an ``=``, or would otherwise be read as another value. Within quotes, the quote itself is doubled or follows a
+backslash.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _TOKEN = re.compile(rf"{_QUOTED}|[()\[\]{{}},]|[^()\[\]{{}},'\"]+", re.DOTALL)
 
 
 class Call(NamedTuple):
-    """A parsed call: ``arguments`` are pairs of a key, None if positional, and the text of a value."""
+    """A parsed call. ``arguments`` are pairs of a key (None if the argument is positional) and the text of a value."""
 
     name: str
     arguments: tuple[tuple[str | None, str], ...]
 
 
 def split(text: str) -> list[str] | None:
-    """Split text at the commas outside of brackets and quotes; None if a bracket or a quote is not closed.
+    """Split text at the commas outside brackets and quotes; return None if a bracket or a quote is not closed.
 
     >>> split("10s, hopping(1h, 10m), 'a,b'")
     ['10s', 'hopping(1h, 10m)', "'a,b'"]
@@ -59,7 +60,7 @@ def split(text: str) -> list[str] | None:
 
 
 def read_call(text: object, name_alone: bool = False) -> Call | None:
-    """Read the parts of a call; None if the text is not a call.
+    """Split a call into its parts; return None if the text is not a call.
 
     >>> read_call("hopping(1h, hop=10m)")
     Call(name='hopping', arguments=((None, '1h'), ('hop', '10m')))
@@ -76,7 +77,7 @@ def read_call(text: object, name_alone: bool = False) -> Call | None:
 
 
 def read_value(text: str) -> Any:
-    """Read a value.
+    """Parse a value.
 
     >>> [read_value(text) for text in ("30m", "0.5", "true", "[1s, 2]", "'it''s'", "n > 5")]
     ['30m', 0.5, True, ['1s', 2], "it's", 'n > 5']
@@ -89,14 +90,14 @@ def read_value(text: str) -> Any:
         text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns of a backslash that escapes nothing
+            warnings.simplefilter("ignore")  # Python warns about a backslash that escapes nothing
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _WORDS.get(text, text)
 
 
 def read_mapping(text: str) -> dict[str, str] | None:
-    """Read the parts of a mapping, ``{name: value, …}``; None if the text is not a mapping.
+    """Split a mapping ``{name: value, …}`` into its parts; return None if the text is not a mapping.
 
     >>> read_mapping("{'n': count(), p: dds(ms, [0.5, 0.99])}")
     {'n': 'count()', 'p': 'dds(ms, [0.5, 0.99])'}
@@ -116,9 +117,9 @@ def bound(
 ) -> Callable[[], T]:
     """Bind the arguments of a call to ``make``; raises ``ValueError`` if ``make`` takes other arguments.
 
-    ``text`` is the whole text and ``what`` describes it, for errors. ``fixed`` contains arguments that the text cannot
-    set; they are passed if ``make`` has such parameters. ``value`` reads an argument from its text and the name of its
-    parameter, which is None if ``make`` has no such parameter.
+    ``text`` is the complete text and ``what`` describes it, for error messages. ``fixed`` contains arguments that the
+    text cannot set. They are passed if ``make`` has parameters with their names. ``value`` parses an argument from its
+    text and the name of its parameter, or from None if ``make`` has no such parameter.
     """
     parameters = inspect.signature(make).parameters
     make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})
@@ -161,11 +162,11 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Read a call of one of ``makers``; raises ``ValueError`` for another text and for refused arguments.
+    """Parse a call of one of ``makers``; raises ``ValueError`` for other texts and for invalid arguments.
 
-    ``what`` names the family of calls in errors, and ``example`` is a call of the family; ``fixed`` is as in `bound`.
-    ``inner`` reads arguments that are calls themselves; without it they are bare text. With ``name_alone``, a name
-    without parentheses is a call.
+    In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed`` is described in
+    `bound`. ``inner`` parses arguments that are calls themselves; without it, they are bare text. With ``name_alone``,
+    a name without parentheses also counts as a call.
     """
     call = read_call(text, name_alone)
     if call is None or call.name not in makers:
@@ -175,13 +176,14 @@ def read_as(
     def value(argument: str, parameter: str | None) -> Any:
         if inner is not None and read_call(argument):
             return inner(argument)
-        return frozen(read_value(argument))  # the result is frozen and must be hashable
+        # a list is converted to a tuple, because the result is frozen and must be hashable
+        return frozen(read_value(argument))
 
     return bound(call, makers[call.name], str(text), what, fixed=fixed, value=value)()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call of arguments by name; the name alone if there are none.
+    """Write a call with arguments by name; without arguments, write the name alone.
 
     >>> write_call("periodic", {"every": "1m", "repeat": True, "having": "n > 3"})
     "periodic(every=1m, repeat=true, having='n > 3')"
@@ -191,7 +193,7 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Write a value such that `read_value` reads it: text is quoted only if it must be."""
+    """Write a value so that `read_value` can parse it. Text is quoted only if necessary."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write_value, value))}]"
     bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value

@@ -1,4 +1,4 @@
-"""The calls of the built-in functions: each makes a measure of one function."""
+"""The calls of the built-in functions. Each call returns a measure with one function."""
 
 from __future__ import annotations
 

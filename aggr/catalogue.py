@@ -1,4 +1,4 @@
-"""The catalogue: each function with its declarations, and with its figures in the last benchmark of all functions."""
+"""The catalogue: each function with its declarations, and with the figures of the last benchmark of all functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aggr.parameters import as_written, default_of
 from aggr.registry import aliases, get, names
 from aggr.tables.accessors import accessors_of
 
-MEASURED = Path(__file__).parent / "bench" / "measured.json"  # written by python -m benchmarks.functions
+MEASURED = Path(__file__).parent / "bench" / "measured.json"  # the file that python -m benchmarks.functions writes
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class Figures:
     call : str
         The call that was measured.
     reduce_ns_per_row, merge_ns_per_state, finish_ns_per_state : float
-        Nanoseconds, with 1,000 groups on one core.
+        The time in nanoseconds, for 1,000 groups on one core.
     bytes : mapping of str to int or None
-        The bytes of one state in memory, by the number of its rows. None if the function refuses this number.
+        The bytes of one state in memory, for different numbers of rows. None if the function rejects this number of
+        rows.
     worst_relative_error : float or None
-        The worst error relative to the exact result, on lognormal values. None if no exact result is known.
+        The largest error relative to the exact result, for lognormal values. None if no exact result is known.
     """
 
     call: str
@@ -53,23 +54,23 @@ class Entry:
     ----------
     name, aliases : str, sequence of str
     signature, summary : str
-        The signature of its call, and the first sentences of its description.
+        The signature of its call, and the first sentences of its docstring.
     inputs : mapping of str to str
-        The columns it takes, each with a sentence about the types.
+        The columns that it takes, each with a sentence about their types.
     parameters : mapping of str to str
-        The parameters with their defaults, in the syntax of a call.
+        The parameters with their defaults, in the syntax of calls.
     state_parameters : sequence of str
-        The parameters that shape the state; the others affect results only.
+        The parameters on which the state depends; the others affect only results.
     state : mapping of str to str
-        The fields of the state, each with its merge. Functions with the same ``state_name`` share a state.
+        The fields of the state, and how each is merged. Functions with the same ``state_name`` share a state.
     state_name, keeps, returns, guarantee : str
     is_mergeable, is_subtractable, takes_weights, reads_neighbours : bool
     accessors : sequence of str
-        Further results of a state, such as ``quantile`` and ``rank``.
+        Other results that can be read from the state, such as ``quantile`` and ``rank``.
     package : str
-        The top package that the function comes from.
+        The top-level package that defines the function.
     figures : Figures or None
-        None for functions of other packages.
+        None for the functions of other packages.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Entry:
     figures: Figures | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain data, which JSON can write."""
+        """Return the entry as plain data that JSON can represent."""
         return asdict(self)
 
 
@@ -108,7 +109,7 @@ def catalogue(*functions: str) -> list[Entry]:
     Returns
     -------
     list of Entry
-        In the order of the arguments, or by name.
+        The entries in the order of the arguments, or sorted by name.
 
     Raises
     ------
@@ -160,7 +161,7 @@ def _signature(name: str) -> inspect.Signature:
 
 
 def describe_merge(field: Field) -> str:
-    """Describe how a field is merged, by the first words of its class.
+    """Describe how a field is merged, in the first words of its class's docstring.
 
     Parameters
     ----------

@@ -25,19 +25,22 @@ UNITS = {alias: unit for unit, aliases in _NAMES.items() for alias in aliases}
 LENGTH = {"us": 1, "ms": 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 SHORTEST_MONTH = 28 * DAY
-LONGEST = 1000 * 366 * DAY  # microseconds: a longer text is a typing error, not the size of a window
+# the maximum length of a text, because a longer one is a typing error; the limit of durations is in microseconds
+LONGEST = 1000 * 366 * DAY
 
 
 def number_and_unit(text: object) -> tuple[int, str] | None:
-    """Split ``10 minutes`` into a whole number (1 if it is left out) and a unit; None if the text has another form."""
+    """Split a text such as ``10 minutes`` into a whole number (1 if it is missing) and a unit; return None for other
+    texts.
+    """
     match = re.fullmatch(r"\s*([0-9]{0,18})\s*([a-z]+)\s*", text, re.ASCII) if isinstance(text, str) else None
     return None if match is None else (int(match[1] or 1), match[2])
 
 
 def read_duration(text: str, what: str) -> int:
-    """Read a fixed length of time in microseconds; ``what`` names the value in errors.
+    """Parse a fixed duration and return it in microseconds; ``what`` names the value in error messages.
 
-    Raises ``ValueError`` if it cannot be read, is in months or longer units, or exceeds a thousand years.
+    Raises ``ValueError`` if the text cannot be parsed, is in months or longer units, or exceeds a thousand years.
 
     >>> read_duration("1 minute", "gap")
     60000000
@@ -59,7 +62,7 @@ def read_duration(text: str, what: str) -> int:
 
 
 def read_length(text: str, what: str) -> int:
-    """Read a fixed length of time as `read_duration` does, of a microsecond or more; raises ``ValueError``.
+    """Parse a fixed duration of at least one microsecond, like `read_duration`; raises ``ValueError`` for other texts.
 
     >>> read_length("1h", "unit")
     3600000000
@@ -71,7 +74,7 @@ def read_length(text: str, what: str) -> int:
 
 
 def duration_text(length: int) -> str:
-    """Write a length in microseconds in the longest unit that divides it.
+    """Write a duration in microseconds in the longest unit that divides it.
 
     >>> duration_text(5_400_000_000)
     '90m'
@@ -90,5 +93,5 @@ def longest_unit(length: int) -> str:
 
 
 def offset_shown(offset: int) -> str:
-    """Write an offset as an argument, ``, offset='6h'``; an empty text for an offset of 0."""
+    """Write an offset in the form of an argument, ``, offset='6h'``, or as an empty text if it is 0."""
     return f", offset={duration_text(offset)!r}" if offset else ""

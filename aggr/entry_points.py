@@ -8,12 +8,12 @@ from typing import Any
 
 
 def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
-    """Register the objects of a group of entry points; a warning names ``what`` and the entry point that failed."""
+    """Register the objects of a group of entry points. If one fails, a warning names ``what`` and the entry point."""
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 
     for point in entry_points(group=group):
         try:
             register(point.load())
-        except Exception as error:  # foreign code: an error in it must not stop this package
+        except Exception as error:  # an error in code of another package must not stop this package
             whose = point.dist.name if point.dist else "an unknown distribution"
             warnings.warn(f"the {what} {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=4)

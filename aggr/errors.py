@@ -1,17 +1,18 @@
-"""Errors with a place: the same error, with the measure, window or key that caused it before its text."""
+"""Errors with a location: put the measure, window or key that caused an error before its message."""
 
 from __future__ import annotations
 
 from aggr.arrow.damaged_state import DamagedState
 
-_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each is constructed from one text
+_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each can be constructed from one text
 
 
 def with_text(error: Exception, text: str) -> Exception:
-    """Make an error of the nearest kind that takes one text, with the traceback of the original.
+    """Return an error with another message, of the most similar class that takes one text, with the traceback of the
+    original.
 
-    Errors such as ``JSONDecodeError`` take other arguments, so the new error is never constructed by the class of the
-    original. If the class changes, the original is the cause of the new error.
+    Errors such as ``JSONDecodeError`` take other arguments, so the class of the original is not always used. If the
+    class differs, the original error is the cause of the new one.
 
     Parameters
     ----------
@@ -21,7 +22,7 @@ def with_text(error: Exception, text: str) -> Exception:
     Returns
     -------
     DamagedState, TypeError, ValueError or OverflowError
-        To be raised by the caller, ``from`` its own ``__cause__``.
+        The caller should raise it ``from`` its own ``__cause__``.
 
     Examples
     --------

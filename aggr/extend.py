@@ -1,8 +1,9 @@
-"""The API for user-defined functions: states, their fields, functions that read them, exact sums, compiled loops.
+"""The interface for user-defined functions: states, their fields, functions that read them, exact sums, and compiled
+loops.
 
-A function subclasses `Function`, or `ExactSums` if its state is exact sums of its inputs and of their products. Its
-state is a `PlainState` of fields, a `SumsState`, a subclass of `State`, or that of another function. Import the parts
-of a function from this module only, and not from other modules of this package.
+A function subclasses `Function`, or `ExactSums` if its state consists of exact sums of its inputs and their products.
+Its state is a `PlainState` of fields, a `SumsState`, another subclass of `State`, or the state of another function.
+Import everything that a function needs from this module, not from other modules of this package.
 
 >>> from dataclasses import dataclass
 >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Extras: optional dependencies, and the message that asks to install one."""
+"""Extras: optional dependencies, and the message that names the extra to install."""
 
 from __future__ import annotations
 

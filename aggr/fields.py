@@ -1,8 +1,8 @@
-"""Fields: how one field of a state is merged, for all groups at once.
+"""Fields: how each field of a state is merged, for all groups at once.
 
-A function's state is a struct of fields, and each field defines one operation: add, minimum, maximum, bitwise or, the
-exact sum, the buckets of a sketch, the earliest or latest event. A function that declares its fields therefore needs no
-merge of its own.
+The state of a function is a struct of fields. Each field defines one operation, such as add, minimum, maximum, bitwise
+or, an exact sum, the buckets of a sketch, or the earliest or latest event. A function that declares its fields
+therefore needs no merge of its own.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ NOT_THERE = "they are not in it"
 
 
 class CannotSubtract(ValueError):
-    """Rows cannot be subtracted from a state: it does not contain them, or the remainder cannot be computed.
+    """Rows cannot be subtracted from a state, because it does not contain them or the remainder cannot be computed.
 
     Parameters
     ----------
     row : int
-        Row number of the first such state.
+        The row number of the first such state.
     reason : str
     where : str
-        Name of the state, if it is known.
+        The name of the state, if it is known.
     """
 
     def __init__(self, row: int, reason: str, where: str = "") -> None:
@@ -46,7 +46,7 @@ class CannotSubtract(ValueError):
 
 
 class Field(ABC):
-    """One field of a state: a commutative, associative operation with an identity."""
+    """One field of a state: a commutative and associative operation with an identity."""
 
     @abstractmethod
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
@@ -55,9 +55,9 @@ class Field(ABC):
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of sound states, of the field's own type.
+            The field in undamaged states, in the field's own type.
         groups : Groups
-            As many rows as ``column``.
+            The groups, with as many rows as ``column``.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class Field(ABC):
         """
 
     def reduce(self, values: Values) -> pa.Array:
-        """Combine the values of each group, if values are of the field's own type.
+        """Combine the values of each group, for values of the field's own type.
 
         Parameters
         ----------
@@ -87,44 +87,47 @@ class Field(ABC):
         return self.merge(values.array, values.groups)
 
     def check(self, column: pa.Array) -> None:
-        """Reject values that cannot be in this field of a sound state; by default none are rejected.
+        """Raise an error for values that an undamaged state cannot have in this field. By default, all values are
+        accepted.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of states that are not null.
+            The field in states that are not null.
 
         Raises
         ------
         DamagedState
-            The message describes the impossible value; the function puts its own name and the field's name before it.
+            If a value is impossible; the message describes it, and the function puts its own name and the field's name
+            before it.
         """
         return
 
     def check_first(self, column: pa.Array) -> None:
-        """Reject values that `merge_checked`, or a reader that makes checks, would not notice; by default as `check`.
+        """Raise an error for values that neither `merge_checked` nor a checking reader would detect. The default is
+        `check`.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of states that are not null.
+            The field in states that are not null.
 
         Raises
         ------
         DamagedState
-            As `check` does.
+            For the same reasons as `check`.
         """
         self.check(column)
 
     def merge_checked(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine rows that `check_first` accepted, as `merge` does, and make the remaining checks in the same pass.
+        """Combine rows that `check_first` has accepted, like `merge`, and make the remaining checks in the same pass.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of states that are not null.
+            The field in states that are not null.
         groups : Groups
-            As many rows as ``column``.
+            The groups, with as many rows as ``column``.
 
         Returns
         -------
@@ -133,19 +136,19 @@ class Field(ABC):
         Raises
         ------
         DamagedState
-            As `check` does.
+            For the same reasons as `check`.
         """
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge, row by row, if some rows remain; for functions that declare ``counted_by``.
+        """Undo a merge, row by row, for rows with a remainder. It is called for functions that declare ``counted_by``.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of sound states.
+            The field in undamaged states.
         gone : array, shape (rows,)
-            The same field of the states that were merged into these.
+            The same field in the states that were merged into these.
 
         Returns
         -------
@@ -154,17 +157,17 @@ class Field(ABC):
         Raises
         ------
         CannotSubtract
-            If they were not merged, or the remainder cannot be computed from the field.
+            If the states were not merged into these, or the remainder cannot be computed from the field.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
 
     def row_counts(self, column: pa.Array) -> Whole:
-        """Return each state's number of rows in this field, for functions that name it in ``counted_by``.
+        """Return the number of rows of each state, for functions that name this field in ``counted_by``.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of sound states.
+            The field in undamaged states.
 
         Returns
         -------
@@ -188,7 +191,9 @@ class Add(Field):
 
 
 class Counts(Add):
-    """Counts, which add up and are never negative; the identity is 0. Of values, how many rows there are."""
+    """Counts, which add up and are never negative; the identity is 0. Whether the field counts the rows of the state,
+    rather than some of them.
+    """
 
     def reduce(self, values: Values) -> pa.Array:
         return pa.array(values.counts)
@@ -205,7 +210,7 @@ class Counts(Add):
 
 
 class BitOr(Field):
-    """Flags, one a bit of an int8, that stay up once raised; the identity is 0."""
+    """Flags, one for each bit of an int8, which are never reset. The identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
@@ -226,12 +231,12 @@ class BitOr(Field):
 
 @dataclass(frozen=True)
 class MinOrMax(Field):
-    """The least or the greatest value of any ordered type; the identity is null.
+    """The smallest or the greatest value of any ordered type. The identity is null.
 
     Parameters
     ----------
     greatest : bool
-        The greatest, otherwise the least.
+        True for the greatest value, False for the smallest.
     """
 
     greatest: bool
@@ -248,7 +253,7 @@ class MinOrMax(Field):
         return self._pick(values.array, values.groups, values.array.slice(0, 0))
 
     def of_numbers(self, numbers: Numbers) -> pa.Array:
-        """Return the least or greatest 64-bit number of each group, as `reduce` does.
+        """Return the smallest or greatest 64-bit number of each group, like `reduce`.
 
         Parameters
         ----------
@@ -287,16 +292,17 @@ class MinOrMax(Field):
 
 @dataclass(frozen=True)
 class ValueBy(Field):
-    """A value with what orders it, where that is least or greatest. The identity is null.
+    """A value of the row in which another column, the ordering column, is smallest or greatest. The identity is null.
 
     Parameters
     ----------
     by : str
-        The field of the column that orders.
+        The name of the field with the ordering value.
     greatest : bool
-        The greatest, otherwise the least.
+        True for the greatest ordering value, False for the smallest.
     other : str
-        The other field, which decides between ties: a value as ``by`` does, of times the earliest.
+        The name of the field with the value. Among rows with the same ordering value, the value decides in the same
+        direction as ``by``; if it is a time, the earliest one is kept.
     """
 
     by: str
@@ -305,14 +311,14 @@ class ValueBy(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)
-        # The struct of what orders and the other value is stored in this order, in every state.
+        # Every stored state has the ordering value and the other value in this order.
         names = ("time", "value") if "time" in names else names
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
         return self.merge(rows, values.groups)
 
     @property
     def greatest_of_ties(self) -> bool:
-        """Whether the greatest companion of equal keys is returned."""
+        """Whether the greatest value is kept if several rows have the same ordering value."""
         return self.greatest and self.other != "time"
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
@@ -342,7 +348,8 @@ class Exact(Field):
     Parameters
     ----------
     degree : int
-        The most factors of a product that is summed: 2 for sums of floats and of their squares.
+        The maximum number of factors in the products that are summed, which is 2 for sums of floats and of their
+        squares.
     """
 
     degree: int = 2
@@ -374,7 +381,7 @@ class ScaledExact(Field):
 
 
 class Unit(Field):
-    """One unit of the input, the same in every state of a column."""
+    """One unit of the input. It is the same in every state of a column."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         return unit_of(column.type, groups.n)
@@ -403,19 +410,19 @@ UNIT = Unit()
 
 
 def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
-    """Raise `CannotSubtract` if the result of a row is wrong.
+    """Raise `CannotSubtract` if the result of a row is invalid.
 
     Parameters
     ----------
     wrong : array of bool, shape (n,)
     reason : str
     rows : array, shape (n,), optional
-        Row numbers of the states; 0, 1, … by default.
+        The row numbers of the states; by default 0, 1, ….
 
     Raises
     ------
     CannotSubtract
-        For the first row that is wrong.
+        For the first row that is invalid.
     """
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -423,7 +430,7 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:
-    """Drop null rows; return an empty array of the column's type as well."""
+    """Remove null rows; also return an empty array of the column's type."""
     check_lengths(len(column), groups)
     empty = column.slice(0, 0)
     if column.null_count:
@@ -433,7 +440,7 @@ def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Grou
 
 
 def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
-    """Take rows of a column, in the column's own type; -1 gives null."""
+    """Select rows of a column, in the column's own type. The index -1 gives null."""
     if not len(column):
         return pa.nulls(len(rows), empty.type)
     chosen = column.take(pa.array(rows, mask=rows < 0))

@@ -1,8 +1,8 @@
-"""The contract of a function: a reading of states.
+"""The interface of a function, which reads results from states.
 
 A `State` (`aggr.state`) contains the values from which results are computed. A function declares its inputs, their
-types and its state, and reads one result from each state. This module derives the rest: the types, the identity, and
-the grouped values of plain Arrow arrays.
+types and its state, and computes one result from each state. This module derives the types, the identity, and the
+grouped values from plain Arrow arrays.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from aggr.state import State
 from aggr.state_checks import CheckedStates, check_states, received
 from aggr.values import Values
 
-EVENT_TIME = "time"  # the input for a row's event time; ``by`` may name another column for it
-WEIGHT = "weight"  # the keyword for the column with the number of rows that each row stands for
+EVENT_TIME = "time"  # the input for a row's event time, whose column is passed as ``by``
+WEIGHT = "weight"  # the keyword for the column that says how many rows each row stands for
 
 
 @dataclass(frozen=True)
 class Function(ABC):
-    """A mergeable aggregate function; a frozen dataclass whose fields are its parameters.
+    """A mergeable aggregate function: a frozen dataclass whose fields are its parameters.
 
     What a function sets
     --------------------
     name : the word by which it is called
     own_state : its `State`; functions whose states are equal share a column
     keeps, returns, guarantee : a few words each, for people
-    takes : the rule for the types of its inputs, of `aggr.input_types`, or a mapping from each input to its rule; any
+    takes : the rule for the types of its inputs, from `aggr.input_types`, or a mapping from each input to its rule; any
         type by default
     inputs : names of its input columns; several columns are passed as a struct with these fields. ``time`` is the event
         time, and is passed as ``by=``; others are passed by their names
-    takes_weights : whether one row may stand for several rows; then ``values.weights`` may contain their number
+    takes_weights : whether a row may stand for several rows; ``values.weights`` then contains their number
 
     More, for a few functions
     -------------------------
     aliases : other names of the function; a subclass does not inherit them
     about : input -> a sentence about its column, which replaces the sentence of ``takes``
-    reads : states that contain its own state; results can be read from them as well
-    ordered_inputs : names of inputs whose values are compared with each other; others stay unchanged
-    time_is_order : whether event times only decide which of two rows is later, as row numbers do
-    reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
-    further_columns : the columns of its further `inputs` if its parameters name them
+    reads : other states that contain its own state, so that its results can also be computed from them
+    ordered_inputs : names of inputs whose values are compared with each other; the values of others are only copied
+    time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
+    reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
+    further_columns : the columns of its further `inputs`, if its parameters name them
 
-    A parameter that shapes the state is a field of the `State`, and is stored in each row; the others only affect
-    results.
+    Parameters on which the state depends are fields of the `State`, and are stored in each row. Other parameters affect
+    only results.
 
     Guarantee
     ---------
-    ``merge`` returns the state that ``reduce`` returns for the merged rows, bit for bit, for any order or tree.
-    `aggr.testing.laws.check` checks this for a function of yours.
+    ``merge`` returns the state that ``reduce`` would return for all rows, bit for bit, in any order and any tree of
+    merges. `aggr.testing.laws.check` checks this guarantee for user-defined functions.
     """
 
     name: ClassVar[str]
@@ -81,49 +81,49 @@ class Function(ABC):
     time_is_order: ClassVar[bool] = False
     reads_neighbours: ClassVar[bool] = False
 
-    # Methods that a function implements.
+    # The methods that a function implements.
 
     @property
     @abstractmethod
     def own_state(self) -> State:
-        """The state that it computes from a group of rows, shaped by its parameters."""
+        """The state that is computed from a group of rows. It depends on the function's parameters."""
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
-        """The columns, or expressions, of its further `inputs` if its parameters name them; None for the event time.
+        """The columns, or expressions, of the further `inputs`, if parameters name them; None for the event time.
 
-        Such a function has more `inputs` than its class; they are not passed by name.
+        Such a function has more `inputs` than its class declares. They are not passed by name.
         """
         return ()
 
     @abstractmethod
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        """Read one result per state.
+        """Compute one result per state.
 
             states.field("low")      5   2  null      a row for each state
             states.field("high")    13   4  null
 
             results                  8   2  null      null if the state has no rows
 
-        Called by `finish`, which has checked the states and left out nulls. It only reads: a state never changes, and a
-        result depends on its own state alone.
+        The method only reads: a state never changes, and a result depends only on its own state. It is called by
+        `finish`, which has checked the states and left out nulls.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None null, each of this function.
+            States of this function, without nulls.
 
         Returns
         -------
         array, shape (rows,)
-            The type of the result depends on the type of the states alone.
+            The type of the result depends only on the type of the states.
 
         Raises
         ------
         OverflowError
             If a result does not fit its type.
         DamagedState
-            If a field that is checked during reading is damaged.
+            If a field that is checked while it is read is damaged.
         """
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
@@ -149,29 +149,29 @@ class Function(ABC):
         restore_readable(cls, "finish_states")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        """Read one result per state, extended to the edges of its window, for a function that `reads_neighbours`.
+        """Compute one result per state, extended to the edges of its window, for a function that `reads_neighbours`.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            As for `finish_states`, of any windows and keys.
+            States as for `finish_states`, of any windows and keys.
         neighbours : Neighbours
-            The window and key of each.
+            The window and the key of each state.
 
         Returns
         -------
         array, shape (rows,)
-            Of the type that `finish_states` gives.
+            The type is that of `finish_states`.
         """
         raise NotImplementedError
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Reject a type of input that the function does not take; by default any that its rule does not allow.
+        """Raise an error for a type of input that the function does not take. By default, its rule decides.
 
         Parameters
         ----------
         dtype : pa.DataType
-            Of the column, normalized; a struct of `inputs` for a function of several.
+            The type of the column, normalized, or a struct of `inputs` for a function with several inputs.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class Function(ABC):
             input_rule(self, field.name).check(self.name, field.type)
 
     def drop_null(self, values: Values) -> Values:
-        """Drop the rows that are null in any input.
+        """Remove the rows that are null in any input.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Function(ABC):
         Returns
         -------
         Values
-            With the same number of groups.
+            The values without these rows, with the same number of groups.
         """
         if len(self.inputs) == 1:
             return values.present
@@ -204,17 +204,17 @@ class Function(ABC):
         valid = reduce(pc.and_, (column.is_valid() for column in needed))
         return values.filter(valid.to_numpy(zero_copy_only=False))
 
-    # Methods that every function inherits.
+    # The methods that every function inherits.
 
     def zero(self, n: int, input_type: pa.DataType) -> pa.StructArray:
-        """Make identity states, which are the states of groups without rows.
+        """Return identity states, which are the states of groups without rows.
 
         Parameters
         ----------
         n : int
             How many.
         input_type : pa.DataType
-            Of the column that the states are for.
+            The type of the column for which the states are.
 
         Returns
         -------
@@ -227,7 +227,8 @@ class Function(ABC):
         """
         several = len(self.inputs) > 1 and pa.types.is_struct(input_type)
         plain = pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if several else input_type
-        self.check_input(normalized_type(plain))  # before Arrow is asked for values of a type that it makes none of
+        # before Arrow is asked to create values of a type that it does not support
+        self.check_input(normalized_type(plain))
         return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
     def reduce(
@@ -241,27 +242,28 @@ class Function(ABC):
         Parameters
         ----------
         values : array, shape (rows,)
-            Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
-            a row with a null in any of them is skipped. `Values` are accepted too; functions that receive the same
-            object share the quantities computed from it.
+            Nulls are skipped. The input column. For a function with several inputs, arrays in the order of `inputs`, or
+            a struct of them; a row with a null in any of them is skipped. `Values` are accepted too. Functions that
+            receive the same object share the quantities that are computed from it.
         groups : Groups
-            As many rows as ``values``.
+            The groups, with as many rows as ``values``.
         weights : array of whole numbers from 0, shape (rows,), optional
-            The number of rows that each row stands for; 0 and null skip the row. For a function that `takes_weights`.
+            How many rows each row stands for; a row with 0 or null is skipped. Only for a function that
+            `takes_weights`.
 
         Returns
         -------
         column of states, shape (groups.n,)
-            With weights, bit-identical to the states of the same rows repeated.
+            With weights, the states are bit-for-bit those of the repeated rows.
 
         Raises
         ------
         TypeError
             If the function does not take this type, or does not take weights.
         ValueError
-            If a value is refused by name, or the lengths differ; for a weight that is negative or not whole.
+            If a value is invalid, the lengths differ, or a weight is negative or not whole.
         OverflowError
-            If the weights of a group add up beyond int64.
+            If the sum of a group's weights exceeds int64.
         """
         plain = values if isinstance(values, Values) else self.grouped(values, groups, weights)
         self.check_input(plain.array.type)
@@ -270,14 +272,14 @@ class Function(ABC):
     def grouped(
         self, values: pa.Array | Sequence[pa.Array], groups: Groups | None, weights: pa.Array | None = None
     ) -> Values:
-        """Return grouped rows as `reduce` uses them: as plain arrays, without rows of weight 0.
+        """Return grouped rows in the form that `reduce` uses: plain arrays, without rows of weight 0.
 
         Parameters
         ----------
         values : array, or arrays of several inputs
         groups : Groups
         weights : array, optional
-            All as for `reduce`.
+            See `reduce`.
 
         Returns
         -------
@@ -286,7 +288,7 @@ class Function(ABC):
         Raises
         ------
         TypeError, ValueError
-            As `reduce` does.
+            For the same reasons as `reduce`.
         """
         array = _as_struct(self, values)
         check_groups(self.name, groups)
@@ -320,22 +322,22 @@ class Function(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            Of this function; a null counts as an identity. They stay unchanged.
+            States of this function. A null counts as an identity. The states are not changed.
         groups : Groups
-            As many rows as ``states``.
+            The groups, with as many rows as ``states``.
 
         Returns
         -------
         column of states, shape (groups.n,)
-            `CheckedStates` if ``states`` are `CheckedStates`, which are not checked again.
+            The result is `CheckedStates` if ``states`` are. `CheckedStates` are not checked again.
 
         Raises
         ------
         TypeError
             If ``states`` is not an Arrow column, or ``groups`` not `Groups`.
         ValueError
-            If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
-            `DamagedState` if one of them is damaged.
+            If the lengths differ, or the states belong to another function, to other parameters or to a newer version.
+            `DamagedState` if a state is damaged.
         """
         return self.own_state.merge(states, groups, self)
 
@@ -346,25 +348,25 @@ class Function(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            Of this function; a null counts as an identity.
+            States of this function. A null counts as an identity.
         gone : column of states, shape (rows,)
-            Of rows that are among those of ``states``.
+            States whose rows are among those of ``states``.
 
         Returns
         -------
         column of states, shape (rows,)
-            Bit-identical to the states of the remaining rows.
+            The states are bit-for-bit those of the remaining rows.
 
         Raises
         ------
         TypeError
-            If the function's states do not allow it: those of min, max, first, last, sets and lists.
+            If the states of the function cannot be subtracted, as those of min, max, first, last, sets and lists.
         CannotSubtract
-            If a state evidently lacks these rows, or the remainder cannot be computed: after NaN or infinities are
-            subtracted from a sum, or the least or greatest value from a histogram, and other rows remain. It names the
-            first such state.
+            If a state evidently lacks these rows, or the remainder cannot be computed. The latter is the case if NaN or
+            infinities are subtracted from a sum, or the smallest or greatest value from a histogram, and other rows
+            remain. The error names the first such state.
         ValueError
-            As `merge` does.
+            For the same reasons as `merge`.
 
         Examples
         --------
@@ -379,15 +381,15 @@ class Function(ABC):
     def finish(
         self, states: pa.Array | pa.ChunkedArray | CheckedStates, neighbours: Neighbours | None = None
     ) -> pa.Array:
-        """Read one result per state.
+        """Compute one result per state.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            Of this function. They stay unchanged. `CheckedStates` are not checked again.
+            States of this function. The states are not changed. `CheckedStates` are not checked again.
         neighbours : Neighbours, optional
-            The window and key of each state, to extend its result to the edges of its window, if the function
-            `reads_neighbours`.
+            The window and the key of each state, from which results are extended to the edges of the window, if the
+            function `reads_neighbours`.
 
         Returns
         -------
@@ -398,8 +400,8 @@ class Function(ABC):
         Raises
         ------
         ValueError
-            If the states are of another function, of unequal parameters or of a newer version; `DamagedState` if one of
-            them is damaged.
+            If the states belong to another function, to other parameters or to a newer version. `DamagedState` if a
+            state is damaged.
         OverflowError
             If a result does not fit its type.
         """
@@ -430,7 +432,7 @@ class Function(ABC):
         Parameters
         ----------
         input_type : pa.DataType
-            Of the column, or a struct of `inputs` for a function of several.
+            The type of the column, or a struct of `inputs` for a function with several inputs.
 
         Returns
         -------
@@ -443,7 +445,7 @@ class Function(ABC):
         """
         try:
             return _state_type(self, input_type)
-        except TypeError:  # a parameter that cannot be hashed, or a rejected type
+        except TypeError:  # a parameter that cannot be hashed, or a type that was rejected
             return _state_type.__wrapped__(self, input_type)
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
@@ -452,7 +454,7 @@ class Function(ABC):
         Parameters
         ----------
         state_type : pa.StructType
-            As `state_type` returns it.
+            A type from `state_type`.
 
         Returns
         -------
@@ -461,7 +463,7 @@ class Function(ABC):
         Raises
         ------
         ValueError
-            If states of the function do not have this type.
+            If states of this function do not have this type.
         """
         try:
             return _result_type(self, state_type)
@@ -469,12 +471,12 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:
-        """Return how the function reads an input: unchanged, as a number, in order, or for its nulls alone.
+        """Return how the function reads an input: unchanged, as a number, in order, or only whether it is null.
 
         Parameters
         ----------
         name : str
-            One of `inputs`.
+            The name of one of the `inputs`.
 
         Returns
         -------
@@ -512,7 +514,7 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
     ----------
     function : Function, or its class
     role : str
-        Name of the input, one of `Function.inputs`.
+        The name of the input, one of `Function.inputs`.
 
     Returns
     -------
@@ -579,18 +581,18 @@ def keyword(role: str) -> str:
     Parameters
     ----------
     role : str
-        Name of the input, one of `Function.inputs`.
+        The name of the input, one of `Function.inputs`.
 
     Returns
     -------
     str
-        ``by`` for event times, otherwise the name.
+        ``by`` for event times, otherwise the name of the input.
     """
     return "by" if role == EVENT_TIME else role
 
 
 def column_keywords(function: type[Function]) -> tuple[str, ...]:
-    """Return the keywords that pass a function's columns, except for the first.
+    """Return the keywords that pass a function's columns, except for the first column.
 
     Parameters
     ----------
@@ -599,7 +601,7 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        The keywords of its further inputs, in their order, and ``weight`` if it takes weights.
+        The keywords of its further inputs, in order, and ``weight`` if the function takes weights.
 
     Examples
     --------

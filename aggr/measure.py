@@ -231,7 +231,7 @@ class Measure:
         Raises
         ------
         TypeError, ValueError
-            As `reduce` does.
+            For the same reasons as `reduce`.
         """
         with self._named_errors():
             table = table.select(list(self.columns(table.schema.names)))
@@ -264,7 +264,7 @@ class Measure:
         Raises
         ------
         TypeError, ValueError, OverflowError
-            As `reduce` does.
+            For the same reasons as `reduce`.
         """
         with self._named_errors():
             return self.function.reduce(values)

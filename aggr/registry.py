@@ -150,7 +150,7 @@ def unregister(name: str | type[Function]) -> None:
     Raises
     ------
     KeyError, ValueError
-        As `get` does.
+        For the same reasons as `get`.
     """
     removed = get(name.name if isinstance(name, type) and issubclass(name, Function) else name)
     for word in [word for word, function in _FUNCTIONS.items() if function is removed]:

@@ -217,7 +217,7 @@ class State(ABC):
         Raises
         ------
         ValueError, OverflowError
-            As `reduce_values` does.
+            For the same reasons as `reduce_values`.
         """
         n = values.groups.n
         if len(values) <= _MOST_ROWS:
@@ -322,7 +322,7 @@ class State(ABC):
         subtracted : column of states, shape (rows,)
             Of rows that are among those of ``states``.
         reading : Function, optional
-            As for `merge`.
+            See `merge`.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class State(ABC):
         CannotSubtract
             If rows are not in ``states``, or the states do not contain enough to compute the difference.
         ValueError
-            As `merge` does.
+            For the same reasons as `merge`.
         """
         reading = reading or self
         if not self.counted_by:

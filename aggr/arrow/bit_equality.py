@@ -1,4 +1,4 @@
-"""Bit equality: whether two columns of states are the same, NaN for NaN and -0.0 for -0.0."""
+"""Bit equality: whether two columns of states have the same bits. NaN equals NaN, and -0.0 differs from 0.0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aggr.arrow.normalize import normalize
 
 
 def same_bits(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two columns have the same bits; bits under a null do not count.
+    """Return whether two columns have the same bits. The bits of nulls are ignored.
 
     >>> same_bits(pa.array([0.0]), pa.array([-0.0]))
     False
@@ -23,9 +23,9 @@ def same_bits(a: pa.Array, b: pa.Array) -> bool:
 
 
 def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two columns are the same Arrow message.
+    """Return whether two columns are serialized as the same Arrow message.
 
-    Messages are compared faster than values. Columns with the same bits may have different messages.
+    Comparing messages is faster than comparing values. Columns with the same bits may have different messages.
     """
     if not isinstance(a, pa.Array) or not isinstance(b, pa.Array) or a.type != b.type or _has_dictionary(a.type):
         return False
@@ -36,14 +36,14 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type has, or may have, a dictionary, which is not part of a column's message."""
+    """Return whether a type has, or may have, a dictionary. Dictionaries are not part of a column's message."""
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True
     return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def digest(column: pa.Array | pa.ChunkedArray) -> str:
-    """Return a SHA-256 over the bits of a column, however it is chunked, sliced or padded."""
+    """Return a SHA-256 hash of the bits of a column. It does not depend on chunks, slices or padding."""
     total = hashlib.sha256()
     for piece in _pieces(normalize(column)):
         total.update(piece)
@@ -53,7 +53,7 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 def _pieces(column: pa.Array) -> Iterator[bytes]:
     dtype = column.type
     if pa.types.is_map(dtype):
-        if column.offset:  # Arrow cannot construct lists with a mask from the offsets of a slice
+        if column.offset:  # Arrow cannot construct masked lists from the offsets of a slice
             column = column.take(pa.array(range(len(column)), pa.int64()))
         entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         column = (

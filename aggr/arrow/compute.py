@@ -1,6 +1,8 @@
-"""Arrow's functions, loaded at the first call, because loading ``pyarrow.compute`` takes longer than loading aggr.
+"""Functions of ``pyarrow.compute``, which is imported at the first call, because its import takes longer than that of
+aggr.
 
-Modules that ``import tiltframe`` or the command line loads must import them here (``tests/docs/test_import_costs.py``).
+Modules that are loaded by ``import tiltframe`` or by the command line must import the functions from here
+(``tests/docs/test_import_costs.py``).
 
 >>> import pyarrow as pa
 >>> from aggr.arrow import compute as pc
@@ -14,7 +16,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of ``pyarrow.compute``, and cache it in this module."""
+    """Return a function of ``pyarrow.compute``, and store it in this module."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pyarrow.compute

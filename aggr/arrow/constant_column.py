@@ -1,4 +1,6 @@
-"""Constant columns: values that every state of a column repeats, such as the function's name and its parameters."""
+"""Constant columns: values that are equal in every state of a column, such as the function's name
+and its parameters.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-_MAX_OFFSET = 2**31 - 1  # the greatest offset of a text in an Arrow column
+_MAX_OFFSET = 2**31 - 1  # the largest offset of a text in an Arrow column
 
 
 def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
-    """Return whether every row of a column has the bits of the value of ``scalar_column``, compared as bytes.
+    """Return whether every row of a column has the bits of the value in ``scalar_column``.
 
-    False if this cannot be decided from the bytes: for unequal types, no rows, nulls, and types other than text and
+    The result is False if the bytes do not decide it: for unequal types, no rows, nulls, and types other than text and
     numbers of whole bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
@@ -37,7 +39,7 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
 
 
 def _texts(column: pa.Array, text: pa.Buffer) -> bool:
-    """Return whether every text of a column has the bytes ``text``."""
+    """Return whether every text of a column consists of the bytes ``text``."""
     _, places, texts = column.buffers()
     rows, width, begin = len(column), text.size, 4 * column.offset
     first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)
@@ -49,6 +51,6 @@ def _texts(column: pa.Array, text: pa.Buffer) -> bool:
 
 
 def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
-    """Return whether bytes repeat a pattern, by comparing each byte with the byte one pattern length before it."""
+    """Return whether bytes repeat a pattern. Each byte is compared with the byte one pattern length before it."""
     width = pattern.size
     return bool(content[:width] == pattern and content[width:] == content[: content.size - width])

@@ -1,4 +1,4 @@
-"""Damage: the error for a column that cannot be a state."""
+"""Damage: the error for a column that cannot contain states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array) -> None:
-    """Raise `DamagedState` if a field has nulls; only whole states may be null."""
+    """Raise `DamagedState` if a field has nulls. Only a complete state may be null."""
     if column.null_count:
         raise DamagedState("is null in some states")
 

@@ -8,23 +8,24 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 
-_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage does not determine their meaning
+_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage type does not determine their meaning
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one array of a plain type.
 
-    Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, becomes its storage;
-    strings and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of
-    day and timestamps in milliseconds or finer, dates in days, as in Parquet; floats have 32 or 64 bits, and a column
-    of the null type becomes floats.
+    Chunks are joined. Dictionaries and run-length encodings are decoded. An extension type, such as JSON or UUID,
+    becomes its storage type. Strings and bytes have one type each. Decimals have 128 bits and no negative scale.
+    Timestamps are in UTC. Times of day and timestamps have milliseconds or finer units, and dates are in days, as in
+    Parquet. Floats have 32 or 64 bits, and a column of nulls becomes floats.
     """
     values = one_array(values)
     if isinstance(values.type, pa.BaseExtensionType):
         normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        plain = normalize(values.dictionary)  # Arrow cannot select from views, which polars writes
+        # Arrow cannot select rows from views, the type of strings that polars writes
+        plain = normalize(values.dictionary)
         return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
         return normalize(pc.run_end_decode(values))
@@ -33,7 +34,9 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Convert columns of types whose rows Arrow cannot select to plain types: views, also in dictionaries, and runs."""
+    """Convert types whose rows Arrow cannot select to plain types. These are views, also in dictionaries, and
+    run-length encodings.
+    """
     tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):
         value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -92,12 +95,15 @@ def canonical(column: pa.Array) -> pa.Array:
 
 
 def normalize_floats(values: pa.Array) -> pa.Array:
-    """Replace -0.0 by 0.0 and every NaN by one NaN, as for keys and sets; other types are returned unchanged."""
+    """Replace -0.0 by 0.0 and every NaN by a single NaN, as keys and sets require. Other types are returned
+    unchanged.
+    """
     return canonical(pc.add(values, pa.scalar(0, values.type))) if pa.types.is_floating(values.type) else values
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Place values at the rows for which ``valid`` is true, in order, and nulls at the other rows.
+    """Return an array with the values, in order, at the rows for which ``valid`` is true, and with nulls at the other
+    rows.
 
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']
@@ -109,7 +115,7 @@ def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether a type is of numbers."""
+    """Return whether a type is numeric."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 

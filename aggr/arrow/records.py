@@ -1,10 +1,10 @@
-"""Records: values by name, as a struct, a map, or a list of ``{key, value}`` records.
+"""Records: values by name, stored as a struct, a map, or a list of ``{key, value}`` records.
 
     {"a": 1, "b": null}                              a struct: a field that is null is missing, as Arrow stores it
     [("a", 1), ("b", null)]                          a map: a value may be null
     [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of records: a key may occur twice
 
-Each has entries, pairs of a key and a value; a null record has none.
+A record has entries, which are pairs of a key and a value. A null record has no entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 class Entries(NamedTuple):
-    """The entries of records: the row of each, in ascending order, its key and its value."""
+    """The entries of a column of records: the row of each entry, in ascending order, its key and its value."""
 
     rows: NDArray[np.int64]
     keys: pa.Array
@@ -32,12 +32,12 @@ class Entries(NamedTuple):
 
 
 def is_list(dtype: pa.DataType) -> bool:
-    """Return whether a type is of lists whose elements Arrow can flatten."""
+    """Return whether a type is a list whose elements Arrow can flatten."""
     return any(test(dtype) for test in _LISTS)
 
 
 def is_record(dtype: pa.DataType) -> bool:
-    """Return whether values of a type have entries.
+    """Return whether the values of a type have entries.
 
     >>> is_record(pa.struct({"a": pa.int64()})), is_record(pa.list_(pa.string()))
     (True, False)
@@ -46,14 +46,14 @@ def is_record(dtype: pa.DataType) -> bool:
 
 
 def is_list_of_records(dtype: pa.DataType) -> bool:
-    """Return whether a type is of lists of records with a key and a value."""
+    """Return whether a type is a list of records with a key and a value."""
     if not is_list(dtype) or not pa.types.is_struct(dtype.value_type):
         return False
     return {KEY, VALUE} <= {field.name for field in dtype.value_type}
 
 
 def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """Return the types of keys and of values; values of structs have the common type of the fields, or are text.
+    """Return the types of keys and of values. The values of a struct have the common type of its fields, or are text.
 
     Raises ``TypeError`` for a type without entries, and for a struct whose fields have no common type and are nested.
 
@@ -75,7 +75,7 @@ def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
 
 
 def entries_of(column: pa.Array | pa.ChunkedArray) -> Entries:
-    """Return the entries of a column of records in the order of rows; raises as `entry_types`."""
+    """Return the entries of a column of records in the order of rows; raises the same errors as `entry_types`."""
     records = one_array(column)
     key_type, value_type = entry_types(records.type)
     if pa.types.is_struct(records.type):
@@ -96,17 +96,18 @@ def entries_of(column: pa.Array | pa.ChunkedArray) -> Entries:
 
 
 def keys_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the list of the keys of each record; null for a null record."""
+    """Return the keys of each record as a list, which is null for a null record."""
     return _as_lists(column, entries_of(column), KEY)
 
 
 def values_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the list of the values of each record; null for a null record."""
+    """Return the values of each record as a list, which is null for a null record."""
     return _as_lists(column, entries_of(column), VALUE)
 
 
 def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
-    """Return the value of one key of each record: of the first such entry, null if there is none.
+    """Return the value of one key in each record. If the key occurs several times, the first value counts; if it is
+    missing, the result is null.
 
     >>> look_up(pa.array([{"a": 1, "b": 2}, {"a": 3, "b": None}]), pa.array(["b", "b"])).to_pylist()
     [2, None]
@@ -154,7 +155,7 @@ def _common_decimal_type(kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def _fields_as(records: pa.StructArray, value_type: pa.DataType) -> list[pa.Array]:
-    """Return the fields of structs as one type; a field of a null struct is null."""
+    """Return the fields of structs, converted to one type. A field of a null struct is null."""
     return [normalize(pc.struct_field(records, [i])).cast(value_type) for i in range(records.type.num_fields)]
 
 

@@ -1,9 +1,10 @@
 """Row hashes: 128 bits for each row of some columns, computed from its values alone.
 
-Bit-identical rows have equal hashes, however their columns are chunked, sliced or padded, so a sum of hashes identifies
-a multiset of rows, in any order and over any files. Numbers are hashed by their bits, texts and lists by FNV-1a over
-their bytes or elements, in two lanes with different constants. A finalizer mixes each column into the hash of the row.
-The hash is not cryptographic: an attacker can construct rows that collide.
+Rows with equal bits have equal hashes, whether their columns are chunked, sliced or padded. A sum of hashes therefore
+identifies a multiset of rows, in any order and in any division into files. Numbers are hashed by their bits. Texts and
+lists are hashed by FNV-1a over their bytes or elements, in two lanes (computations with different constants). A
+finalizer mixes each column into the hash of the row. The hash is not cryptographic: an attacker can construct rows that
+collide.
 
 Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm"; the finalizers of SplitMix64 (Steele et al.,
 2014) and MurmurHash3 (Appleby).
@@ -24,12 +25,12 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
-ALL = np.iinfo(np.int64).max  # above every hash of `hash64`
+ALL = np.iinfo(np.int64).max  # larger than every hash of `hash64`
 _LANES = 2
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, as SplitMix64 steps
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of SplitMix64
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's 64-bit basis, and its halves swapped
-_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's prime for 64 bits, and another odd number
-# multipliers of the finalizers of SplitMix64 and of MurmurHash3
+_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
+# the multipliers in the finalizers of SplitMix64 and MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
@@ -37,7 +38,7 @@ _FACTORS = (
 
 
 def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
-    """Hash each row of one or more columns, shape (2, rows); bits under a null do not count.
+    """Hash each row of one or more columns, shape (2, rows). The bits of nulls are ignored.
 
     >>> a, b, again = row_hashes([pa.array(["a", "b", "a"]), pa.array([[1], None, [1]])]).T.tolist()
     >>> a == again, a == b
@@ -48,7 +49,7 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Hash the rows of columns, none null, uniformly to numbers from 0 to below `ALL`, which are used for sampling.
+    """Hash the rows of columns without nulls to uniformly distributed numbers from 0 to below `ALL`, for sampling.
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b

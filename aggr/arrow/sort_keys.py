@@ -1,4 +1,6 @@
-"""Sort keys: int64 keys in the order of any Arrow values, so that one kernel finds the least and the greatest."""
+"""Sort keys: map any Arrow values to int64 keys of the same order, so that one loop finds the minimum and maximum of
+any type.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ HIGHEST = np.iinfo(np.int64).max
 
 
 def order_keys(values: pa.Array) -> Whole:
-    """Map values without nulls to int64 keys of the same order; equal bits give equal keys.
+    """Map values without nulls to int64 keys of the same order. Values with equal bits have equal keys.
 
-    Floats follow Spark: NaN is the greatest value, and all NaN are equal. In addition, ``-0.0`` sorts before ``0.0``,
-    so that the least of both does not depend on the order of rows. Strings compare by code point, bytes by byte. Keys
-    of values without a fixed width are ranks, and are only comparable within one call.
+    The order of floats is that of Spark: NaN is greater than all numbers, and all NaN are equal. In addition, ``-0.0``
+    sorts before ``0.0``, so that the minimum of both does not depend on the order of rows. Strings compare by code
+    point, bytes by byte. Keys of values without a fixed width are ranks, and are only comparable within one call.
 
     >>> order_keys(pa.array([2.0, -1.0, float("nan")])).argsort()
     array([1, 0, 2])
@@ -53,7 +55,7 @@ def has_order(dtype: pa.DataType) -> bool:
 
 
 def _float_keys(values: Floats) -> Whole:
-    """Turn IEEE bits into two's complement order, with one key for every NaN."""
+    """Convert the bits of IEEE floats to integers of the same order, with one key for all NaN."""
     keys = values.view(np.int64).copy()
     keys ^= (keys >> 63) & HIGHEST
     nan = np.isnan(values)

@@ -1,4 +1,4 @@
-"""Benchmarks of any mergeable function: speed, bytes of states, errors and memory, also of other packages.
+"""Benchmarks of any mergeable function and of other packages: speed, bytes of states, errors and memory.
 
 >>> import aggr.bench
 >>> report = aggr.bench.bench(aggr.max("x"), against=(), rows=1000, groups=(1, 10), rounds=1, memory=False)

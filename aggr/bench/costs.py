@@ -1,4 +1,6 @@
-"""The operations of a measure as calls to be timed: reduce, merge, finish, and rows to results."""
+"""The operations of a measure as calls that can be timed: reduce, merge, finish, and all of them from rows to
+results.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from aggr.function import EVENT_TIME
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 
-GROUP = "bench_group"  # the column with the group of each row
-PARTS = 8  # states of each group that are merged
+GROUP = "bench_group"  # the name of the column with the group of each row
+PARTS = 8  # the number of states of each group that are merged
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,9 @@ class Operation:
     Parameters
     ----------
     stage : str
-        ``reduce``, ``merge``, ``finish``, or ``answers`` for all from rows to results.
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for all three, from rows to results.
     unit : str
-        ``row`` or ``state``: the unit of ``count``.
+        The unit of ``count``: ``row`` or ``state``.
     count : int
     call : callable without parameters
     """
@@ -46,7 +48,7 @@ class MeasureCase:
     ----------
     measure : Measure
     rows : pa.Table
-        With the columns of the measure and the column `GROUP`, whole numbers from 0.
+        The rows, with the columns of the measure and the column `GROUP`, which has whole numbers from 0.
     group_count : int
     """
 
@@ -55,7 +57,7 @@ class MeasureCase:
     group_count: int
 
     def operations(self) -> list[Operation]:
-        """List the operations; the states that merge and finish need are computed now."""
+        """List the operations. The states that merge and finish need are computed here."""
         function = self.measure.function
         states = self.reduced()
         parts = self.partial_states()
@@ -73,22 +75,24 @@ class MeasureCase:
         ]
 
     def reduced(self) -> pa.StructArray:
-        """Reduce the rows to one state per group; the groups are created again, so that they have no cached values."""
+        """Reduce the rows to one state per group. The groups are created again, so that they contain no cached
+        values.
+        """
         return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
 
     def partial_states(self) -> pa.StructArray:
-        """Reduce the rows of each group in `PARTS` parts, to one state per group and part."""
+        """Split the rows of each group into `PARTS` parts, and reduce each part to one state."""
         part = np.arange(len(self.rows)) % PARTS
         groups = Groups(self._ids() * PARTS + part, self.group_count * PARTS)
         return self.measure.reduce(self.rows, groups, self._times())
 
     def answers(self) -> pa.Array:
-        """Find the groups by their column, reduce and finish, as a user would from a table."""
+        """Compute the groups from their column, reduce and finish, as for a table without groups."""
         groups, _ = group_by([self.rows.column(GROUP).chunk(0)], len(self.rows))
         return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times()))
 
     def merges_keep_bits(self) -> bool:
-        """Return whether the merged partial states equal the states of all rows, bit for bit."""
+        """Return whether the merged partial states are bit-for-bit equal to the states of all rows."""
         parts = self.partial_states()
         merged = self.measure.function.merge(parts, Groups(self._part_owners(len(parts)), self.group_count))
         return same_bits(merged, self.reduced())

@@ -25,7 +25,7 @@ _DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 }
 DISTRIBUTIONS = tuple(_DRAW)
 _FIRST_TIME = 1_704_067_200_000_000  # microseconds of 2024-01-01T00:00:00Z
-_WEIGHTS = 5  # weights are drawn from 1 to this number
+_WEIGHTS = 5  # the maximum of random weights; the minimum is 1
 
 
 def draw(distribution: str, count: int, seed: int = 1) -> Floats:
@@ -34,7 +34,7 @@ def draw(distribution: str, count: int, seed: int = 1) -> Floats:
     Parameters
     ----------
     distribution : str
-        One of `DISTRIBUTIONS`.
+        The name of a distribution in `DISTRIBUTIONS`.
     count : int
     seed : int
 
@@ -58,20 +58,20 @@ def draw(distribution: str, count: int, seed: int = 1) -> Floats:
 
 
 def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: int = 1) -> pa.Table:
-    """Make a table that has the columns of measures, with random values of the types that they accept.
+    """Make a table with the columns of measures and random values of types that the measures accept.
 
     Parameters
     ----------
     measures : sequence of Measure
     rows : int
     distribution : str
-        Of the values; weights are whole numbers from 1 to 5, and event times are one second apart.
+        The distribution of the values. Weights are whole numbers from 1 to 5, and event times are one second apart.
     seed : int
 
     Returns
     -------
     pa.Table
-        Its columns are float64 if a function accepts them, otherwise int64, boolean or text.
+        The table. Its columns are float64 if the functions accept this, otherwise int64, boolean or text.
 
     Raises
     ------
@@ -102,12 +102,12 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
 
 
 def event_times(rows: int) -> pa.Array:
-    """Make event times that are one second apart."""
+    """Return event times that are one second apart."""
     return pa.array(_FIRST_TIME + 1_000_000 * np.arange(rows), pa.timestamp("us", "UTC"))
 
 
 def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
-    """Collect the roles that a column has in the inputs of the measures."""
+    """Collect the roles that a column has in the measures' inputs."""
     roles: set[str] = set()
     for measure in measures:
         inputs = type(measure.function).inputs
@@ -116,7 +116,7 @@ def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
 
 
 def _candidates(values: Floats) -> list[pa.Array]:
-    """List the columns to try, from the most common type of measurements on."""
+    """List columns of different types to try, beginning with the most common type of measurements."""
     integers = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
     middle = np.median(values) if len(values) else 0.0
     return [
@@ -130,7 +130,7 @@ def _candidates(values: Floats) -> list[pa.Array]:
 def _first_accepted(
     name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
 ) -> pa.Array:
-    """Return the first candidate with which all measures that read the column accept their input types."""
+    """Return the first candidate that all measures accept which read the column."""
     refusal: Exception = ValueError("")
     for candidate in candidates:
         schema = pa.schema([(n, (candidate if n == name else column).type) for n, column in columns.items()])

@@ -1,8 +1,8 @@
-"""Exact results to compare with, and the errors of results against them.
+"""Exact results as references, and the errors of results relative to them.
 
-An exact result is a range of acceptable numbers for each part of a result. The range of a quantile goes from the value
-at the next lower rank to the one at the next higher rank, so that no rule for ranks has an advantage. All other ranges
-are single numbers.
+The reference for each part of a result is a range of acceptable numbers. The range of a quantile extends from the value
+at the next lower rank to the value at the next higher rank, so that no rule for ranks has an advantage. All other
+ranges are single numbers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Exact = Callable[[Function, pa.Array], Ranges]
 
 @dataclass(frozen=True)
 class PartErrors:
-    """The errors of one part of a result, such as one quantile, over several groups of rows.
+    """The errors of one part of a result, such as one quantile, for several groups of rows.
 
     Parameters
     ----------
     part : str
-        A quantile, the name of a field, or empty for a single number.
+        The part: a quantile, the name of a field, or empty if the result is a single number.
     worst_relative, mean_relative : float
-        Relative errors of the value.
+        The relative errors of the values.
     worst_rank : float or None
-        For quantiles: the worst error of the rank, as a share of all ranks.
+        For quantiles, the largest error of the rank, as a share of all ranks.
     """
 
     part: str
@@ -46,19 +46,20 @@ class PartErrors:
 
 
 def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
-    """Find the exact computation that a function declares as ``exact(rows)``, or the one of a built-in function.
+    """Return the exact computation that a function declares as ``exact(rows)``, or that is known for a built-in
+    function.
 
     Parameters
     ----------
     function : Function
-        ``function.exact``, if it exists, receives the values of one group without nulls (a struct array for several
-        inputs) and returns a number, a sequence of numbers or a mapping from names to numbers.
+        ``function.exact``, if it exists, receives the values of one group without nulls (a struct array if the function
+        has several inputs). It returns a number, a sequence of numbers, or a mapping from names to numbers.
 
     Returns
     -------
     callable or None
-        From the values of one group to a range for each part of the result. None if the function declares nothing
-        and is not one of the built-in functions with a known exact result.
+        It computes, from the values of one group, a range for each part of the result. None if the function declares no
+        exact computation and none is known for it.
     """
     declared = getattr(function, "exact", None)
     if declared is not None:
@@ -83,12 +84,12 @@ def values_of(measure: Measure, table: pa.Table) -> pa.Array:
 
 
 def numbers_of(result: Any) -> dict[str, float]:
-    """List the numbers of a result by the names of its parts; a sketch's record is reduced to its quantiles.
+    """List the numbers of a result by the names of its parts. Of a sketch's record, only the quantiles are used.
 
     Parameters
     ----------
     result : number, sequence, mapping or None
-        As ``to_pylist`` of Arrow or a peer returns it.
+        A result in the form of Arrow's ``to_pylist`` or of a peer.
 
     Returns
     -------
@@ -116,15 +117,15 @@ def errors_of(
     Parameters
     ----------
     results : sequence, one per group
-        With as many numbers each as the ranges, by the same names or in the same order.
+        The results of the groups, each with as many numbers as its range has, by the same names or in the same order.
     ranges : sequence of mappings, one per group
     ordered : sequence of arrays or None, one per group
-        The sorted values, for errors of rank.
+        The sorted values of each group, from which errors of rank are computed.
 
     Returns
     -------
     list of PartErrors
-        One for each part; empty if the results have other parts than the ranges.
+        One per part; empty if the results and the ranges have different parts.
     """
     relative: dict[str, list[float]] = {}
     ranks: dict[str, list[float]] = {}
@@ -185,7 +186,7 @@ def _exact_quantiles(function: Function, values: pa.Array) -> Ranges:
 
 
 def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
-    """Make an exact computation of one that returns a single number from a list of values."""
+    """Convert a function that returns a single number from a list of values to an exact computation."""
 
     def ranges(function: Function, values: pa.Array) -> Ranges:
         number = compute(function, values.to_pylist())
@@ -195,13 +196,13 @@ def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
 
 
 def _root(fraction: Fraction) -> float:
-    """Round the square root of a fraction correctly, by 60 decimal digits on the way."""
+    """Round the square root of a fraction correctly, computed with 60 decimal digits."""
     with localcontext(prec=60):
         return float((Decimal(fraction.numerator) / Decimal(fraction.denominator)).sqrt())
 
 
 def _variance(function: Function, values: list[Any]) -> Fraction:
-    """Compute the variance exactly, with the function's degrees of freedom."""
+    """Compute the variance exactly, with the degrees of freedom that the function uses."""
     fractions = [Fraction(value) for value in values]
     mean = sum(fractions) / len(fractions)
     squares = sum((value - mean) ** 2 for value in fractions)

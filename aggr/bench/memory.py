@@ -1,8 +1,8 @@
-"""Peak memory of reducing and finishing a measure, measured in a process of its own.
+"""The peak memory of reducing and finishing a measure, measured in a separate process.
 
     python -m aggr.bench.memory ROWS.arrow DESCRIPTION GROUPS
 
-prints the bytes by which the resident memory of the process grows at its peak. Only Linux can reset that peak.
+prints by how many bytes the resident memory of the process grows at its peak. Only Linux can reset the recorded peak.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
     Returns
     -------
     int or None
-        Bytes beyond those of the loaded rows. None if the system is not Linux, or if a new process does not know the
-        function, because it is registered in this process only.
+        The bytes in addition to those of the loaded rows. None if the system is not Linux, or if a new process does not
+        find the function because it is registered only in this process.
     """
     if not _RESET.exists():
         return None
@@ -44,7 +44,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
             writer.write_table(case.rows)
         description = json.dumps(case.measure.describe())
         command = [sys.executable, "-m", "aggr.bench.memory", str(file), description, str(case.group_count)]
-        environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}  # the warm-up compiles, not the measured call
+        # a warm-up, so that compilation is not part of the measured call
+        environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return int(done.stdout) if done.returncode == 0 else None
 
@@ -60,7 +61,7 @@ def _main(file: str, description: str, group_count: int) -> None:
     measure = from_description(json.loads(description))
     MeasureCase(measure, rows.slice(0, _WARM_UP_ROWS), group_count).reduced()
     before = _kilobytes("VmRSS")
-    _RESET.write_text("5")  # the peak starts again from the present size
+    _RESET.write_text("5")  # reset the peak to the current size
     MeasureCase(measure, rows, group_count).answers()
     print(max(0, _kilobytes("VmHWM") - before) * 1024)
 

@@ -9,17 +9,17 @@ from aggr.bench.report import OURS, Report
 from aggr.extras import MissingExtra
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-_EXACT = 1e-17  # errors of zero are drawn here, because the axis is logarithmic
+_EXACT = 1e-17  # zero errors are drawn at this value, because the axis is logarithmic
 
 
 def plot(report: Report, file: str | Path) -> None:
-    """Draw a report into a file: rows to results by groups, and errors by bytes if there are any.
+    """Draw a report into a file: the speed from rows to results by groups, and the errors by bytes if there are any.
 
     Parameters
     ----------
     report : Report
     file : str or Path
-        Its ending chooses the format, such as ``.png`` or ``.svg``.
+        The file, whose extension determines the format, such as ``.png`` or ``.svg``.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def plot(report: Report, file: str | Path) -> None:
 
 
 def _draw_speed(report: Report, axes: Any) -> None:
-    """Draw nanoseconds per row from rows to results, one line per measure and peer."""
+    """Draw the nanoseconds per row from rows to results, one line per measure and peer."""
     lines = dict.fromkeys((t.measure, t.by) for t in report.timings if t.stage == "answers")
     for place, (measure, by) in enumerate(lines):
         points = sorted(
@@ -54,7 +54,7 @@ def _draw_speed(report: Report, axes: Any) -> None:
 
 
 def _draw_errors(report: Report, axes: Any) -> None:
-    """Draw the worst relative error against the bytes of the largest measured state."""
+    """Draw the largest relative error against the bytes of the largest measured state."""
     sizes = {(s.measure, s.by): s.bytes for s in report.sizes if s.bytes is not None}
     worst: dict[tuple[str, str], float] = {}
     for error in report.errors:

@@ -1,4 +1,6 @@
-"""The figures of a benchmark as plain data: written as JSON, read back, and compared with earlier ones."""
+"""The figures of a benchmark as plain data, which can be written as JSON, read again, and compared with earlier
+figures.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 from aggr.arguments import shown
 
 OURS = "tiltframe"
-FORMAT = 1  # the version of the JSON
+FORMAT = 1  # the version of the JSON format
 
 
 @dataclass(frozen=True)
@@ -20,16 +22,16 @@ class Timing:
     Parameters
     ----------
     measure : str
-        The call of the measure.
+        The measure, as text of its call.
     by : str
         ``tiltframe``, or a peer with its expression.
     stage : str
-        ``reduce``, ``merge``, ``finish``, or ``answers`` for all from rows to results.
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for all three, from rows to results.
     groups, rows : int
     unit : str
-        ``row`` or ``state``.
+        The unit: ``row`` or ``state``.
     ns : float
-        Nanoseconds per unit, the median of the rounds.
+        The median of the rounds, in nanoseconds per unit.
     """
 
     measure: str
@@ -43,7 +45,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Size:
-    """The bytes of one state, or of one serialized sketch of a peer, after a number of rows; None if it was refused."""
+    """The bytes of one state, or of one serialized sketch of a peer, after a number of rows. None if that number was
+    rejected.
+    """
 
     measure: str
     by: str
@@ -53,7 +57,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Error:
-    """The errors of one part of a result, such as a quantile, over several groups of values of one distribution."""
+    """The errors of one part of a result, such as a quantile, for several groups of values from one distribution."""
 
     measure: str
     by: str
@@ -66,7 +70,7 @@ class Error:
 
 @dataclass(frozen=True)
 class Memory:
-    """The growth of resident memory while a measure is computed, in bytes; None if it could not be measured."""
+    """The growth of resident memory while a measure is computed, in bytes, or None if it could not be measured."""
 
     measure: str
     groups: int
@@ -81,9 +85,9 @@ class Report:
     Parameters
     ----------
     about : mapping
-        Commit, machine, versions and settings.
+        The commit, the machine, the versions and the settings.
     keeps_bits : mapping of str to bool
-        By the call of a measure: whether merged states equal the states of all rows, bit for bit.
+        For the call of each measure, whether merged states are bit-for-bit equal to the states of all rows.
     timings, sizes, errors, memory : sequences
     is_complete : bool
         False if the benchmark was interrupted.
@@ -109,7 +113,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read figures that `to_json` wrote.
+        """Restore figures that `to_json` wrote.
 
         Raises
         ------
@@ -140,12 +144,12 @@ class Report:
         ----------
         earlier : Report
         threshold : float
-            The smallest relative difference to list.
+            The minimum relative difference to list.
 
         Returns
         -------
         list of (Timing, float)
-            Timings of this report with the ratio of the new time to the earlier one.
+            The timings of this report, each with the ratio of the new time to the earlier one.
         """
         before = {_key(timing): timing.ns for timing in earlier.timings}
         changed = []

@@ -1,4 +1,4 @@
-"""The benchmark of any measures: speed, bytes, errors and memory, with peers."""
+"""The benchmark of measures: speed, bytes, errors and memory, compared with peers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from aggr.bench.sizes import state_sizes
 from aggr.bench.timing import Call, alternate, circumstances
 from aggr.measure import Measure
 
-ERROR_GROUPS = 5  # groups of values whose errors are compared, for each distribution
-ERROR_ROWS = 20_000  # rows of each such group
-FEWEST_ERROR_ROWS = 100  # rows of each such group, for small data of the user
+ERROR_GROUPS = 5  # the number of groups whose errors are compared, for each distribution
+ERROR_ROWS = 20_000  # the rows of each such group
+FEWEST_ERROR_ROWS = 100  # the rows of each such group if the user's data is small
 AUTO = "auto"
 
 
 @dataclass
 class _Figures:
-    """The figures collected so far; a benchmark that is interrupted reports these."""
+    """The figures that have been collected so far. An interrupted benchmark reports them."""
 
     keeps_bits: dict[str, bool] = field(default_factory=dict)
     timings: list[Timing] = field(default_factory=list)
@@ -40,10 +40,10 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A validated request."""
+    """A validated request for a benchmark."""
 
     measures: Sequence[Measure]
-    peers: Sequence[Sequence[Peer]]  # for each measure
+    peers: Sequence[Sequence[Peer]]  # the peers of each measure
     rows: pa.Table
     data: str
     groups: Sequence[int]
@@ -53,7 +53,7 @@ class _Plan:
     has_memory: bool
 
     def steps(self) -> list[tuple[str, Callable[[_Figures], None]]]:
-        """List the steps with a description each."""
+        """List the steps, each with a description."""
         steps: list[tuple[str, Callable[[_Figures], None]]] = []
         for measure, peers in zip(self.measures, self.peers, strict=True):
             times = [
@@ -69,7 +69,7 @@ class _Plan:
         return steps
 
     def _measure_times(self, measure: Measure, peers: Sequence[Peer], count: int, figures: _Figures) -> None:
-        """Time the operations of the measure and the peers in turn, in one process."""
+        """Time the operations of the measure and of its peers alternately, in one process."""
         rows = _with_groups(self.rows, count, self.seed)
         case = MeasureCase(measure, rows, count)
         figures.keeps_bits[repr(measure)] = figures.keeps_bits.get(repr(measure), True) and case.merges_keep_bits()
@@ -112,7 +112,7 @@ class _Plan:
         figures.memory.append(Memory(repr(measure), count, len(self.rows), peak_bytes(case)))
 
     def _measure_errors(self, measure: Measure, peers: Sequence[Peer], distribution: str, figures: _Figures) -> None:
-        """Compare the results for several groups of values with the exact ones."""
+        """Compare the results of several groups of values with the exact results."""
         exact = exact_of(measure.function)
         if exact is None:
             return
@@ -131,7 +131,7 @@ class _Plan:
         ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts]
         try:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
-        except (ValueError, OverflowError):  # more values than a bounded function accepts
+        except (ValueError, OverflowError):  # the group has more values than a bounded function accepts
             return
         peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
         for by, results in [(OURS, ours), *peer_results]:
@@ -167,43 +167,43 @@ def bench(
     Parameters
     ----------
     measures : Measure or sequence of Measure
-        Of built-in functions or your own, such as ``aggr.dds("x", [0.5, 0.99])``.
+        Measures of built-in or user-defined functions, such as ``aggr.dds("x", [0.5, 0.99])``.
     against : str or sequence of str
         Peers as ``NAME:EXPRESSION``, such as ``"duckdb:quantile_cont(x, [0.5, 0.99])"`` or ``"datasketches:kll"``.
-        ``"auto"`` takes the known counterparts of built-in functions whose packages are installed. An empty sequence
-        means none.
+        ``"auto"`` selects the installed counterparts of built-in functions. An empty sequence means no peers.
     data : pa.Table, optional
-        Your own rows; by default random values of the first of ``distributions``.
+        A table of rows. By default, random values of the first distribution are used.
     rows : int
         The number of random rows, at least 1. Ignored if ``data`` is passed.
     groups : sequence of int
-        Numbers of groups; rows are assigned to them at random.
+        Numbers of groups. Rows are assigned to groups at random.
     distributions : sequence of str
-        Names in `DISTRIBUTIONS`; errors are measured on each. Ignored if ``data`` is passed.
+        Names in `DISTRIBUTIONS`. Errors are measured for each distribution. Ignored if ``data`` is passed.
     rounds : int
-        The number of timed runs of each operation, from 1; medians are reported.
+        The number of timed runs of each operation, from 1. The medians are reported.
     seed : int
         The seed of random values and groups.
     memory : bool
-        Whether to measure peak memory, in a process of its own.
+        Whether to measure peak memory, in a separate process.
     progress : callable, optional
-        Called as ``progress(done, total, step)`` before each step.
+        A function that is called as ``progress(done, total, step)`` before each step.
 
     Returns
     -------
     Report
-        An interrupted benchmark (Ctrl-C) returns the figures measured until then, with ``is_complete`` False.
+        The figures. If the benchmark is interrupted by Ctrl-C, it returns the figures so far, with ``is_complete``
+        False.
 
     Raises
     ------
     ValueError, TypeError
-        For wrong arguments, unknown peers, missing packages, and measures that do not fit the rows; before anything
-        is measured.
+        If arguments are invalid, peers are unknown, packages are missing, or measures do not fit the rows. Nothing has
+        been measured then.
 
     Notes
     -----
-    All operations alternate within one process, and medians are compared, because machines are noisy. The engines run
-    with one thread. Errors are relative to the exact result: of quantiles, to the nearest value between the two
+    All operations alternate within one process, and medians are compared, because timings vary. The engines run with
+    one thread. Errors are relative to the exact result. For quantiles, this is the nearest value between the two
     neighbouring ranks.
 
     Examples
@@ -258,7 +258,7 @@ def _checked_plan(
     seed: int,
     has_memory: bool,
 ) -> _Plan:
-    """Validate the whole request, and evaluate every measure on a few rows."""
+    """Validate the complete request, and evaluate every measure on a few rows."""
     if not measures:
         raise ValueError("there is no measure to benchmark; pass one such as aggr.dds('x', [0.5, 0.99])")
     checked_whole(rounds, "rounds", low=1)
@@ -276,7 +276,8 @@ def _checked_plan(
         raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")
     peers: list[list[Peer]] = []
     for measure in measures:
-        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()  # raises if rows do not fit
+        # raises an error if the rows do not fit
+        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()
         if against == AUTO:
             peers.append(counterparts(measure))
         else:
@@ -298,7 +299,7 @@ def _checked_plan(
 
 
 def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
-    """Assign each row to a random group; with one group, or as many as rows, no group stays empty."""
+    """Assign each row to a random group. With one group, or with as many groups as rows, no group is empty."""
     ids = np.random.default_rng(seed).integers(0, count, len(rows)) if count > 1 else np.zeros(len(rows), np.int64)
     return rows.append_column(GROUP, pa.array(ids)).combine_chunks()
 

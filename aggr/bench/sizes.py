@@ -15,18 +15,18 @@ ROW_COUNTS = (1, 100, 10_000, 1_000_000)
 
 
 def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
-    """Yield pairs of a number of rows and the bytes in Arrow's memory of one state with that number of rows.
+    """Yield pairs of a number of rows and the bytes of a state with that number of rows, in Arrow's memory.
 
     Parameters
     ----------
     measure : Measure
     rows : pa.Table
-        Numbers of rows beyond those of the table are left out.
+        Numbers that exceed the number of rows in the table are left out.
 
     Yields
     ------
     (int, int or None)
-        None if the function rejects this number of rows, as bounded lists do.
+        None in place of the bytes if the function rejects this number of rows, as bounded lists do.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

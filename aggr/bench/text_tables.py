@@ -10,7 +10,7 @@ STAGES = ("reduce", "merge", "finish", "answers")
 
 
 def as_text(report: Report, earlier: Report | None = None) -> str:
-    """Write the tables of speed, bytes, errors and memory, and the changes since an earlier report.
+    """Write tables of speed, bytes, errors and memory, and a list of changes since an earlier report.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _changes(report: Report, earlier: Report) -> str:
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
-    """Align the columns: text to the left, figures, which begin after the names, to the right."""
+    """Align the columns: text to the left, and figures, which follow the names, to the right."""
     if len(lines) == 1:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]

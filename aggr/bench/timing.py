@@ -21,10 +21,10 @@ Call = Callable[[], object]
 
 
 def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None] | None = None) -> list[float]:
-    """Run all calls once per round, each round in a new random order, and return the median time of each.
+    """Run all calls once per round, each round in a new random order. Return the median time of each call.
 
-    Every call therefore runs with the caches, the freed memory and the clock speed that different other calls leave
-    behind. Ratios of the medians can be compared even if the machine is noisy.
+    Every call is therefore affected in the same way by the caches, the freed memory and the clock speed that other
+    calls leave behind. Ratios of the medians can be compared even if the machine is noisy.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     rounds : int
         The number of runs of each call.
     after_round : callable without parameters, optional
-        Called after each round, for example to advance a progress bar.
+        A function that is called after each round, for example to advance a progress bar.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     seconds: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     rng = random.Random(1)
-    with compile_at_once():  # the time of compilation is measured elsewhere, by benchmarks.cold
+    with compile_at_once():  # the compile time is measured elsewhere, by benchmarks.cold
         for _ in range(rounds):
             rng.shuffle(order)
             for i in order:
@@ -71,11 +71,12 @@ def one_round(calls: Mapping[str, Call], seed: int) -> dict[str, float]:
 
 
 def one_core() -> None:
-    """Restrict this process to one core.
+    """Restrict this process to one processor core.
 
-    Call it before the first import of an engine such as Polars, because the engine's threads inherit the restriction.
+    Call it before an engine such as Polars is first imported, because the threads of the engine inherit the
+    restriction.
     """
-    os.environ["POLARS_MAX_THREADS"] = "1"  # Polars reads it when it is imported
+    os.environ["POLARS_MAX_THREADS"] = "1"  # Polars reads this variable when it is imported
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if hasattr(os, "sched_setaffinity"):  # Linux only
@@ -88,12 +89,12 @@ def circumstances(packages: Iterable[str] = ("numpy", "pyarrow")) -> dict[str, o
     Parameters
     ----------
     packages : iterable of str
-        Names of distributions.
+        Names of the distributions whose versions are included.
 
     Returns
     -------
     dict
-        ``commit`` is empty outside a repository. A package that is not installed has the version None.
+        A mapping. ``commit`` is empty outside a repository. A package that is not installed has the version None.
     """
     return {
         "commit": _commit(),

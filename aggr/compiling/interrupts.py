@@ -1,4 +1,4 @@
-"""Deferred Ctrl-C: code that would lose a KeyboardInterrupt is completed before the interrupt is raised."""
+"""Deferred Ctrl-C: code that would lose a KeyboardInterrupt is completed before the exception is raised."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from types import FrameType
 
 @contextmanager
 def hold_interrupts() -> Iterator[None]:
-    """Defer the KeyboardInterrupt of Ctrl-C to the end of the block.
+    """Defer the KeyboardInterrupt of Ctrl-C until the end of the block.
 
-    LLVM calls back into Python while it compiles, and an exception in such a call is printed and forgotten: the
-    command would ignore Ctrl-C and continue.
+    LLVM calls back into Python while it compiles. An exception in such a callback is only printed, so the command would
+    ignore Ctrl-C and continue.
 
     >>> with hold_interrupts():
     ...     pass
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # Python runs signal handlers in the main thread only
+        yield  # Python runs signal handlers only in the main thread
         return
     frames: list[FrameType | None] = []
 
@@ -32,7 +32,7 @@ def hold_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is hold:  # otherwise the block has set its own handler, as Spark does
+        if signal.getsignal(signal.SIGINT) is hold:  # otherwise the block has installed its own handler, as Spark does
             signal.signal(signal.SIGINT, handler)
         if frames:
             handler(signal.SIGINT, frames[0])

@@ -1,12 +1,12 @@
-"""compiled: loops over rows in plain Python, compiled to machine code once there is enough work.
+"""compiled: write loops over rows in plain Python, and compile them to machine code once there is enough work.
 
-Each whole-array operation makes a pass over memory; a loop that does all of a row's work makes a single pass. Numba
-compiles the loop once per machine and stores the code next to the source, or in the user's cache folder.
+A sequence of array operations makes many passes over memory. A loop that does all the work of a row makes only one.
+Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder.
 
-Compiling takes a second, and loading numba and its code half a second. A loop over a thousand rows finishes sooner in
-plain Python. Short loops are therefore interpreted until a process has spent `_PATIENCE` on them or, once numba is
-loaded, `_SHORT` on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first
-call.
+Compiling a loop takes a second, and loading numba and the compiled code takes half a second. Plain Python finishes a
+loop over a thousand rows sooner than that. Short loops are therefore interpreted until a process has spent `_PATIENCE`
+on them, or, once numba is loaded, `_SHORT` on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the
+environment compiles at the first call.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ import numpy as np
 
 from aggr.compiling.one_process import compile_once
 
-Int = Any  # in a loop, an integer of numpy or of Python
+Int = Any  # an integer in a loop may be one of numpy or of Python
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
-_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the dispatcher of each compiled or loaded loop
-_PATIENCE = 0.6  # seconds per process: the time to load numba and the code of a few loops
-_SHORT = 0.02  # seconds per loop: the time to load its code
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
+_PATIENCE = 0.6  # seconds per process, the time that it takes to load numba and the code of a few loops
+_SHORT = 0.02  # seconds per loop, the time that it takes to load its code
 
 
 class _Interpreter:
     """Runs loops over few elements in plain Python, for `_PATIENCE` seconds in total."""
 
     def __init__(self) -> None:
-        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements per call
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # the maximum number of elements per call
         self.left = _PATIENCE
-        self.spent: dict[Any, float] = {}  # seconds spent on each loop
-        self.forbidden = 0  # open contexts of `compile_at_once` in all threads
+        self.spent: dict[Any, float] = {}  # the seconds spent on each loop
+        self.forbidden = 0  # the number of open contexts of `compile_at_once` in all threads
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
-        """Return whether a loop over these arrays and numbers is to be interpreted."""
+        """Return whether a loop over these arguments should be interpreted."""
         if self.left <= 0.0 or self.most <= 0 or self.forbidden:
             return False
         arrays = [a.size for a in arguments if isinstance(a, np.ndarray)]
@@ -55,7 +55,7 @@ class _Interpreter:
         return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
-        """Interpret a loop; integers wrap around and floats overflow without a warning, as in machine code."""
+        """Interpret a loop. Integers wrap around and floats overflow without a warning, as in machine code."""
         begun = time.thread_time()
         try:
             with np.errstate(all="ignore"):
@@ -72,7 +72,8 @@ _lock = threading.Lock()
 
 @contextmanager
 def compile_at_once() -> Iterator[None]:
-    """Compile each loop at its first call within the context, even for few elements; also in other threads.
+    """Within the context, compile each loop at its first call, even for few elements. This also applies to other
+    threads.
 
     >>> with compile_at_once():
     ...     pass
@@ -87,20 +88,20 @@ def compile_at_once() -> Iterator[None]:
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of arrays and numbers once it is called with enough of them.
+    """Compile a function of arrays and numbers once it is called with sufficiently large arguments.
 
     Parameters
     ----------
     loop : function
-        It must be in the subset of Python that numba compiles without Python objects, and may call other compiled
-        functions by their global names. Calls from Python pass arrays read-only, and the loop returns new ones.
+        The function must use the subset of Python that numba compiles without Python objects. It may call other
+        compiled functions by their global names. Python code passes arrays read-only, and the loop returns new arrays.
         Integers wrap around, and an index out of bounds is not detected.
 
     Returns
     -------
     function
-        A function of the same arguments. If several processes need the same code, one compiles
-        (`aggr.compiling.one_process`); if code cannot be stored on disk, each process compiles for itself.
+        A function of the same arguments. If several processes need the same code, only one compiles it
+        (`aggr.compiling.one_process`). If code cannot be stored on disk, each process compiles it.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
             value: R = code(*arguments, **kwargs)
-        except SystemError as error:  # a signal, such as Ctrl-C, arrived while the loop ran
+        except SystemError as error:  # a signal such as Ctrl-C arrived while the loop was running
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
                 cause = cause.__cause__
@@ -138,29 +139,32 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def _as_python(loop: Any) -> Callable[..., Any]:
-    """Return a loop that calls the plain Python functions of other loops, not the wrappers of `compiled`."""
+    """Return a loop as plain Python that calls the plain Python functions of other loops, rather than the wrappers of
+    `compiled`.
+    """
     inner = {name: _as_python(other) for name, other in _called(loop).items()}
     return FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__)
 
 
 @cache
 def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
-    """Return numba's dispatcher of a loop; an ``inner`` loop is called by other loops only.
+    """Return numba's dispatcher of a loop. An ``inner`` loop is only called by other loops.
 
-    An inner loop has no wrapper that converts Python objects to arguments, which takes a quarter of the compile time.
+    An inner loop has no wrapper that converts Python objects to arguments, because compiling the wrapper takes a
+    quarter of the compile time.
     """
     import numba  # imported here because it takes a fifth of a second
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
     loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
-    # Numba stores the code under this name. It checks whether the loop's file has changed, but not files of other loops
-    # and of constants, which are part of the code as well, nor whether indices are checked.
+    # Numba stores the code under this name. Numba checks whether the loop's file has changed. It does not check the
+    # files of other loops and of constants, which are part of the code as well, nor whether the code checks indices.
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
     try:
         dispatcher: Any = numba.njit(cache=True, **how)(loop)
-    except RuntimeError:  # there is no writable folder
+    except RuntimeError:  # there is no folder that can be written to
         dispatcher = numba.njit(**how)(loop)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
@@ -174,13 +178,13 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
 
 @cache
 def _is_kept(loop: Any) -> bool:
-    """Return whether a loop's code is on disk, for at least some types; numba must be loaded."""
+    """Return whether a loop's code is on disk for at least one combination of types. Numba must be loaded."""
     cache_file = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
     return cache_file is not None and os.path.exists(cache_file._index_path)
 
 
 def cache_folders() -> list[str]:
-    """List the folders with the code of the loops that this process has called; code that is not on disk has no folder.
+    """List the folders with the code of the loops that this process has called. Code that is not on disk is left out.
 
     >>> isinstance(cache_folders(), list)
     True
@@ -194,7 +198,7 @@ def _called(loop: Any) -> dict[str, Any]:
 
 
 def _fingerprint(loop: Any) -> int:
-    """Return a checksum of a loop, the loops that it calls and the constants that it uses."""
+    """Return a checksum of a loop, including the loops that it calls and the constants that it uses."""
     inner = {name: _fingerprint(other) for name, other in _called(loop).items()}
     constants = {name: _value(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
     cells = [_value(cell.cell_contents) for cell in loop.__closure__ or ()]
@@ -208,14 +212,16 @@ def _code(code: CodeType) -> tuple[Any, ...]:
 
 
 def _value(value: Any) -> str:
-    """Write a constant as text; empty for an object that is not a constant, such as a module."""
+    """Write a constant as text, or an empty text for an object that is not a constant, such as a module."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"
     return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float | tuple | np.generic) else ""
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a read-only view, so that arrays of Arrow and of NumPy have one type and are compiled once."""
+    """Return a read-only view. Arrays of Arrow and of NumPy then have the same type, so that a loop
+    is compiled once.
+    """
     view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False
     return view

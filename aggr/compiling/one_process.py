@@ -1,9 +1,9 @@
-"""Compile once: if several processes start together on a machine, one compiles a loop and the others wait for it.
+"""Compile once: if several processes on a machine start together, one compiles a loop and the others wait for it.
 
-Numba keeps compiled code on disk, but processes that miss the same code all compile it. Here, a process that does not
-find the code locks a file in the code's folder, looks again, and compiles; the other processes wait for the lock, and
-then find the code. The system releases the lock when the process ends, however it ends, so a leftover lock file does
-not block other processes. If files cannot be locked, each process compiles for itself.
+Numba stores compiled code on disk, but without this module, all processes that lack the same code would compile it. A
+process that does not find the code locks a file in the code's folder, searches again, and then compiles. The other
+processes wait for the lock, and then find the code. The operating system releases the lock when the process ends in any
+way, so a remaining lock file does not block other processes. If files cannot be locked, each process compiles the code.
 """
 
 from __future__ import annotations
@@ -34,23 +34,27 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # belongs to this process only: forked processes do not inherit it
+        # the descriptor belongs only to this process, because forked processes do not inherit it
+        fcntl.lockf(file, fcntl.LOCK_EX)
 
 
 class _Turn:
-    """The lock of this process while it compiles: at most one, so that two processes cannot wait for each other.
+    """The lock that this process has while it compiles. A process has at most one, so that two processes cannot wait
+    for each other.
 
-    Numba's own lock, under which all of this runs, lets one thread of a process compile at a time.
+    All of this runs under numba's own lock, which lets only one thread of a process compile at a time.
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # nested compilations: a loop, and the loops that it calls
+        self.depth = 0  # the depth of nested compilations: a loop, and the loops that it calls
         self.file: int | None = None
         self.process = os.getpid()
 
     def take(self, folder: str) -> bool:
-        """Lock a folder, unless one is locked; return whether another process may have compiled in the meantime."""
-        if self.process != os.getpid():  # a forked process: the lock belongs to its parent
+        """Lock a folder, unless a folder is already locked. Return whether another process may have compiled in the
+        meantime.
+        """
+        if self.process != os.getpid():  # in a forked process, the lock belongs to the parent
             self.__init__()  # type: ignore[misc]
         if self.file is not None:
             return False
@@ -65,7 +69,7 @@ class _Turn:
         return self.file is not None
 
     def give_back(self) -> None:
-        """Release the lock, if this process has it."""
+        """Release the lock if this process has it."""
         if self.file is not None and self.process == os.getpid():
             file, self.file = self.file, None
             os.close(file)  # unlocks
@@ -75,7 +79,7 @@ _turn = _Turn()
 
 
 class _Cache:
-    """Numba's cache of one loop; if it does not contain the code, it takes the lock and looks again."""
+    """Numba's cache of one loop. If the cache lacks the code, it takes the lock and searches again."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -92,7 +96,7 @@ class _Cache:
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Make one process at a time compile a loop, without interruption, if the code is stored on disk."""
+    """Ensure that only one process at a time compiles a loop, without interruption, if the code is stored on disk."""
     from numba.core.compiler_lock import global_compiler_lock
 
     compile_now = dispatcher.compile

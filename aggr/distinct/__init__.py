@@ -1,1 +1,1 @@
-"""Distinct counts: hashes of values as in Apache DataSketches, and the k smallest hashes of each group."""
+"""Distinct counts: hash values as in Apache DataSketches, and keep the k smallest hashes of each group."""

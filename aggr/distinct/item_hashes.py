@@ -1,8 +1,8 @@
-"""Item hashes: 63 bits for each value, equal to the hashes in Theta sketches of Apache DataSketches.
+"""Item hashes: 63 bits for each value, equal to the hashes in the Theta sketches of Apache DataSketches.
 
-Integers are hashed by their value in 64 bits, floats by their bits as doubles, with one zero and one NaN, text by its
-bytes in UTF-8, and bytes unchanged. DataSketches has no rule for other types, and skips empty text and bytes, which are
-ordinary values here.
+Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
+Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types, and
+skips empty text and bytes, which are ordinary values here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
-HASHES, INTEGERS, DOUBLES = 0, 1, 2  # kinds of words
-_COUPONS = 4  # added to the kind if coupons are computed
+HASHES, INTEGERS, DOUBLES = 0, 1, 2  # kinds of words, the inputs of the hash
+_COUPONS = 4  # added to the kind if coupons, the 32-bit hashes of HyperLogLog, are computed
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # the mask of a double's magnitude bits
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
@@ -36,7 +36,8 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Return values of a type that `HASHABLE` allows as words for `item_hash`, by group, and the kind of the words.
+    """Convert values of a type that `HASHABLE` allows to words for `item_hash`. Return the words by group, and their
+    kind.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
@@ -50,7 +51,7 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
         return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
         return values.numbers.sorted_by_group, INTEGERS + hashed
-    integers = values.array.to_numpy().astype(np.int64)  # the greatest uint64 is -1, as in DataSketches
+    integers = values.array.to_numpy().astype(np.int64)  # the largest uint64 is treated as -1, as in DataSketches
     return Numbers(integers, values.groups).sorted_by_group, INTEGERS + hashed
 
 

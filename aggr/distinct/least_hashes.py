@@ -1,12 +1,12 @@
-"""Least hashes: the field of a state with the k smallest hashes of distinct values, a Theta sketch.
+"""Least hashes: the field of a state with the k smallest hashes of the distinct values, which is a Theta sketch.
 
     hashes of a group     3  9  5  3  14  7        k = 3
     state                 hashes = 3 5 7           theta = 9, the least hash that has no room; 2^63 - 1 if all have
 
-A set of values therefore has one state, however it was split. A hash among the k smallest of all is among the k
-smallest of every part that has it. The next larger hash is among those of a part as well, or is the theta of a part.
-Hashes are uniform over the numbers from 0 to 2^63, so ``retained / (theta / 2^63)`` estimates the number of distinct
-values.
+A set of values therefore has only one state, however its rows are split. A hash that is among the k smallest of all
+rows is also among the k smallest of every part that contains it. The next larger hash is among the k smallest of some
+part as well, or is the theta of a part. Hashes are uniformly distributed from 0 to 2^63, so ``retained / (theta /
+2^63)`` estimates the number of distinct values.
 
 Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002; Dasgupta, Lang, Rhodes, Thaler,
 "A framework for estimating stream expression cardinalities", ICDT 2016.
@@ -29,19 +29,19 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
-SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # hashes of 8 bytes each, ascending
-ALL = np.iinfo(np.int64).max  # theta if every hash is kept
+SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # the hashes as bytes, 8 per hash, ascending
+ALL = np.iinfo(np.int64).max  # the value of theta if all hashes are kept
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
-_SIZE = 8  # bytes of a hash
-_BLOCK = 256  # hashes that are computed at once before they are put into a table
-_SPARSE = 2  # slots of a table per hash
+_SIZE = 8  # the bytes of a hash
+_BLOCK = 256  # the number of hashes that are computed before they are inserted into a table
+_SPARSE = 2  # the slots of a table for each hash to keep
 
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches: the theta of each, and its ascending hashes, ``hashes[places[row]:places[row + 1]]``."""
+    """``n`` sketches: the theta of each, and its ascending hashes ``hashes[places[row]:places[row + 1]]``."""
 
     thetas: Whole
     hashes: Whole
@@ -49,7 +49,7 @@ class Sketches:
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Sketches:
-        """Read a column of `SKETCH_TYPE`; a field of another type, or half a hash, raises `DamagedState`."""
+        """Read a column of `SKETCH_TYPE`. A field of another type, or an incomplete hash, raises `DamagedState`."""
         column = field_of_type(column, SKETCH_TYPE)
         data, places = of_arrow(column.field("hashes"))
         if (np.diff(places) % _SIZE).any():
@@ -69,20 +69,20 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """Whether each sketch is known to have no values, shape (n,)."""
+        """A mask of the sketches that certainly have no values, shape (n,)."""
         empty: Flags = (self.retained == 0) & (self.thetas == ALL)
         return empty
 
     @property
     def shares(self) -> Floats:
-        """The share of all hashes that is below theta, shape (n,); 1 if every hash is kept."""
+        """The share of all possible hashes that is below theta, shape (n,); 1 if all hashes are kept."""
         return self.thetas / 2.0**63
 
     def bounds(self, sigmas: float) -> pa.StructArray:
-        """Return estimates and their bounds, as `aggr.tables.accessors.bounds` does, shape (n,).
+        """Return estimates and their bounds, like `aggr.tables.accessors.bounds`, shape (n,).
 
         The number of hashes below theta has a binomial distribution. The bounds are those of its normal approximation,
-        which DataSketches uses for more than 120 hashes.
+        which DataSketches also uses for more than 120 hashes.
         """
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
@@ -99,7 +99,7 @@ class Sketches:
 
 
 def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
-    """Return the number of hashes for which ``retained`` is ``spread`` standard deviations from its mean."""
+    """Return the number of all hashes for which ``retained`` is ``spread`` standard deviations from its mean."""
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0
 
@@ -131,10 +131,12 @@ class LeastHashes(Field):
 
 @compiled
 def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
-    """Keep the k smallest distinct hashes below the theta of each group, which has ``words[starts[g]:starts[g + 1]]``.
+    """For each group, keep the k smallest distinct hashes below its theta. Group ``g`` has ``words[starts[g]:starts[g +
+    1]]``.
 
-    A group's hashes go into a table in their order: as hashes are evenly distributed, the slot follows from the value.
-    A table of 2k hashes is cut to the k smallest, and hashes from the next one on are skipped from then on.
+    The hashes of a group are stored in a table in ascending order. Hashes are evenly distributed, so a hash's value
+    determines its approximate slot. When a table has 2k hashes, only the k smallest are kept; from then on, hashes that
+    are not smaller than the next one are skipped.
     """
     n, room, largest = len(thetas), np.int64(0), np.int64(0)
     for group in range(n):
@@ -168,7 +170,7 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
 
 @compiled
 def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) -> None:
-    """Hash a block of words, in simple loops that the compiler vectorizes."""
+    """Hash a block of words in simple loops that the compiler can vectorize."""
     if kind == INTEGERS:
         for i in range(size):
             block[i] = item_hash(words[np.uint64(begin + i)], INTEGERS)
@@ -179,7 +181,9 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 @compiled
 def _put(table: Whole, hashed: Int, scale: float) -> Int:
-    """Insert a hash into an ordered table; return the slot after the last written one, 0 if the hash was there."""
+    """Insert a hash into an ordered table. Return the slot after the last one that was written, or 0 if the table
+    already had the hash.
+    """
     slot: Int = np.uint64(np.int64(hashed * scale))
     while 0 < table[slot] < hashed:
         slot += np.uint64(1)
@@ -193,7 +197,9 @@ def _put(table: Whole, hashed: Int, scale: float) -> Int:
 
 @compiled
 def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
-    """Empty a table, and write its k smallest hashes; return their number, and the next hash or theta."""
+    """Empty a table, and write its k smallest hashes. Return their number, and the next hash, or theta if there is
+    none.
+    """
     count = np.int64(0)
     for slot in range(used):
         hashed = table[slot]

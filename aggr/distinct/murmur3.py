@@ -1,8 +1,9 @@
-"""MurmurHash3 of numbers and of bytes, with the seed of Apache DataSketches: as hashes, or as coupons.
+"""MurmurHash3 of numbers and of bytes, with the seed of Apache DataSketches. The result is a hash or, for HyperLogLog,
+a coupon.
 
-A hash has 63 bits: the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon is the 32-bit
-form that HyperLogLog uses: 26 bits of the first half, followed by `ZEROS` bits with the number of leading zeros of the
-second half, at most 62, plus 1.
+A hash has 63 bits: the first half of the 128-bit hash for 64-bit machines, without its lowest bit. A coupon is a 32-bit
+hash for HyperLogLog. It has 26 bits of the first half, followed by `ZEROS` bits with 1 plus the number of leading zeros
+of the second half, which counts as at most 62.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -29,13 +30,13 @@ _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 @compiled
 def hash_word(word: Int, coupon: bool) -> Int:
-    """Hash the eight bytes of an int64, the lowest first; the hash is not negative."""
+    """Hash the eight bytes of an int64, lowest byte first. The hash is not negative."""
     return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``; hashes are not negative."""
+    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``. Hashes are not negative."""
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):
         at, end = places[row], places[row + 1]
@@ -54,7 +55,7 @@ def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
 
 @compiled
 def _last_word(data: Bytes, at: Int, end: Int) -> Any:
-    """Return up to eight bytes as a little-endian word."""
+    """Return up to eight bytes as a little-endian integer."""
     if at + WORD <= len(data):
         return word_at(data, at) & (_ALL >> np.uint64(8 * (at + WORD - end)))
     word = np.uint64(0)
@@ -75,7 +76,7 @@ def _second_half(word: Any) -> Any:
 
 @compiled
 def _turned(word: Any, bits: Int) -> Any:
-    """Rotate the bits of a word to the left."""
+    """Rotate the bits of an integer to the left."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 

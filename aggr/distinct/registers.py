@@ -1,10 +1,11 @@
-"""Registers: the field of a state with the registers of HyperLogLog, as bytes, or the coupons of few values.
+"""Registers: the field of a state with the registers of HyperLogLog as bytes, or, for few values, with their coupons
+(32-bit hashes).
 
     a value       a coupon: 26 bits of its hash, and the number of leading zeros of the other half, plus 1
     few coupons   themselves, ascending, 4 bytes each, up to 3/32 of the registers
     more          2^lg_k registers: the greatest number of zeros among the coupons that end in the register's number
 
-A set of values has one set of coupons, which only grows, and a maximum does not depend on the order of values.
+The set of coupons of a set of values does not depend on their order, and neither does a maximum.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
 Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.
@@ -30,17 +31,18 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-_APART = 3.0 * 2**26  # effective number of coupons: values of equal address have equal coupons in a third of cases
-_CELLS = 1 << 20  # registers per pass of an estimate: 8 bytes each as an intermediate
-_SIZE = 4  # bytes of a coupon
-_MOST = 63  # the greatest value of a register
+# the effective number of coupons, because values with equal address bits have equal coupons in a third of cases
+_APART = 3.0 * 2**26
+_CELLS = 1 << 20  # the registers that are estimated in one pass; each needs 8 bytes of temporary memory
+_SIZE = 4  # the bytes of a coupon
+_MOST = 63  # the largest value of a register
 
 
 class Parts(NamedTuple):
-    """Rows of registers and rows of coupons.
+    """The rows of a column, separated into rows with registers and rows with coupons.
 
-    ``full`` is true for rows of registers, shape (n,); ``registers`` has their registers, shape (full rows, 2^lg_k);
-    ``counts`` has the number of coupons of each other row, and ``coupons`` their coupons, end to end.
+    ``full`` is a mask of the rows with registers, shape (n,), and ``registers`` has their registers, shape (full rows,
+    2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these coupons, end to end.
     """
 
     full: Flags
@@ -51,13 +53,13 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that holds 2^lg_k registers, or coupons."""
+    """The field of a state that holds 2^lg_k registers, or coupons (32-bit hashes)."""
 
     lg_k: int
 
     @property
     def most_coupons(self) -> int:
-        """The number of coupons up to which a row has no registers."""
+        """The maximum number of coupons of a row; a row with more coupons is stored as registers."""
         return 3 * (1 << self.lg_k) // 32
 
     def reduce(self, values: Values) -> pa.Array:
@@ -75,7 +77,7 @@ class Registers(Field):
         return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.full])
 
     def parts(self, column: pa.Array) -> Parts:
-        """Separate rows of registers from rows of coupons."""
+        """Separate the rows with registers from the rows with coupons."""
         data, places = of_arrow(field_of_type(column, pa.binary()))
         sizes = np.diff(places)
         full = sizes == 1 << self.lg_k
@@ -86,7 +88,9 @@ class Registers(Field):
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
 
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
-        """Make a column from the coupons of groups, end to end, and rows of registers, sorted by group ``ids``."""
+        """Make a column from the coupons of groups, end to end, and the registers of the groups in ``ids``, sorted by
+        group.
+        """
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
         left, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)
@@ -141,7 +145,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
 
 
 def _of_registers(registers: Bytes) -> Floats:
-    """Estimate distinct counts from rows of registers, by Ertl's improved raw estimate."""
+    """Estimate the distinct count of each row of registers by Ertl's improved raw estimate."""
     n, size = registers.shape
     cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
     counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)
@@ -155,7 +159,7 @@ def _of_registers(registers: Bytes) -> Floats:
 
 
 def _sigma(x: Floats) -> Floats:
-    """Sum ``x + x²·1 + x⁴·2 + x⁸·4 + …``, for x below 1."""
+    """Compute ``x + x²·1 + x⁴·2 + x⁸·4 + …`` for x below 1."""
     total, weight = x.copy(), 1.0
     for _ in range(64):
         x = x * x
@@ -165,7 +169,7 @@ def _sigma(x: Floats) -> Floats:
 
 
 def _tau(x: Floats) -> Floats:
-    """Sum ``(1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, 0 at both ends."""
+    """Compute ``(1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, which is 0 for x = 0 and x = 1."""
     total, weight = 1.0 - x, 1.0
     at_ends = (x <= 0.0) | (x >= 1.0)
     for _ in range(64):

@@ -1,1 +1,1 @@
-"""Exact sums of rows, merged without error, and rounded once when they are read."""
+"""Exact sums of rows, which are merged without error, and rounded once when they are read."""

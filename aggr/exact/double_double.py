@@ -1,4 +1,4 @@
-"""Double-doubles: exact sums and products of two doubles, each as a rounded double and its error.
+"""Double-doubles: the exact sum or product of two doubles, represented by the rounded double and its error.
 
 Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Veltkamp's split, therein.
 """
@@ -9,20 +9,20 @@ from aggr.arrays import Floats
 
 
 def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Add exactly if ``|a| >= |b|``: return the rounded sum and its error (Dekker)."""
+    """Return the rounded sum and its exact error, provided that ``|a| >= |b|`` (Dekker)."""
     s = a + b
     return s, b - (s - a)
 
 
 def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
+    """Return the rounded product and its exact error (Dekker). No intermediate result may over- or underflow."""
     p = a * b
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
     return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
 
 
 def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split doubles into two halves of 26 bits (Veltkamp)."""
+    """Split doubles into two halves of 26 bits each (Veltkamp)."""
     c = x * 134217729.0  # 2^27 + 1
     high = c - (c - x)
     return high, x - high

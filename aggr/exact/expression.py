@@ -1,8 +1,8 @@
-"""Exact expressions over all groups: +, − and · are exact, and a quotient, or its root, is rounded once.
+"""Exact expressions for all groups: +, − and · are exact, and a quotient or its root is rounded once.
 
     n·Σxy − Σx·Σy        every number is a `Limbs` over a power of ten; one loop computes n·p ± a·b
 
-A result that is a quotient of such numbers, or the root of one, is correctly rounded by `aggr.exact.rounding`.
+A quotient of such numbers, or its root, is correctly rounded by `aggr.exact.rounding`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import quotient, ratios
 from aggr.exact.superaccumulator import BITS, HALF, Limbs
 
-_POWER = 18  # the greatest power of ten of an int64
+_POWER = 18  # the exponent of the largest power of ten that fits int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactNumbers:
-    """``n`` exact numbers, one a group.
+    """``n`` exact numbers, one per group.
 
     Parameters
     ----------
     limbs : Limbs
         The digits of ``n`` numbers.
     scale : int
-        Decimal places: each number is its integer in ``limbs`` divided by ``10^scale``. Only numbers of equal scale can
-        be added.
+        The number of decimal places: each number is its integer in ``limbs`` divided by ``10^scale``. Only numbers of
+        equal scale can be added.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class ExactNumbers:
         return cls(_combine(factors=integers, number=_ones(n), sign=1, left=_zeros(n), right=_zeros(n)))
 
     def __mul__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Multiply by other numbers, or by one small integer."""
+        """Multiply by other numbers, or by a small integer."""
         n = len(self.limbs.low)
         if isinstance(other, int):
             factors = np.full(n, other)
@@ -82,14 +82,14 @@ class ExactNumbers:
         return self.limbs.signs()
 
     def over(self, other: ExactNumbers, *, root: bool = False) -> Floats:
-        """Round the quotient, or its square root, correctly; NaN if the divisor is 0.
+        """Return the correctly rounded quotient or its square root; NaN if the divisor is 0.
 
         Parameters
         ----------
         other : ExactNumbers
-            Divisors; for the root, none of the numbers may be negative.
+            The divisors. For the root, no number may be negative.
         root : bool
-            Return the square root of the quotient.
+            Whether to return the square root of the quotient.
 
         Returns
         -------
@@ -102,18 +102,20 @@ class ExactNumbers:
         return ratios(top.limbs, other.limbs, scale, root)
 
     def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
-        """Round the quotient by positive integers, each of shape (n,), or its square root, correctly."""
+        """Return the correctly rounded quotient by positive integers, shape (n,), or its square root."""
         return quotient(self.limbs, *divisors, scale=self.scale, root=root)
 
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
-    """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance, or the variance if a and b are the same."""
+    """Compute ``n·Σab − Σa·Σb`` for each group. This is n² times the covariance, or the variance if a and b are the
+    same.
+    """
     limbs = _combine(factors=counts, number=product.limbs, sign=-1, left=left.limbs, right=right.limbs)
     return ExactNumbers(limbs, product.scale)
 
 
 def scale_up(limbs: Limbs, places: Whole) -> Limbs:
-    """Multiply each number by its power of ten, ``10^places``, shape (n,); no power is negative."""
+    """Multiply each number by its power of ten ``10^places``, shape (n,). No exponent may be negative."""
     n, left = len(limbs.low), places
     while left.any():
         steps = np.minimum(left, _POWER)
@@ -131,7 +133,7 @@ def _ones(n: int) -> Limbs:
 
 
 def _combine(factors: Whole, number: Limbs, sign: int, left: Limbs, right: Limbs) -> Limbs:
-    """Compute ``factor · number ± left · right`` of each group."""
+    """Compute ``factor · number ± left · right`` for each group."""
     return Limbs(*_combined(factors, *number.parts, sign, *left.parts, *right.parts))
 
 

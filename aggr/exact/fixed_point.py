@@ -1,10 +1,10 @@
-"""Exact sums of numbers of similar magnitude: fixed-point integers of 96 bits, group after group.
+"""Exact sums of numbers of similar magnitude: fixed-point integers of 96 bits, one group after another.
 
     x = ± m · 2^e, with m below 2^53        of a group with e from low to low + 43: ± (m · 2^(e - low)) · 2^low
 
-An integer is three digits of 32 bits. The digits of a group, or of its squares, are added up in a few registers,
-several rows at once. Nothing is rounded: the results are those of `row_sums`, for groups in which no number is more
-than about 2^43 times another.
+An integer has three digits of 32 bits. The digits of a group, or of its squares, are added in a few registers, several
+rows at a time. Nothing is rounded. The results are those of `row_sums`, for groups in which no number is more than
+about 2^43 times another.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
 from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
-NEAR = 43  # greatest difference of exponents within a group: 53 bits of a mantissa and 43 more are 96
+NEAR = 43  # the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
 _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
 _SHIFT_1, _TOP = np.uint64(1), np.uint64(63)
-_SUM, _SQUARES = 3, 6  # digits of a sum and of a sum of squares, without carries
+_SUM, _SQUARES = 3, 6  # the number of digits of a sum and of a sum of squares, without carries
 
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
-    """Sum finite floats, at most 2^24 rows, or their squares, per group without error.
+    """Sum finite floats of at most 2^24 rows, or their squares, per group without error.
 
-    Returns None if their magnitudes differ too much, or there are too few rows.
+    Return None if the magnitudes differ too much, or if there are too few rows.
 
     >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
@@ -48,7 +48,7 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 
 @compiled
 def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add up each group's numbers; ``level`` is the level of its lowest digit."""
+    """Add the numbers of each group. ``level`` is the level of the lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
@@ -64,7 +64,7 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
 
 @compiled
 def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add up the squares of each group's numbers; ``level`` is the level of its lowest digit."""
+    """Add the squares of each group's numbers. ``level`` is the level of the lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
@@ -73,7 +73,7 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
         for i in range(len(group_bits)):
             lower, c = _shifted(group_bits[i], lowest)
             a, b = lower & _UWORD, lower >> _UBITS
-            # (a + 2^32·b + 2^64·c)², digit by digit; mixed products occur twice
+            # (a + 2^32·b + 2^64·c)², digit by digit; each mixed product occurs twice
             aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
             digit_0 += aa & _UWORD
             digit_1 += (aa >> _UBITS) + ((ab & _UWORD) << _SHIFT_1)
@@ -95,7 +95,7 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
 
 @compiled
 def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
-    """Return the magnitude of a double in units of the least exponent, as its lower 64 bits and its upper bits."""
+    """Return the magnitude of a double in units of the smallest exponent, as its lower 64 bits and its upper bits."""
     biased = (bits >> 52) & _EXPONENT
     mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
     shift = np.uint64(max(biased - lowest, 0))
@@ -104,7 +104,9 @@ def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
 
 @compiled
 def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
-    """Write digit sums, below 2^60 in magnitude, times 2^exponent, into ``digits`` from position ``at`` on."""
+    """Write sums of digits, below 2^60 in magnitude and multiplied by 2^exponent, into ``digits`` from position ``at``
+    on.
+    """
     carry, shift = np.int64(0), exponent & 31
     for total in sums:
         carry += total

@@ -1,4 +1,4 @@
-"""Multiples: whole numbers and decimals counted in units, exactly, even if doubles would round."""
+"""Multiples: count whole numbers and decimals in units exactly, even if doubles would be rounded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from aggr.arrays import Flags
 from aggr.exact.number_columns import scale_of
 
-_EXACT = 2**53  # whole numbers up to this are exact doubles
+_EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
 def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
-    """Return whether doubles represent every value in units: true for floats, and for fewer than 2^53 units."""
+    """Return whether doubles represent every value in units exactly: true for floats, and for fewer than 2^53 units."""
     if pa.types.is_floating(values.type) or not len(values):
         return True
     integers = unscaled(values)
@@ -25,7 +25,7 @@ def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
 
 
 def unscaled(values: pa.Array) -> NDArray[Any]:
-    """Read whole numbers, or the unscaled integers of decimals, as int64, or as Python integers if int64 is too narrow.
+    """Return whole numbers, or the unscaled integers of decimals, as int64, or as Python integers if they do not fit.
 
     >>> from decimal import Decimal
     >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))
@@ -50,7 +50,8 @@ def unscaled(values: pa.Array) -> NDArray[Any]:
 
 
 def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]:
-    """Count values in units, rounding halves to even; return the counts, and which values are not whole multiples.
+    """Count values in units, with halves rounded to even. Return the counts, and a mask of values that are not whole
+    multiples.
 
     >>> from decimal import Decimal
     >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))

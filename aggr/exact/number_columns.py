@@ -1,8 +1,8 @@
-"""Number columns: the types that can be summed, their exact float parts, and the conversion of sums back.
+"""Number columns: the types that can be summed, their exact representation by floats, and the conversion of sums back.
 
-A state of sums stores one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of scale 2, one
-microsecond. The state's type therefore determines the type of the results, and a state that was cast to another scale
-is detected.
+A state of sums stores one ``unit`` of its input: a value of the input's type, such as 1, 1.0, 0.01 for decimals of
+scale 2, or one microsecond. The state's type therefore determines the type of the results, and a cast of the state to
+another scale can be detected.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from aggr.exact.superaccumulator import Limbs
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 
-EXACT_POWER = 22  # exponent of the greatest power of ten that is an exact double
-NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
+EXACT_POWER = 22  # the exponent of the largest power of ten that is exact as a double
+NAN, POSITIVE, NEGATIVE = 1, 2, 4  # bits of a state's field for special values
 
 _INT64 = np.iinfo(np.int64)
 _WORD = np.uint64(0xFFFFFFFF)
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type of ``unit`` in a state for a type of numbers; None for other types."""
+    """Return the type of ``unit`` in a state for a type of numbers, or None for other types."""
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_floating(dtype):
@@ -43,7 +43,7 @@ def kept_type(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
-    """Repeat one unit of a kept type ``n`` times."""
+    """Return one unit of a kept type, repeated ``n`` times."""
     return pa.repeat(_one_unit(dtype)[0], n)
 
 
@@ -55,7 +55,7 @@ def _one_unit(dtype: pa.DataType) -> pa.Array:
 
 
 def scale_of(dtype: pa.DataType) -> int:
-    """Return the decimal places of a kept type."""
+    """Return the number of decimal places of a kept type."""
     return int(dtype.scale) if pa.types.is_decimal(dtype) else 0
 
 
@@ -75,7 +75,7 @@ def check_unit(units: pa.Array) -> None:
 def exact_float_parts(values: pa.Array) -> list[Floats]:
     """Split integers, decimals and timestamps into doubles that add up to them exactly, each of shape (rows,).
 
-    Decimals and timestamps count in their unit; no value is null.
+    Decimals and timestamps are counted in their unit. No value may be null.
     """
     dtype = values.type
     if pa.types.is_decimal(dtype):
@@ -89,14 +89,14 @@ def exact_float_parts(values: pa.Array) -> list[Floats]:
 
 
 def special_flags(x: Floats) -> NDArray[np.int8]:
-    """Flag the doubles that are NaN or infinite."""
+    """Return flags of doubles that are NaN or infinite."""
     flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     special: NDArray[np.int8] = flags.astype(np.int8)
     return special
 
 
 def as_floats(values: pa.Array) -> Floats:
-    """Read numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
+    """Return numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
     floats: Floats
     if not pa.types.is_decimal(values.type):
         floats = values.to_numpy().astype(np.float64, copy=False)
@@ -110,7 +110,7 @@ def as_floats(values: pa.Array) -> Floats:
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
-    """Read exact sums as int64, null if nothing is present; beyond int64 raises ``OverflowError``."""
+    """Return exact sums as int64, or null if a group has no values; raises ``OverflowError`` beyond int64."""
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
         total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
@@ -121,7 +121,9 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 
 
 def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
-    """Read exact sums as decimals, ten digits wider than the input as in Spark; too wide raises ``OverflowError``."""
+    """Return exact sums as decimals that are ten digits wider than the input, as in Spark; raises ``OverflowError`` if
+    they do not fit.
+    """
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     largest = 10**wider.precision - 1
     low, high, fits = as_integers(limbs, -largest, largest)
@@ -136,7 +138,7 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
 
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
-    """Round exact sums of a scale, null if nothing is present."""
+    """Return rounded exact sums of a scale, or null if a group has no values."""
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 
 
@@ -157,7 +159,7 @@ def _integer_parts(integers: Whole) -> list[Floats]:
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
-    width = values.type.bit_width // 64  # words of 64 bits, the lowest first
+    width = values.type.bit_width // 64  # 64-bit words, lowest first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
     low, high = words[:, 0], words[:, -1]

@@ -1,4 +1,4 @@
-"""Possible sums: checks that a count, an exact sum and a sum of squares can belong to the same numbers."""
+"""Possible sums: check that a count, an exact sum and a sum of squares can be those of the same numbers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from aggr.exact.superaccumulator import Limbs
 
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, offsets of the digits, digits
 
-_FLAGS = 7  # all special values
-# two digits are below 2^64, so that a square times 2^864 is a double; times 2^-1984 it is 0
+_FLAGS = 7  # the flags of all special values
+# two digits are below 2^64, so a square times 2^864 is a finite double, and times 2^-1984 it is 0
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
@@ -23,16 +23,19 @@ _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL 
 def all_possible(
     counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
 ) -> bool:
-    """Return whether every state is possible: no rows sum to 0, whole numbers to whole numbers, and (Σx)² ≤ n·Σx².
+    """Return whether every state is possible: without rows sums are 0, whole numbers sum to whole numbers, and (Σx)² ≤
+    n·Σx².
 
-    ``fractions`` is whether numbers may have digits below 1, and special values. A state that was reduced from rows is
-    never rejected, because magnitudes are compared with a margin of 2^-30.
+    ``fractions`` says whether the numbers may have fractional digits and special values. A state that was reduced from
+    rows is never rejected, because magnitudes are compared with a tolerance of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 
 
 def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
-    """Return whether ``(Σab)² ≤ Σa²·Σb²`` for all sums; the margin of 2^-30 accepts all sums of real rows."""
+    """Return whether ``(Σab)² ≤ Σa²·Σb²`` for all sums. With a tolerance of 2^-30, all sums of actual rows are
+    accepted.
+    """
     (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
     with np.errstate(over="ignore", under="ignore"):
         return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())
@@ -75,7 +78,8 @@ def _all_possible(
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
             apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
             smallest_product = sum_ * sum_ * _SCALES[max(min(apart, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
-            # two digits leave 2^-32 of a number, and a square has two such errors: a margin of 2^-30 is enough
+            # two digits determine a number up to 2^-32, and a square has twice that error, so a tolerance of 2^-30
+            # suffices
             if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True
@@ -83,7 +87,7 @@ def _all_possible(
 
 @compiled
 def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return the two leading digits of a sum as a float, and the level of the last of them."""
+    """Return the two leading digits of a sum as a float, and the level of the second one."""
     if end - at == 1:
         return float(digits[at]), 0
     return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - at

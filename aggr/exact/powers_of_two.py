@@ -1,9 +1,9 @@
-"""Powers of two with a fraction as exponent, and logarithms: the same bits on every machine.
+"""Powers of two with fractional exponents, and logarithms, with the same bits on every machine.
 
-numpy and the C library choose their exponential by the processor, and may differ in the last bit. The functions here
-use additions and multiplications alone, which IEEE 754 rounds in one way. `power_of_two` and `binary_logarithm` are
-correctly rounded. `exp2` is correctly rounded except for about one value in a million, and still has the same bits on
-every machine.
+numpy and the C library select their exponential functions by processor, so results may differ in the last bit. The
+functions here use only additions and multiplications, whose rounding IEEE 754 defines. `power_of_two` and
+`binary_logarithm` are correctly rounded. `exp2` is correctly rounded except for about one value in a million, which
+also has the same bits on every machine.
 
     2^x = 2^whole · 2^(step/64) · e^s        whole and step are whole numbers, |s| < 0.0055
 
@@ -21,16 +21,16 @@ from aggr.arrays import Floats, Whole
 from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
-PLACES = 53  # binary places of a logarithm
-_IN_CACHE = 1 << 14  # numbers per block: temporary arrays of this size stay in the cache
-_STEPS = 64  # powers in the table; the remainder of an exponent is at most half a step
-# Taylor coefficients of e^s for |s| up to ln 2 / 128, from s^9 to s^3; the next term is below 2^-96
+PLACES = 53  # the binary places of a logarithm
+_IN_CACHE = 1 << 14  # the numbers per block; temporary arrays of this size fit into the cache
+_STEPS = 64  # the number of powers in the table; the remainder of an exponent is at most half a step
+# the Taylor coefficients of e^s from s^9 to s^3, for |s| up to ln 2 / 128; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
-_ERROR = 2.0**-68  # bound of the double-double's relative error; the measured error is below 2^-73
+_ERROR = 2.0**-68  # a bound of the relative error of the double-double; the measured error is below 2^-73
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
-    """Compute ``2^(top / bottom)``, correctly rounded, in [1, 2]: tops in ``[0, bottom)``, bottom below 2^53.
+    """Return ``2^(top / bottom)``, correctly rounded, in [1, 2], for top in ``[0, bottom)`` and bottom below 2^53.
 
     >>> power_of_two(np.array([0, 1, 2]), 4)
     array([1.        , 1.18920712, 1.41421356])
@@ -42,7 +42,7 @@ def power_of_two(tops: Whole, bottom: int) -> Floats:
 
 
 def exp2(exponents: Floats) -> Floats:
-    """Raise 2 to each exponent, shape (n,); infinity beyond the largest double.
+    """Return 2 to the power of each exponent, shape (n,); infinity if it exceeds the largest double.
 
     >>> exp2(np.array([-1.0, 0.5, 10.0])).tolist()
     [0.5, 1.4142135623730951, 1024.0]
@@ -69,7 +69,7 @@ def exp2(exponents: Floats) -> Floats:
 
 
 def binary_logarithm(numbers: Floats) -> Whole:
-    """Compute the binary logarithm of numbers in [1, 2), rounded to `PLACES` binary places, in units of ``2^-53``.
+    """Return the binary logarithm of numbers in [1, 2), rounded to `PLACES` binary places, in units of ``2^-53``.
 
     >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
     array([0. , 0.5])
@@ -79,7 +79,7 @@ def binary_logarithm(numbers: Floats) -> Whole:
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # rounding removes differences between machines
+    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # rounding removes the differences between machines
     high, low = _power(near, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
     tops = (near + np.rint(correction)).astype(np.int64)

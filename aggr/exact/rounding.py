@@ -1,8 +1,8 @@
-"""Results of exact sums, correctly rounded once: sums, quotients, variances, roots.
+"""Results of exact sums, correctly rounded once: sums, quotients, variances and roots.
 
-Each result is first computed as a double-double (about 100 bits, all groups at once). If both ends of its error
-interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991). The few other
-results, exact ties among them, are computed with Python integers.
+Each result is first computed as a double-double (about 100 bits), for all groups at once. If both ends of its error
+interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991). The few remaining
+results, which include exact ties, are computed with Python integers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from aggr.compiling.jit import compiled
 from aggr.exact.double_double import fast_two_sum, two_product
 from aggr.exact.superaccumulator import BITS, Limbs
 
-# Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
-# quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
+# A bound of the relative error of every double-double below. Cutting a number after four digits leaves an error of
+# 2^-95, a quotient of two such numbers has an error of 2^-94, and each operation adds less than 2^-100. The bound 2^-88
+# is 64 times as large.
 _SAFE = 2.0**-88
 _MIN_EXPONENT = (
     -960
-)  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
-_WORDS = 4  # 32-bit digits of a whole number of 128 bits
+)  # well above 2^-1022, below which `ldexp` would round a second time; smaller results are computed with integers
+_WORDS = 4  # the number of 32-bit digits of a 128-bit integer
 
 
 class Pair(NamedTuple):
-    """Double-doubles times a power of two: ``(high + low) · 2^exponent``, each field of shape (n,)."""
+    """Double-doubles times powers of two: ``(high + low) · 2^exponent``, each field of shape (n,)."""
 
     high: Floats
     low: Floats
@@ -37,18 +38,18 @@ class Pair(NamedTuple):
 
 
 def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False) -> Floats:
-    """Round ``number / (divisors · 10^scale)``, or its square root; beyond the largest double, infinity.
+    """Return the rounded ``number / (divisors · 10^scale)``, or its square root; infinity beyond the largest double.
 
     Parameters
     ----------
     limbs : Limbs
-        Digits of ``n`` numbers; not negative for the root.
+        The digits of ``n`` numbers, which must not be negative for the root.
     *divisors : arrays of int64, shape (n,)
         Positive.
     scale : int
         From 0.
     root : bool
-        Return the square root of the quotient.
+        Whether to return the square root of the quotient.
     """
     high, low, exponent, exact = _digits(*limbs.parts)
     pair = Pair(high, low, exponent)
@@ -67,7 +68,7 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
 
 
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
-    """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
+    """Return the rounded ``top / (bottom · 10^scale)``, or its square root, of exact numbers. A bottom of 0 gives NaN.
 
     For the root, tops must not be negative and bottoms must be positive.
     """
@@ -83,23 +84,23 @@ def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> F
     pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
-    high = np.where(nothing, np.nan, pair.high + 0.0)  # 0 by a negative number is 0.0
+    high = np.where(nothing, np.nan, pair.high + 0.0)  # 0 divided by a negative number is 0.0
     pair = Pair(high, pair.low, pair.exponent - by.exponent)
     return _decide(_root(pair) if root else pair, exactly)
 
 
 def ratio(top: int, exponent: int, bottom: int = 1) -> float:
-    """Round ``top · 2^exponent / bottom`` correctly; beyond the largest double, infinity."""
+    """Return the correctly rounded ``top · 2^exponent / bottom``; infinity beyond the largest double."""
     top, bottom = (top << exponent, bottom) if exponent >= 0 else (top, bottom << -exponent)
     try:
-        return top / bottom  # Python divides whole numbers with one correct rounding
+        return top / bottom  # Python rounds the quotient of two integers correctly
     except OverflowError:
         return math.inf if top > 0 else -math.inf
 
 
 def root_of(top: int, exponent: int, bottom: int = 1) -> float:
-    """Round the square root of ``top · 2^exponent / bottom`` correctly."""
-    shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # 140 bits or more, so that the root has 70 of them
+    """Return the correctly rounded square root of ``top · 2^exponent / bottom``."""
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # at least 140 bits, so that the root has 70 bits
     shift += (exponent - shift) % 2
     quotient, remainder = divmod(top << shift, bottom)
     root = math.isqrt(quotient)
@@ -114,7 +115,7 @@ def whole_number(limbs: Limbs, i: int) -> int:
 
 
 def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
-    """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
+    """Return number ``i`` exactly, as the pair ``(top, exponent)`` of ``top · 2^exponent``."""
     top = 0
     for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
         top = (top << BITS) + digit
@@ -122,7 +123,7 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = False) -> Floats:
-    """Round double-doubles; if the error of one that is not ``exact`` leaves two candidates, call ``exactly``."""
+    """Round double-doubles. If the error of a value that is not ``exact`` leaves two candidates, call ``exactly``."""
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
     with np.errstate(over="ignore"):
@@ -136,19 +137,23 @@ def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = F
 
 
 def leading(limbs: Limbs) -> Pair:
-    """Return the four leading digits of each number, at least 97 bits, scaled so that the fourth digit counts ones."""
+    """Return the four leading digits of each number, at least 97 bits, scaled so that the fourth digit has the value
+    1.
+    """
     return Pair(*_digits(*limbs.parts)[:3])
 
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the fields of `leading`, and whether each pair is exact, which it is for sums of few rows."""
+    """Return the result of `leading` as double-doubles, and whether each pair is exact, which is true for sums of few
+    rows.
+    """
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i in range(n):
         first, top = places[i], places[i + 1] - 1
         total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
-        exact[i] = top - first < 3  # 96 bits at most: 53 in the total, and 43 in its errors
+        exact[i] = top - first < 3  # at most 96 bits: 53 in the total, and 43 in its errors
         for step in range(4):
             if top - step >= first:
                 added = digits[top - step] * scale
@@ -162,7 +167,7 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
-    """Divide by double-doubles, none of them 0; divisors above 2^53 and powers of ten above 10^22 need two doubles."""
+    """Divide by double-doubles other than 0. Divisors above 2^53 and powers of ten above 10^22 need two doubles."""
     high, low, exponent = pair
     first = high / divisor[0]
     times, error = two_product(first, divisor[0])
@@ -183,7 +188,7 @@ def _root(pair: Pair) -> Pair:
 
 def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
-    near = np.minimum(high, 2.0**63 - 1024)  # the greatest double below 2^63; the remainder is small
+    near = np.minimum(high, 2.0**63 - 1024)  # the largest double below 2^63; the remainder is small
     return near, (values - near.astype(np.int64)).astype(np.float64)
 
 
@@ -193,11 +198,13 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
 
 
 def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
-    """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[low_bound, high_bound]``."""
+    """Return whole numbers as the low and high halves of 128 bits, and a mask of the numbers in ``[low_bound,
+    high_bound]``.
+    """
     low, high = _words(*limbs.parts)
-    with np.errstate(over="ignore"):  # a number beyond all doubles is beyond the bounds too
+    with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
         near = np.ldexp(*leading(limbs)[::2])
-    # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
+    # the error is at most 2^-88: a number within 99.9 % of both bounds fits, and other numbers are compared exactly
     fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)
     for i in np.flatnonzero(~fits).tolist():
         fits[i] = low_bound <= whole_number(limbs, i) <= high_bound
@@ -206,7 +213,7 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
 
 @compiled
 def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
-    """Read the lower 128 bits of whole numbers, as two's complement halves."""
+    """Return the lower 128 bits of whole numbers as two halves in two's complement."""
     n = len(low)
     lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)
     words = np.zeros(_WORDS, np.int64)

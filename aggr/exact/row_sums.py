@@ -1,8 +1,9 @@
-"""Exact sums of rows, of their squares and of products: the digits of each double, added up in a `superaccumulator`.
+"""Exact sums of rows, of their squares and of products. The digits of each double are added in a `superaccumulator`.
 
     x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
 
-A product of two doubles is a product of two integers, with 106 bits: the digits of five levels. Nothing is rounded.
+A product of two doubles is a product of two integers, which has 106 bits, and thus the digits of five levels. Nothing
+is rounded.
 
 Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
 """
@@ -25,8 +26,8 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
-_NONE = 1 << 20  # beyond every exponent
-_ROWS_OF_PARTS = 1 << 20  # rows per pass for numbers of three and four parts, whose fourth powers have 400 products
+_NONE = 1 << 20  # larger than every exponent
+_ROWS_OF_PARTS = 1 << 20  # the rows per pass for numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 
@@ -37,8 +38,8 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     Parameters
     ----------
     parts : Numbers of float64, of the same groups
-        A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64. At most 2^24
-        rows; `aggr.function.Function.reduce` splits longer inputs.
+        The number of a row is the sum of its parts. Plain floats have one part, an int64 has two halves. The group of
+        each row, for at most 2^24 rows; `aggr.function.Function.reduce` splits longer inputs.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
-    """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
+    """Sum the squares of finite numbers per group without error. A number is the sum of its parts."""
     near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
     if near is not None:
         return near
@@ -70,9 +71,9 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
-    """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
+    """Sum the products of two finite numbers of each row per group without error. A number is the sum of its parts.
 
-    Each product is multiplied by ``2^powers`` of its row; by default it is not scaled.
+    Each product is multiplied by ``2^powers`` of its row. By default, it is not scaled.
 
     >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
     >>> sum_products([x], [y]).to_pylist()
@@ -91,10 +92,10 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
 
 
 def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
-    """Sum the third or fourth powers of finite numbers per group without error; a number is the sum of its parts.
+    """Sum the third or fourth powers of finite numbers per group without error. A number is the sum of its parts.
 
-    A square is the sum of two doubles unless it under- or overflows. A row's parts are therefore first divided by a
-    power of two near the greatest part.
+    A square is the exact sum of two doubles, unless it over- or underflows. The parts of a row are therefore first
+    divided by a power of two near the largest part.
 
     >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]
@@ -119,8 +120,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
 def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
     """Sum the products of three or four finite numbers of each row per group without error.
 
-    Each number is the sum of its parts. As in `sum_powers`, a row's numbers are first divided by powers of two near
-    them, so that the product of two parts is the sum of two doubles.
+    Each number is the sum of its parts. As in `sum_powers`, the numbers of a row are first divided by powers of two
+    near them, so that the product of two parts is the exact sum of two doubles.
 
     >>> x, y = ([Numbers(np.array(column), Groups.single(2))] for column in ([1e200, 3.0], [1e-200, 5.0]))
     >>> sum_monomials([x, x, x]).equals(sum_powers(x, 3)), sum_monomials([x, y, y]).to_pylist()[0]["limbs"][-1]
@@ -198,7 +199,7 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 
 @compiled
 def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
-    """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
+    """Add the digits of the products of each group, or of the squares: (a + b)² = a² + 2ab + b²."""
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):
         for right_part in range(left_part if squares else 0, right.shape[0]):
@@ -214,7 +215,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 )
                 shift = np.uint64(exponent & 31)
                 times = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
-                # a·b, digit by digit, as whole numbers of 53 bits each
+                # a·b, digit by digit, as integers of 53 bits each
                 a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
                 lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
                 first = lowest & _UWORD

@@ -1,9 +1,9 @@
-"""Scaled sums: exact sums of numbers with decimal places, in the same layout as other exact sums.
+"""Scaled sums: exact sums of numbers with decimal places, in the layout of other exact sums.
 
-A sum of decimals counts in units of ``10^-places``. Its field ``exponent`` is the level of the lowest digit plus
+A sum of decimals is counted in units of ``10^-places``. Its field ``exponent`` is the level of the lowest digit plus
 ``SPAN · places``: 0.30 is ``{exponent: SPAN · 2, limbs: [30]}``. Sums of floats and whole numbers have no places, and
-are stored as `aggr.exact.superaccumulator` stores them. A sum has the most places of its rows, so that the stored form
-does not depend on the order of merges; a sum of 0 keeps its places for the same reason.
+are stored in the form of `aggr.exact.superaccumulator`. A sum has the maximum number of places of its rows, so that its
+stored form does not depend on the order of merges. For the same reason, a sum of 0 keeps its places.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_PLACES = 76
 
 
 def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructArray:
-    """Mark exact sums as counted in units of ``10^-places``; sums of groups without rows stay identities.
+    """Mark exact sums as counted in units of ``10^-places``. The sums of groups without rows stay zero, without places.
 
     >>> from aggr.exact.superaccumulator import EXACT_TYPE
     >>> with_places(pa.array([{"exponent": 0, "limbs": [30]}], EXACT_TYPE), 2, np.array([True])).to_pylist()
@@ -44,7 +44,7 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
 
 
 def read_scaled(sums: pa.StructArray) -> ExactNumbers:
-    """Read sums as exact numbers, at the greatest number of places of any sum."""
+    """Return sums as exact numbers with the maximum number of places of any sum."""
     places = _places_of(sums)
     common_places = int(places.max(initial=0))
     if common_places == 0:
@@ -54,7 +54,7 @@ def read_scaled(sums: pa.StructArray) -> ExactNumbers:
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Add sums per group, at the greatest number of places in the group."""
+    """Add sums per group, with the maximum number of places in the group."""
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
@@ -64,7 +64,7 @@ def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 
 def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
-    """Subtract sums, row by row, each at the greater number of places of the two."""
+    """Subtract sums row by row, with the larger number of places of the two."""
     places, other = _places_of(sums), _places_of(subtracted)
     if not places.any() and not other.any():
         return subtract_exactly(sums, subtracted)

@@ -1,10 +1,10 @@
-"""Exact sums of floats: a superaccumulator on a grid of powers of 2³², for all groups at once.
+"""Exact sums of floats: a superaccumulator whose digits are multiples of powers of 2³², for all groups at once.
 
-A number is kept as balanced digits ``d[j] · 2^(32·(low + j))`` with ``-2^31 <= d[j] < 2^31``. Every real number
-on the grid has exactly one such form without leading and trailing zeros, so equal sums have equal bits,
-whatever the order in which they were added up.
+A number is stored as balanced digits ``d[j] · 2^(32·(low + j))`` with ``-2^31 <= d[j] < 2^31``. Every number has
+exactly one such form without leading and trailing zeros. Equal sums therefore have equal bits, whatever the order of
+the additions.
 
-    0.75 = 1 − 0.25, on the grid of 2^-32:   exponent = -1, limbs = [-1073741824, 1]
+    0.75 = 1 − 0.25, in units of 2^-32:   exponent = -1, limbs = [-1073741824, 1]
 
 Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
 """
@@ -26,15 +26,15 @@ BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
-_NONE = 1 << 40  # beyond every level
-_MOST_DIGITS = 2**31 - 1  # the limit of Arrow's 32-bit offsets
+_NONE = 1 << 40  # larger than every level
+_MOST_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
 _FIELDS = list(EXACT_TYPE)
-_LEVELS = 34  # doubles are from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087: levels -34 to 33
+_LEVELS = 34  # doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087, which are the levels -34 to 33
 
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """``n`` exact numbers as their digits end to end, ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
+    """``n`` exact numbers with their digits end to end: ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
 
     ``digits`` are balanced, ``places`` has shape (n + 1,), ``low`` shape (n,).
     """
@@ -48,7 +48,7 @@ class Limbs:
         """Return the digits of a column of exact sums, one number per row."""
         sums = field_of_type(sums, EXACT_TYPE)
         limbs = sums.field("limbs")
-        places = limbs.offsets.to_numpy().astype(np.int64)  # always int64, so that each loop is compiled once
+        places = limbs.offsets.to_numpy().astype(np.int64)  # always int64, so that each loop is compiled only once
         return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
 
     @property
@@ -57,7 +57,9 @@ class Limbs:
         return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
-        """Return the sign of each number as -1, 0 or 1, shape (n,): the sign of its last digit, which is not 0."""
+        """Return the sign of each number as -1, 0 or 1, shape (n,). It is the sign of the last
+        digit, which is not 0.
+        """
         signs, has_digits = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
         signs[has_digits] = np.sign(self.digits[self.places[1:][has_digits] - 1])
         return signs
@@ -83,9 +85,9 @@ def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.Str
 
 
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
-    """Convert sums, whose digits are below 2^62 in magnitude, to balanced digits without zeros at the ends.
+    """Convert sums whose digits are below 2^62 in magnitude to balanced digits without zeros at the ends.
 
-    Digits are at the positions that `origins` assigns; ``low`` is the lowest level of each group.
+    `origins` assigns the positions of the digits; ``low`` is the lowest level of each group.
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
@@ -145,9 +147,9 @@ def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: I
 
 @compiled
 def origins(low: Whole, high: Whole) -> Whole:
-    """Assign positions to one sum per group: its digits from level ``low`` to ``high``, and two for carries.
+    """Assign positions to the digits of one sum per group: those from level ``low`` to ``high``, and two for carries.
 
-    A group with ``high < low`` has no digits. Returns the position of each group's digit of level 0, and finally the
+    A group with ``high < low`` has no digits. Return the position of each group's digit of level 0, followed by the
     total number of digits, shape (groups + 1,).
     """
     origin, size = np.empty(len(low) + 1, np.int64), 0

@@ -1,4 +1,4 @@
-"""Weights: the number of rows that each row stands for, as whole numbers from 0."""
+"""Weights: how many rows each row stands for, as whole numbers from 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEANING = "a weight says how many rows a row stands for, a whole number from 0 
 
 
 def check_weight_type(dtype: pa.DataType) -> None:
-    """Raise ``TypeError`` for a type that cannot contain whole numbers."""
+    """Raise ``TypeError`` for a type that cannot represent whole numbers."""
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     if not number and not pa.types.is_null(dtype):
         hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
@@ -22,9 +22,9 @@ def check_weight_type(dtype: pa.DataType) -> None:
 
 
 def read_weights(column: pa.Array) -> Weights:
-    """Read weights as int64; null counts as 0.
+    """Return weights as int64. Null counts as 0.
 
-    Raises ``TypeError`` for a column that is not of numbers, ``ValueError`` for a weight that is negative, not whole,
+    Raises ``TypeError`` for a column that is not numeric, and ``ValueError`` for a weight that is negative, not whole,
     not finite, or beyond int64.
 
     >>> read_weights(pa.array([2.0, None, 0.0]))
@@ -44,7 +44,7 @@ def read_weights(column: pa.Array) -> Weights:
 
 
 def _refused(column: pa.Array) -> ValueError:
-    """Make the error that names the first invalid weight."""
+    """Return the error that names the first invalid weight."""
     refused = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
     hint = "" if refused != refused or abs(refused) >= 1 or refused < 0 else "; shares are weighed by weighted_avg"
     return ValueError(f"{_MEANING}; got {refused}{hint}")

@@ -1,4 +1,4 @@
-"""The functions, one file per state; `OWN` lists the functions that this package registers."""
+"""The built-in functions, one file per state. `OWN` lists the functions that this package registers."""
 
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.functions.arg_min_max import ArgMax, ArgMin

@@ -35,21 +35,21 @@ class HashesState(State):
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(Function):
-    """Estimate how many distinct values a column has; up to k of them are counted exactly.
+    """Estimate how many distinct values a column has. Up to k distinct values are counted exactly.
 
-    The state is a Theta sketch of Apache DataSketches, always trimmed: the k smallest 63-bit hashes. Both zeros are one
-    value, and all NaN are one. `aggr.tables.set_operations` intersects states.
+    The state is a Theta sketch of Apache DataSketches that is always trimmed to the k smallest 63-bit hashes. Both
+    zeros count as one value, and all NaN count as one. `aggr.tables.set_operations` computes intersections of states.
 
     Parameters
     ----------
     k : int, 16 to 2^26
-        The number of hashes in a state, of 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. It
-        shapes the state.
+        The number of hashes in a state, with 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. The
+        state depends on it.
 
     Raises
     ------
     ValueError
-        If k is out of its range.
+        If k is outside its range.
 
     References
     ----------

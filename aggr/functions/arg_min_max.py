@@ -1,4 +1,4 @@
-"""arg_min, arg_max: the value of the row that has the least, or the greatest, value in another column."""
+"""arg_min, arg_max: the value of the row in which another column has the smallest or the greatest value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from aggr.state import PlainState, State
 
 @dataclass(frozen=True)
 class ArgMin(Function):
-    """Keep the value of the row in which another column is least; of several, the least value.
+    """Return the value of the row in which another column is smallest. Among several such rows, the smallest value is
+    returned.
 
     Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
 
@@ -46,7 +47,8 @@ class ArgMin(Function):
 
 @dataclass(frozen=True)
 class ArgMax(ArgMin):
-    """Keep the value of the row in which another column is greatest; of several, the greatest value.
+    """Return the value of the row in which another column is greatest. Among several such rows, the greatest value is
+    returned.
 
     Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
 

@@ -1,4 +1,4 @@
-"""bit_and, bit_or, bit_xor: the bits of whole numbers."""
+"""bit_and, bit_or, bit_xor: combine the bits of whole numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined by a ufunc that has an identity; the identity of the field is null."""
+    """Whole numbers whose bits are combined by a ufunc with an identity. The identity of the field is null."""
 
     operation: np.ufunc
 
@@ -40,7 +40,7 @@ class Bits(Field):
 
 @dataclass(frozen=True)
 class BitAnd(Function):
-    """Keep the bits that all values have.
+    """Return the bits that are set in all values.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class BitAnd(Function):
 
 @dataclass(frozen=True)
 class BitOr(BitAnd):
-    """Keep the bits that any value has.
+    """Return the bits that are set in at least one value.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class BitOr(BitAnd):
 
 @dataclass(frozen=True)
 class BitXor(BitAnd):
-    """Keep the bits that an odd number of values have.
+    """Return the bits that are set in an odd number of values.
 
     Examples
     --------

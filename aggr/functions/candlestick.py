@@ -1,4 +1,4 @@
-"""candlestick: open, high, low and close of a price, each with its time; the volume, and the price weighted by it."""
+"""candlestick: open, high, low and close of a price, each with its time; the volume and the volume-weighted price."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True, eq=False)
 class Prices(SumsState):
-    """Exact sums of volumes and of prices by volume, and the four points of the prices."""
+    """Exact sums of volumes and of prices times volumes, and the four points of the prices."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -45,17 +45,17 @@ PRICES = Prices(
     {"products": "value·volume", "weights": "volume"},
     units={"value": "unit", "volume": "weight_unit"},
     special={"special": "value·volume", "weight_special": "volume"},
-    counted_by=(),  # prices cannot be subtracted from a state
+    counted_by=(),  # the minimum and maximum of prices cannot be subtracted
 )
 
 
 @dataclass(frozen=True)
 class Candlestick(WeightedAvg):
-    """Keep the open, high, low and close of a price, each with its time, the volume, and the volume-weighted price.
+    """Return the open, high, low and close of a price, each with its time, the volume, and the volume-weighted price.
 
     Rows in which the price, the volume or the time is null are skipped. If several prices have the time of the open,
-    the open is the least price; if several have the time of the close, the close is the greatest. High and low have the
-    earliest time at which they occurred. NaN is greater than all numbers, as in Spark.
+    the smallest is the open. If several have the time of the close, the greatest is the close. High and low have the
+    earliest time at which they occur. NaN is greater than all numbers, as in Spark.
 
     Examples
     --------

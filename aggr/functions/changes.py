@@ -1,7 +1,7 @@
-"""Changes between the points of series: the growth of each group, and its number of falls.
+"""Changes between the points of a series: the growth of each group, and how often its values fall.
 
-Floats are subtracted as doubles, in the order of time. Whole numbers and decimals are added up exactly, as
-`aggr.exact.row_sums` does, and rounded once.
+Floats are subtracted as doubles, in the order of time. Whole numbers and decimals are added exactly, as in
+`aggr.exact.row_sums`, and rounded once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aggr.groups.numbers import Numbers
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """The growth of each group, shape (n,): doubles if values are floats, otherwise exact numbers."""
+    """The growth of each group, shape (n,), as doubles if values are floats, otherwise as exact numbers."""
 
     numbers: Floats | ExactNumbers
 
@@ -43,7 +43,7 @@ class Changes:
 
 
 def increases_of(series: Series, counter: bool) -> Changes:
-    """Subtract the first point of each group from its last; for a counter, add the value before each fall."""
+    """Return the last value of each group minus its first. For a counter, add the value before each fall."""
     first, until = series.own
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, first, until, counter))
@@ -61,7 +61,9 @@ def increases_of(series: Series, counter: bool) -> Changes:
 
 
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each point in ``at`` to the next; a counter that fell grew by its new value."""
+    """Return the growth from each point in ``at`` to the next one. A counter that fell is taken to have grown by its
+    new value.
+    """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]
         return np.where(after < before, after, after - before) if counter else after - before
@@ -72,14 +74,16 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 
 
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
-    """Count the points of each group, from ``first`` up to ``until``, with a smaller value than the point before."""
+    """Count the points of each group, from ``first`` to before ``until``, whose value is smaller than that of the
+    previous point.
+    """
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
     return counts
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the points, after the first of each group, whose value is less than that of the point before."""
+    """Return the points whose value is less than that of the previous point of the group."""
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]
@@ -93,7 +97,7 @@ def _order_of(series: Series) -> Whole:
 
 
 def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
-    """Add up terms per group; a term is an array of rows of ``values``, their groups, and a sign."""
+    """Sum terms exactly per group. A term is an array of rows of ``values``, their groups, and a sign."""
     rows = np.concatenate([rows for rows, _, _ in terms])
     ids = np.concatenate([ids for _, ids, _ in terms])
     signs = np.concatenate([np.full(len(rows), sign) for rows, _, sign in terms])

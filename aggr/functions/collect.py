@@ -16,14 +16,14 @@ from aggr.functions.value_lists import ALL, DEFAULT_MAX, nested_lists, values_of
 
 @dataclass(frozen=True)
 class Collect(EventLists):
-    """List the values of a column in the order of event times; of several at that time, in the order of values.
+    """List the values of a column in the order of event times. Values with the same time are in the order of values.
 
-    A level lists the values of all rows of its windows, in one list unless ``nested`` says otherwise.
+    At each level, the list contains the values of all rows of the window. ``nested`` divides it into several lists.
 
     Parameters
     ----------
     max : int
-        The greatest number of values per group, at every level. It shapes the state, as does ``keep``.
+        The greatest number of values per group, at every level. The state depends on it and on ``keep``.
     keep : "all", "earliest" or "latest"
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
@@ -31,8 +31,8 @@ class Collect(EventLists):
         The reaction to more than ``max`` values: an error, or no result. A group with too many values stays beyond the
         limit in every merge and is stored without values. It shapes the state.
     nested : str or sequence of str
-        Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each such span of time
-        with values, aligned to UTC, and lists of coarser spans contain those of finer ones. It affects results only,
+        Lengths of time from the finest on, such as ``["10s", "1m"]``. The result then has one list for each such period
+        that has values, aligned to UTC. Lists of longer periods contain those of shorter ones. It affects results only,
         not states.
 
     Raises
@@ -41,7 +41,7 @@ class Collect(EventLists):
         If ``max`` is not a whole number of at least 1, ``keep`` or ``beyond`` is not one of the words above, or a
         length in ``nested`` is not a multiple of the one before it.
     TypeError
-        When data is reduced, if ``nested`` is set and ``by`` is not a column of timestamps.
+        When data is reduced: if ``nested`` is passed and ``by`` is not a column of timestamps.
 
     Examples
     --------
@@ -76,13 +76,15 @@ class Collect(EventLists):
         if not self.nested:
             return values
         times = values_of(events, "time").flatten()
-        unit = "ns" if times.type.unit == "ns" else "us"  # casting nanoseconds would round times before 1970 up
+        unit = "ns" if times.type.unit == "ns" else "us"  # casting nanoseconds would round times before 1970 upwards
         lengths = [read_duration(text, "nested") * (1000 if unit == "ns" else 1) for text in self.nested]
         return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)
 
 
 def _checked_nested(nested: object) -> tuple[str, ...]:
-    """Return lengths of time as a tuple of texts; raise ``ValueError`` unless each is a multiple of the one before."""
+    """Return lengths of time as a tuple of texts; raises ``ValueError`` unless each is a multiple of the previous
+    one.
+    """
     texts = [nested] if isinstance(nested, str) else nested
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(nested)}")

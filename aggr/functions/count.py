@@ -1,4 +1,4 @@
-"""count: rows, or the values of a column that are not null."""
+"""count: the number of rows, or of the values of a column that are not null."""
 
 from __future__ import annotations
 

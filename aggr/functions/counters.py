@@ -1,4 +1,4 @@
-"""rate, increase, delta, resets: the changes of a counter, or a gauge, between its points."""
+"""rate, increase, delta, resets: how a counter or a gauge changes between its points."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.groups.numbers import sum_by_group
 from aggr.neighbours import Neighbours
 
-_NEAR = 1.1  # times the mean time between points: a series closer to the window's edge is extrapolated to it
+# a series is extrapolated to the window's edge if it is closer to the edge than this multiple of the mean time between
+# points
+_NEAR = 1.1
 
 
 @dataclass(frozen=True)
 class Increase(SeriesFunction):
-    """Take how much a counter grows from its first point to its last; where it falls, it was reset to 0.
+    """Compute how much a counter grows from its first point to its last. If its value falls, it was reset to 0.
 
     Parameters
     ----------
     extrapolate : str, optional
-        Length of windows, such as ``"1m"``, aligned to UTC: the increase is extrapolated to the edges of the window in
-        which the points lie, as Prometheus 2 does; null if they lie in several. It affects results only.
+        The length of windows aligned to UTC, such as ``"1m"``. The increase is extrapolated to the edges of the window
+        that contains the points, as in Prometheus 2; it is null if they lie in several windows. It affects results
+        only.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``extrapolate`` is not a length of time, and as `points` does.
+        If ``extrapolate`` is not a length of time, and for the same reasons as `points`.
 
     Examples
     --------
@@ -86,7 +89,9 @@ class Increase(SeriesFunction):
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add the growth from one point of each group to the next, times the share of that time inside the window."""
+        """Add the growth between two consecutive points of each group, multiplied by the share of the time between them
+        that lies in the window.
+        """
         has_point = points >= 0
         at = points[has_point]
         growth = steps_of(series, at, self.counter)
@@ -95,7 +100,7 @@ class Increase(SeriesFunction):
     def _extrapolate_seconds(
         self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats
     ) -> Floats:
-        """Extrapolate the seconds between the first and the last point, in Prometheus' order of operations."""
+        """Extrapolate the seconds between the first and the last point, with Prometheus' order of operations."""
         values, _ = series.at_ends(series.floats)
         if self.counter:  # a counter is never below 0
             falling = (increases > 0) & (values >= 0)
@@ -109,18 +114,19 @@ class Increase(SeriesFunction):
 
 @dataclass(frozen=True)
 class Rate(Increase):
-    """Take how much a counter grows a second, from its first point to its last; where it falls, it was reset to 0.
+    """Compute how much a counter grows per second, from its first point to its last. If its value falls, it was reset
+    to 0.
 
     Parameters
     ----------
     extrapolate : str, optional
-        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, over the whole window.
+        The length of windows aligned to UTC, such as ``"1m"``, for the rate over the whole window; see `increase`.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        As `increase` does.
+        For the same reasons as `increase`.
 
     Examples
     --------
@@ -135,19 +141,18 @@ class Rate(Increase):
 
 @dataclass(frozen=True)
 class Delta(Increase):
-    """Take the last value of a column less its first, by event time.
+    """Compute the last value of a column minus its first, by event time.
 
     Parameters
     ----------
     extrapolate : str, optional
-        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, but without the rules for
-        counters.
+        The length of windows aligned to UTC, such as ``"1m"``; see `increase`. The rules for counters do not apply.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        As `increase` does.
+        For the same reasons as `increase`.
 
     Examples
     --------
@@ -162,7 +167,7 @@ class Delta(Increase):
 
 @dataclass(frozen=True)
 class Resets(SeriesFunction):
-    """Count how often a column falls from one point to the next: how often a counter was reset.
+    """Count how often the value of a column falls from one point to the next, which is how often a counter was reset.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""dds: DDSketch, quantiles with relative accuracy, exact under merge.
+"""dds: DDSketch, which computes quantiles with relative accuracy and merges exactly.
 
-Source: Masson, Rim, Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
-VLDB 2019. The buckets are those of DataDog's ``LogarithmicMapping``, key for key.
+Source: Masson, Rim, Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees", VLDB
+2019. The buckets and their keys are those of DataDog's ``LogarithmicMapping``.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class DdsState(SketchState):
-    """A DDSketch: buckets of logarithms, to a relative accuracy."""
+    """A DDSketch: buckets of equal relative width, which a relative accuracy determines."""
 
     relative_accuracy: float
     max_bins: int | None
 
     name = "dds"
-    versions = (1, 2)  # version 1 summed decimals as their nearest doubles
+    versions = (1, 2)  # version 1 added decimals as their nearest doubles
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        folds = self.max_bins is not None  # counts that were folded together cannot be separated
+        folds = self.max_bins is not None  # counts in folded buckets cannot be separated
         return () if folds else (*COUNTS, "positive", "negative")
 
     @property
@@ -66,13 +66,13 @@ class DdsState(SketchState):
         return self.mapping.values(keys)
 
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        half = (1.0 + self.mapping.gamma) / 2.0  # the factor from a bucket's value to its upper edge
+        half = (1.0 + self.mapping.gamma) / 2.0  # the ratio of a bucket's upper edge to its value
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         buckets, x, groups = Buckets(self.max_bins), values.floats, values.groups
         zero_threshold = self.mapping.zero_threshold
-        if len(values) and x.min_max[0] > zero_threshold:  # the common case: all values are positive
+        if len(values) and x.min_max[0] > zero_threshold:  # the usual case: all values are positive
             none = pa.array(np.zeros(groups.n, np.int64))
             nothing = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
             positive = self._signed(x, values.weights, self._key_ranges(x))
@@ -93,7 +93,7 @@ class DdsState(SketchState):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Return the least and the greatest key of each group of positive numbers; 1 and 0 if the group is empty."""
+        """Return the lowest and the highest key of each group of positive numbers; 1 and 0 for an empty group."""
         extremes = x.extremes
         if extremes is None:
             return None
@@ -121,29 +121,31 @@ class DdsState(SketchState):
 
 @dataclass(frozen=True)
 class Dds(SignedSketch):
-    """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
+    """Compute a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
 
-    ``|quantile − true| ≤ α·|true|``, with the true quantile at rank ``floor(q·(n − 1))``, numpy's "lower", unless
-    ``method`` names another. If ``method`` interpolates, the error is at most α of each of the two values. Magnitudes
-    below 2.3e-308 count as 0. NaN is counted separately; infinities are the least and the greatest values.
+    ``|quantile − true| ≤ α·|true|``, where the true quantile is the value at rank ``floor(q·(n − 1))``, numpy's
+    "lower", unless ``method`` names another rule. If ``method`` interpolates between two values, the relative error of
+    each of them is at most α. Magnitudes below 2.3e-308 count as 0. NaN is counted separately. Infinities are the
+    smallest and the greatest values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     relative_accuracy : float in (0, 1)
-        α. It shapes the state: states of unequal α are not merged.
+        α. States with different α cannot be merged, because the state depends on it.
     max_bins : int, optional
-        The greatest number of buckets of each sign. The lowest buckets are folded together and lose their accuracy.
+        The maximum number of buckets of each sign. If there are more, the lowest buckets are merged into one and lose
+        their accuracy.
     method : str
-        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
-        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or occurs twice, α or ``max_bins`` is out of its range, or ``method`` is not
-        known.
+        If a quantile is outside [0, 1] or occurs twice, α or ``max_bins`` is outside its range, or ``method`` is
+        unknown.
 
     References
     ----------
@@ -167,7 +169,7 @@ class Dds(SignedSketch):
     def __post_init__(self) -> None:
         super().__post_init__()
         accuracy = self.relative_accuracy
-        # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
+        # at 1e-6 the keys of all doubles are within ±3.8e8 and fit 32 bits; at 1e-7 they would not
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
             raise ValueError(
                 f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
@@ -217,7 +219,7 @@ def _all_agree(
             return False
         if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
-        # infinities are read as the greatest doubles
+        # infinities are compared as the largest doubles
         if has_finite and minus[i] == 0:
             wrong = False
             if below[i]:
@@ -245,7 +247,7 @@ def _all_agree(
 
 @compiled
 def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
-    """Return whether a value lies outside of the buckets from ``first`` to ``last``, with a tolerance at the edges."""
+    """Return whether a value lies outside the buckets from ``first`` to ``last``, with a tolerance at the edges."""
     if value <= 0.0:
         return True
     place = math.log(value) * multiplier

@@ -1,14 +1,15 @@
-"""decayed_sum, decayed_avg, decayed_count: a row counts half as much for each half-life that has passed since.
+"""decayed_sum, decayed_avg, decayed_count: the weight of a row halves with each half-life after its event time.
 
     weight of a row = 2^(t / half_life), from 1970 on        as of a later time T, divided by 2^(T / half_life)
 
-Such weights never change, so their sums can be merged. A state has separate sums for spans, intervals of 32 half-lives.
-Weights of neighbouring spans differ by 2^32:
+The weights from 1970 on never change, so their sums can be merged. Time is divided into spans of 32 half-lives, and a
+state has separate sums for each span. Weights in consecutive spans differ by a factor of 2^32:
 
     span    52 310       52 311       52 312       52 313        of the newest row
             Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each over 2^(32·span)
 
-Only the last four spans are kept: a weight in an earlier span is below 2^-96 of the newest row's, and counts as 0.
+Only the last four spans are kept. A weight in an earlier span is below 2^-96 of the newest row's weight, and counts as
+0.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from aggr.iso8601 import read_time
 from aggr.state import State
 from aggr.values import Values
 
-_HALVINGS = 32  # half-lives per span: one digit of an exact sum
+_HALVINGS = 32  # the half-lives per span, so that consecutive spans differ by one digit of an exact sum
 _SPANS = 4
-_LATER = 200  # spans until every sum has decayed to 0
+_LATER = 200  # after this many spans, every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
@@ -53,7 +54,9 @@ _SPAN_TYPE = pa.struct(
 
 
 class Spans(Field):
-    """The field of a state that lists the sums of each of the newest spans, in the order of time."""
+    """The field of a state that lists the sums of the newest spans (intervals of 32 half-lives), in the order of
+    time.
+    """
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)
@@ -81,10 +84,11 @@ class Spans(Field):
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells that sums are merged into: one for each group and each of its four newest spans of 32 half-lives.
+    """The cells into which sums are merged: one for each group and each of its four newest spans (intervals of 32
+    half-lives).
 
-    ``newest`` is the newest span of each group. ``is_recent`` is a mask of the rows in the newest spans, and
-    ``groups`` is the cell of each such row.
+    ``newest`` is the number of the newest span of each group. ``is_recent`` is a mask of the rows in the four newest
+    spans, and ``groups`` contains the cell of each such row.
     """
 
     newest: Whole
@@ -93,7 +97,7 @@ class Cells:
 
     @classmethod
     def from_spans(cls, spans: Whole, groups: Groups) -> Cells:
-        """Find the cells of rows by their spans."""
+        """Assign rows to cells by their spans."""
         newest = extreme_by_group(spans, groups, greatest=True)
         ages = newest[groups.ids] - spans
         is_recent = ages < _SPANS
@@ -101,7 +105,7 @@ class Cells:
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """List the cells of each group that have rows; each array has one entry per cell."""
+        """List the cells of each group that contain rows. Each array has one entry per cell."""
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
         parts = [part.filter(pa.array(filled)) for part in (pa.array(spans), special, weights, products)]
@@ -111,7 +115,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class DecayedState(State):
-    """Exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time."""
+    """Exact Σw and Σwx of the last four spans (intervals of 32 half-lives), and the newest event time."""
 
     half_life: str
 
@@ -151,7 +155,9 @@ class DecayedState(State):
             raise DamagedState("its newest time does not lie in its last span")
 
     def spans(self, times: Whole) -> tuple[Whole, Floats]:
-        """Return the span of each time, and its weight divided by ``2^(32·span)``."""
+        """Return the number of the span that contains each time, and the weight at each time divided by
+        ``2^(32·span)``.
+        """
         length = read_duration(self.half_life, "half_life")
         halvings = times // length
         spans = halvings // _HALVINGS
@@ -161,25 +167,26 @@ class DecayedState(State):
 
 @dataclass(frozen=True)
 class DecayedSum(Function):
-    """Sum a column in which a row counts half as much for each half-life that has passed since its event time.
+    """Sum a column with weights that halve with each half-life after the event time of a row.
 
-    A state can be read for any time from its newest row on. A row counts if it is less than 96 half-lives older than
-    the newest row, and no longer counts from 128 half-lives on: its weight is below 2^-96 of the newest row's. NaN
-    makes NaN, and so does inf with -inf. Times count in microseconds.
+    The result can be computed for the time of the newest row or any later time. A row counts if it is less than 96
+    half-lives older than the newest row, and is ignored if it is at least 128 half-lives older. In between, it depends
+    on the spans, intervals of 32 half-lives. The weight of an ignored row is below 2^-96 of the newest row's weight.
+    NaN gives NaN, and so does inf with -inf. Times are counted in microseconds.
 
     Parameters
     ----------
     half_life : str
-        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
     as_of : str, optional
-        The time to which weights decay, in ISO 8601, in UTC without an offset; by default the time of the newest row of
-        each group. It affects results only.
+        The time for which the result is computed, as ISO 8601 text (UTC without an offset). The default is the time of
+        the newest row of each group. It affects results only.
 
     Raises
     ------
     ValueError
-        If ``half_life`` is not such a length of time or ``as_of`` is not a time; on reading, if rows are later than
-        ``as_of``.
+        If ``half_life`` is not such a length of time, or ``as_of`` is not a time. When the result is read: if rows are
+        later than ``as_of``.
 
     References
     ----------
@@ -211,7 +218,9 @@ class DecayedSum(Function):
 
     @cached_property
     def _result_time(self) -> int | None:
-        """The time to which weights decay, in microseconds; None for that of each group's newest row."""
+        """The time for which the result is computed, in microseconds, or None for the time of each group's newest
+        row.
+        """
         if self.as_of is None:
             return None
         try:
@@ -251,27 +260,30 @@ class DecayedSum(Function):
         return results if self.name == "decayed_count" else with_special(results, special)
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
-        """Compute one number per state from Σw, Σwx and ``now``, the weight of a row at the result's time."""
+        """Compute one number per state from Σw, Σwx and ``now``, the weight that a row at the time
+        of the result has.
+        """
         return products.over(now)
 
 
 @dataclass(frozen=True)
 class DecayedAvg(DecayedSum):
-    """Take the mean of a column in which a row counts half as much for each half-life; see `decayed_sum`.
+    """Compute the mean of a column with weights that halve with each half-life after the event time of a row; see
+    `decayed_sum`.
 
-    The mean does not change with the time for which it is computed.
+    The mean does not depend on the time for which it is computed.
 
     Parameters
     ----------
     half_life : str
-        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
     as_of : str, optional
-        The time to which weights decay, as for `decayed_sum`.
+        The time for which the result is computed; see `decayed_sum`.
 
     Raises
     ------
     ValueError
-        As `decayed_sum` does.
+        For the same reasons as `decayed_sum`.
 
     Examples
     --------
@@ -288,19 +300,19 @@ class DecayedAvg(DecayedSum):
 
 @dataclass(frozen=True)
 class DecayedCount(DecayedSum):
-    """Count rows, with weights that halve in each half-life after the row; see `decayed_sum`.
+    """Count rows with weights that halve with each half-life after the event time of a row; see `decayed_sum`.
 
     Parameters
     ----------
     half_life : str
-        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
     as_of : str, optional
-        The time to which weights decay, as for `decayed_sum`.
+        The time for which the result is computed; see `decayed_sum`.
 
     Raises
     ------
     ValueError
-        As `decayed_sum` does.
+        For the same reasons as `decayed_sum`.
 
     Examples
     --------
@@ -316,7 +328,7 @@ class DecayedCount(DecayedSum):
 
 
 def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
-    """Add up exact sums per group, each shifted by ``places`` digits."""
+    """Sum exact sums per group, after shifting each by ``places`` digits."""
     filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
     exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
     moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))

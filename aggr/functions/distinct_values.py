@@ -1,4 +1,6 @@
-"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of a column's values, and results from it."""
+"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of a column's values, and results that are computed
+from it.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,16 @@ class SetState(State):
 
 @dataclass(frozen=True)
 class CollectSet(Function):
-    """List the distinct values of a column in their order; both zeros are one value, and all NaN are one, the greatest.
+    """List the distinct values of a column in ascending order. Both zeros count as one value. All NaN count as one,
+    which is the greatest.
 
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -90,7 +93,7 @@ class CollectSet(Function):
 
 @dataclass(frozen=True)
 class CountDistinct(CollectSet):
-    """Count the distinct values of a column; both zeros are one value, and all NaN are one.
+    """Count the distinct values of a column. Both zeros count as one value, and all NaN count as one.
 
     The state is that of `collect_set`.
 
@@ -101,7 +104,7 @@ class CountDistinct(CollectSet):
     beyond : "error", "null" or "estimate"
         The reaction to more: an error, no result, or, in calls, an estimate of all groups by `approx_count_distinct`
         with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null", a group with too many values stays
-        beyond the limit in every merge and is stored without values. It shapes the state.
+        beyond the limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -127,7 +130,8 @@ class CountDistinct(CollectSet):
 
 @dataclass(frozen=True)
 class SumDistinct(CollectSet):
-    """Sum the distinct values of a column, as ``sum(x, distinct=True)``; both zeros are one value, and all NaN are one.
+    """Sum the distinct values of a column, like ``sum(x, distinct=True)``. Both zeros count as one value, and all NaN
+    count as one.
 
     The state is that of `collect_set`.
 
@@ -137,7 +141,7 @@ class SumDistinct(CollectSet):
         The greatest number of distinct values per group, at every level. It shapes the state.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -165,7 +169,7 @@ class SumDistinct(CollectSet):
 
 @dataclass(frozen=True)
 class AvgDistinct(SumDistinct):
-    """Take the mean of the distinct values of a column, as ``avg(x, distinct=True)``; see `sum_distinct`.
+    """Compute the mean of the distinct values of a column, like ``avg(x, distinct=True)``; see `sum_distinct`.
 
     Parameters
     ----------

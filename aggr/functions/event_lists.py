@@ -1,4 +1,4 @@
-"""EventLists: functions that read results from a list of the group's events, in the order of time."""
+"""EventLists: functions whose results are computed from a list of the group's events, in the order of time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EventsState(State):
 
 @dataclass(frozen=True)
 class EventLists(Function):
-    """A function whose state lists the values of a column and their event times, ordered by both, such as `points`."""
+    """A function whose state lists the values of a column with their event times, ordered by both, such as `points`."""
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
@@ -81,11 +81,11 @@ class EventLists(Function):
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The points of all groups, end to end, and within a group in the order of their times.
+    """The points of all groups, end to end. Within a group they are in the order of time.
 
-    ``points`` are structs of time and value; ``lengths`` is the number of points of each group. ``window`` contains the
-    starts and the ends of the groups' windows in microseconds. The first and the last point of a group may lie outside
-    of its window; only the part inside counts.
+    ``points`` are structs of time and value; ``lengths`` contains the number of points of each group. ``window``
+    contains the starts and the ends of the groups' windows in microseconds. The first and the last point of a group may
+    lie outside its window. Only the time inside the window counts.
     """
 
     points: pa.StructArray
@@ -109,7 +109,7 @@ class Series:
 
     @cached_property
     def offsets(self) -> Whole:
-        """The index of each group's first point, then the number of points, shape (n + 1,)."""
+        """The index of each group's first point, and at the end the total number of points, shape (n + 1,)."""
         return np.append(0, np.cumsum(self.lengths))
 
     @cached_property
@@ -119,21 +119,23 @@ class Series:
 
     @cached_property
     def gaps(self) -> Whole:
-        """The microseconds from each point to the next of its group, 0 for the last point, shape (points,)."""
+        """The microseconds from each point to the next point of its group, and 0 for the last
+        point, shape (points,).
+        """
         gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
 
     @cached_property
     def inside(self) -> Whole:
-        """The times in microseconds, clipped to the edges of the window, shape (points,)."""
+        """The times in microseconds, clipped to the window, shape (points,)."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
 
     @cached_property
     def outside(self) -> tuple[Flags, Flags]:
-        """Whether the first and the last point of each group lie outside of the window, shape (n,)."""
+        """Whether the first and whether the last point of each group lies outside the window, shape (n,)."""
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
         (first, last), has_points = self.at_ends(self.times), self.lengths > 0
@@ -141,22 +143,26 @@ class Series:
 
     @property
     def own(self) -> tuple[Whole, Whole]:
-        """The first index, and the index after the last, of each group's points inside its window, shape (n,)."""
+        """For each group, the first index, and the index after the last, of its points inside the
+        window, shape (n,).
+        """
         before, after = self.outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
     def crossing(self) -> tuple[Whole, Whole]:
-        """The points whose line to the next point crosses the start, and the end, of the window, shape (n,).
+        """The points from which the line to the next point crosses the start, and the end, of the window, shape (n,).
 
-        -1 if there is no such point; a point whose line crosses both is listed for the start only.
+        -1 if there is no such point. A point whose line crosses both is listed only for the start.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))
         return np.where(before, self.offsets[:-1], -1), np.where(after, self.offsets[1:] - 2, -1)
 
     def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the entries of ``of_points`` at each group's first and last point, shape (n,); 0 without points."""
+        """Return the entries of ``of_points`` at each group's first and last point, shape (n,); 0 for groups without
+        points.
+        """
         has_points = self.lengths > 0
         first, last = np.zeros((2, len(has_points)), of_points.dtype)
         first[has_points] = of_points[self.offsets[:-1][has_points]]
@@ -166,12 +172,12 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesFunction(EventLists):
-    """A function of points, that is, of values whose event times are timestamps."""
+    """A function of points, which are values whose event times are timestamps."""
 
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:
-        """Read one result per group."""
+        """Compute one result per group."""
         raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

@@ -1,4 +1,6 @@
-"""The states of single events: the first event, the last event, and the four points of a group for a line chart."""
+"""The states of single events: the first event, the last event, and the four points of a group that determine its line
+chart.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from aggr.state import PlainState, State
 EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 
 FIRST = PlainState("first", {"earliest": EARLIEST})
-# Stored frames have a separate column for each state below, although it has the layout of FIRST.
+# Stored frames have a separate column for each of the states below, although their layout is that of FIRST.
 ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
 LAST = PlainState("last", {"latest": LATEST})
 
 
 @dataclass(frozen=True)
 class FourPoints(State):
-    """The first, the least, the greatest and the last value, each with its time."""
+    """The first, the smallest, the greatest and the last value, each with its time."""
 
     name = "m4"
     rank = 1
@@ -39,7 +41,7 @@ FOUR_POINTS = FourPoints()
 
 
 def check_extreme_points(states: pa.StructArray) -> None:
-    """Reject states whose four points cannot belong to the same rows."""
+    """Raise an error for states whose four points cannot belong to the same rows."""
     points = {name: states.field(name) for name in EXTREME_POINTS}
     first = points["earliest"]
     if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):

@@ -1,8 +1,9 @@
-"""SumsState: states that are declared as exact sums of products of inputs; and ExactSums, the functions that read them.
+"""SumsState: states that are declared as exact sums of products of inputs. ExactSums: the functions that read these
+states.
 
     SumsState("products", {"x": "x", "xy": "x·y"}, …)        Σx and Σxy without error, whatever the order of the rows
 
-Types, units, special values, the consistency of states and the null rules follow from the declaration.
+Types, units, special values, consistency checks and the treatment of nulls follow from the declaration.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MOST_FACTORS = 4
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Exact sums of states, read by the names of their fields: ``sums["xy"]`` is Σxy of each state.
+    """The exact sums of states, by the names of their fields: ``sums["xy"]`` is Σxy of each state.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class Sums:
         return ExactNumbers.of(self.counts)
 
     def __getitem__(self, name: str) -> ExactNumbers:
-        """Return the sums of a field of the states."""
+        """Return the sums in a field of the states."""
         if name not in self._read:
             scale = sum(scale_of(self.states.field(self.units[x]).type) for x in self.monomials[name])
             self._read[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
@@ -82,20 +83,20 @@ class SumsState(State):
     Parameters
     ----------
     name : str
-        As in `State`.
-    sums : field -> the product of inputs that is summed in it, up to four
+        See `State`.
+    sums : field -> the product of up to four inputs that is summed in it
         ``"x"``, ``"x·y"``, ``"x·x·x"``.
     units : input -> the field that stores one unit of it
-    special : field -> the product of inputs whose NaN and infinities it records
+    special : field -> the product of inputs whose NaN and infinities the field records
     takes : InputTypes
         The rule for the types of the inputs.
     rank, counted_by
-        As in `State`.
+        See `State`.
 
     Raises
     ------
     TypeError
-        For a product, a unit or a flag of an input that does not exist, or a product of more than four inputs.
+        If a product, a unit or a flag names an input that does not exist, or a product has more than four inputs.
 
     Examples
     --------
@@ -118,7 +119,7 @@ class SumsState(State):
 
     @cached_property
     def monomials(self) -> dict[str, tuple[str, ...]]:
-        """The inputs that are multiplied in each sum, by field name."""
+        """For each sum, the inputs that are multiplied, by field name."""
         return {name: tuple(product.split(_TIMES)) for name, product in self.sums.items()}
 
     @cached_property
@@ -140,14 +141,16 @@ class SumsState(State):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
     def _possible(self, states: pa.StructArray) -> bool:
-        """Return whether count, sums and flags can belong to the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
+        """Return whether count, sums and flags can belong to the same rows, so that (Σa)² ≤ n·Σa² and (Σab)² ≤
+        Σa²·Σb².
+        """
         counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # already checked together with its root
+                continue  # was already checked together with its square root
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
@@ -177,7 +180,7 @@ class ExactSums(Function):
 
     Guarantee
     ---------
-    A result that is a quotient of exact numbers, or the root of one, is correctly rounded.
+    A result that is a quotient of exact numbers, or the square root of one, is correctly rounded.
 
     Sources: Neal, "Fast exact summation using small and large superaccumulators" (2015); Rump, Ogita, Oishi, "Accurate
     floating-point summation" (2008).
@@ -188,18 +191,18 @@ class ExactSums(Function):
     own_state: ClassVar[SumsState]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check that the state's sums and units are of the function's inputs."""
+        """Check that the state's sums and units refer to the function's inputs."""
         super().__init_subclass__(**kwargs)
         restore_readable(cls, "result")
         if isinstance(cls.__dict__.get("own_state"), SumsState):
             _check_inputs(cls)
 
     def least_count(self) -> int:
-        """The least number of rows of a result; it is null for fewer rows."""
+        """The minimum number of rows of a result, which is null for fewer rows."""
         return 1
 
     def result(self, sums: Sums) -> Floats:
-        """Compute one number per state, or NaN for null; a subclass may implement `finish_states` instead.
+        """Compute one number per state, or NaN for null. A subclass may implement `finish_states` instead.
 
         Implementations need not handle special values: if rows have NaN or infinities, the result is NaN.
         """
@@ -234,7 +237,9 @@ def _check_declaration(state: SumsState) -> None:
 
 
 def _check_inputs(function: type[ExactSums]) -> None:
-    """Raise ``TypeError`` unless a state has units for the function's inputs only, and its sums can be weighted."""
+    """Raise ``TypeError`` unless a state has units only for the function's inputs, and its sums support weights if the
+    function takes them.
+    """
     name, state = function.__name__, function.own_state
     inputs = ", ".join(function.inputs)
     for factor in sorted(set(state.units) - set(function.inputs)):
@@ -255,7 +260,7 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
 
 
 def _is_even(inputs: tuple[str, ...]) -> bool:
-    """Return whether a product is a square, so that its sum is not negative."""
+    """Return whether a product is a square, so that its sum cannot be negative."""
     return all(inputs.count(name) % 2 == 0 for name in inputs)
 
 
@@ -290,7 +295,7 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
 
 def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:
     floats = [column.cast(pa.float64(), safe=False).to_numpy() for column in factors]
-    with np.errstate(invalid="ignore"):  # a signalling NaN raises it
+    with np.errstate(invalid="ignore"):  # a signalling NaN raises this warning
         signs = np.prod([np.sign(x) for x in floats], axis=0)
         infinite = np.any([np.isinf(x) for x in floats], axis=0)
     nan = np.isnan(signs) | (infinite & (signs == 0))

@@ -1,7 +1,9 @@
-"""exponential: OpenTelemetry's base-2 exponential histogram, quantiles in bounded space, exact under merge.
+"""exponential: OpenTelemetry's base-2 exponential histogram, which computes quantiles in bounded space and merges
+exactly.
 
-Its scale is the finest at which each sign spans at most ``max_buckets`` buckets from the lowest to the highest. This
-scale depends on the rows alone, because a bucket of a scale is a union of buckets of every finer scale.
+Its scale is the finest one at which the buckets of each sign, from the lowest to the highest, number at most
+``max_buckets``. This scale depends only on the rows, because a bucket of a scale is a union of buckets of every finer
+scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -43,7 +45,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of buckets; the coarsest scale is kept; the identity is the finest."""
+    """The scale of the buckets. A merge keeps the coarsest scale; the identity is the finest."""
 
     finest: int
 
@@ -66,7 +68,7 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    versions = (1, 2)  # version 1 summed decimals as their nearest doubles
+    versions = (1, 2)  # version 1 added decimals as their nearest doubles
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 
@@ -142,31 +144,32 @@ class ExponentialState(SketchState):
 
 @dataclass(frozen=True)
 class Exponential(SignedSketch):
-    """Keep OpenTelemetry's exponential histogram: quantiles in bounded space, and exact count, sum, min, max, mean.
+    """Compute OpenTelemetry's exponential histogram: quantiles in bounded space, and exact count, sum, min, max, mean.
 
-    A state has the finest scale at which each sign has at most ``max_buckets`` buckets from its lowest to its highest.
-    At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``, for numbers from
-    2.3e-308; the result contains both. The true quantile is the value at rank ``floor(q·(n − 1))``, numpy's "lower",
-    unless ``method`` names another. NaN is counted separately; infinities are the least and the greatest values.
+    A state has the finest scale at which the buckets of each sign, from the lowest to the highest, number at most
+    ``max_buckets``. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``,
+    for numbers from 2.3e-308 on. The result contains s and α. The true quantile is the value at rank ``floor(q·(n −
+    1))``, numpy's "lower", unless ``method`` names another rule. NaN is counted separately. Infinities are the smallest
+    and the greatest values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     scale : int, -11 to 20
-        The finest scale; coarser ones are used if the buckets do not suffice. It shapes the state, as does
+        The finest scale. Coarser scales are used if there are not enough buckets. The state depends on it and on
         ``max_buckets``.
     max_buckets : int, from 2
-        The greatest number of buckets of each sign.
+        The maximum number of buckets of each sign.
     method : str
-        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
-        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or occurs twice, ``scale`` or ``max_buckets`` is out of its range, or ``method``
-        is not known.
+        If a quantile is outside [0, 1] or occurs twice, ``scale`` or ``max_buckets`` is outside its range, or
+        ``method`` is unknown.
 
     References
     ----------
@@ -221,7 +224,7 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 
 
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Return whether minimum and maximum lie in the outermost buckets, and states without rows have a sum of 0."""
+    """Return whether minimum and maximum lie in the outermost buckets, and the sum is 0 for states without rows."""
     above, below = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
     finite = np.logical_or.reduce([count > 0 for count in counts])
@@ -236,7 +239,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        alone = ~finite & ~endless  # all values are the infinity of the other sign
+        alone = ~finite & ~endless  # all values are infinities of the other sign
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
         has_finite = finite & ~endless
@@ -246,7 +249,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # no values of this sign and no zero: the lowest bucket of the other sign is the bound
+        # without values of this sign and zeros, the lowest bucket of the other sign is the bound
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

@@ -1,4 +1,4 @@
-"""first, last, any_value: the value of the earliest and of the latest event, by event time, not by arrival."""
+"""first, last, any_value: the value of the earliest or the latest event, by event time rather than by arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aggr.state import State
 
 @dataclass(frozen=True)
 class First(ArgMin):
-    """Keep the value of the earliest event; of several at that time, the least value.
+    """Return the value of the earliest event. Among several events at that time, the smallest value is returned.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class First(ArgMin):
 
 @dataclass(frozen=True)
 class Last(First):
-    """Keep the value of the latest event; of several at that time, the greatest value.
+    """Return the value of the latest event. Among several events at that time, the greatest value is returned.
 
     Examples
     --------
@@ -50,7 +50,8 @@ class Last(First):
 
 @dataclass(frozen=True)
 class AnyValue(First):
-    """Keep one value of a column: that of the earliest event, so that it is always the same one; see `first`.
+    """Return one value of a column. It is the value of the earliest event, so that repeated runs return the same value;
+    see `first`.
 
     Examples
     --------

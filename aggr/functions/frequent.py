@@ -1,10 +1,10 @@
-"""frequent: the values that many rows have, among any number of distinct values, in a state of bounded size.
+"""frequent: the values that many rows have, among any number of distinct values, with a state of bounded size.
 
 cells         a CountMin sketch: each value is counted in one cell of every line; its least cell bounds its count
 candidates    the values with the least hashes over (value, event time); results list these
 
-Both depend on the rows alone. Cells are sums. A candidate of all rows is also a candidate of the part that contains its
-least hash, because that part has no more values with lower hashes than all rows have.
+Both depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the part that contains its
+smallest hash, because that part cannot have more values with smaller hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -38,20 +38,20 @@ from aggr.input_types import ORDERED
 from aggr.state import State
 from aggr.values import Values
 
-_LINES = 5  # lines of cells; a count exceeds its bound in all of them with a probability of at most e^-5
-_FINER = 10  # cells, and candidates, per value that can have the share
+_LINES = 5  # the number of lines; the probability that a count exceeds its bound in all of them is at most e^-5
+_FINER = 10  # the cells per line, and the candidates, for each value that can have the share
 _LEAST_SHARE = 1e-4
-_NEAR = 4  # rows per candidate that are examined first
+_NEAR = 4  # the rows per candidate that are examined first
 
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps the values of the least hashes, up to ``max_values``, in the order of hashes."""
+    """The field of a state that keeps up to ``max_values`` values with the smallest hashes, in the order of hashes."""
 
     max_values: int
 
     def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """List the values of the least hashes of each group; rows of greater hashes are skipped early."""
+        """List the values with the smallest hashes of each group. Rows with greater hashes are skipped early."""
         shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
         lists = self._trim(values.filter(pa.array(near)), hashes[near], groups.filter(near))
@@ -61,7 +61,7 @@ class Candidates(Field):
     def _trim(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
         least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
-        by_hash = np.lexsort((least_hashes, owners.ids))  # stable, and values are in order
+        by_hash = np.lexsort((least_hashes, owners.ids))  # the sort is stable, and values are already in order
         order = first_of_each(by_hash, owners, self.max_values)
         columns = [pa.array(least_hashes[order]), values.take(pa.array(first_rows[order]))]
         entries = pa.StructArray.from_arrays(columns, names=["hash", "value"])
@@ -72,7 +72,7 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return the hash below which all values are candidates of a state; `ALL` if every value is a candidate."""
+        """Return the hash below which all values are candidates of a state, or `ALL` if every value is a candidate."""
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
         return np.where(owners.counts() < self.max_values, ALL, greatest)
@@ -86,7 +86,7 @@ class Candidates(Field):
             raise DamagedState("holds a hash beyond 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
-        # nulls have no order; `check_set` rejects them
+        # nulls have no order; `check_set` raises an error for them
         values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
         check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         ascend = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
@@ -95,7 +95,9 @@ class Candidates(Field):
 
 @dataclass(frozen=True)
 class FrequentState(State):
-    """A state of CountMin cells, which count values, and of candidates: the values with the least hashes."""
+    """A state of CountMin cells, which count values, and of candidates, which are the values with the smallest
+    hashes.
+    """
 
     share: float
 
@@ -150,24 +152,25 @@ class FrequentState(State):
 
 @dataclass(frozen=True)
 class Frequent(Function):
-    """List the values that at least a share of the rows have, with their counts, the most frequent first.
+    """List the values that at least a certain share of the rows have, with their counts, the most frequent first.
 
-    There may be any number of distinct values: the state stays within some 14 / share cells of a CountMin sketch, and
-    10 / share candidates. Both zeros are one value, and all NaN are one. Of N rows
+    The number of distinct values is not limited: the state has at most about 14 / share cells of a CountMin sketch, and
+    10 / share candidates. Both zeros count as one value, and all NaN count as one. For N rows,
 
-    - a count is never below the true one. It is above by more than ``overcount``, N · share / 10, with a probability of
-      at most e^-5, 0.7 %, so a listed value may have a share that is a tenth smaller than ``share``;
-    - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. If it has the share
-      ``share`` of the rows, all at different times, that is at most e^-10, 0.005 %; with twice the share, e^-20. Rows
-      with equal value and time count once here, so a value whose rows are at a few times only can be missed;
-    - until there are 10 / share distinct values, nothing is missed, and ``looked_at`` is 1.
+    - a count is never below the true count. It exceeds the true count by more than ``overcount`` = N · share / 10 with
+      a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;
+    - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. For a value that
+      has ``share`` of the rows, all at different times, this is at most e^-10 (0.005 %); with twice the share, e^-20.
+      In this context, rows with equal value and time count as one, so a value with rows at only a few times can be
+      missed;
+    - as long as there are at most 10 / share distinct values, no value is missed, and ``looked_at`` is 1.
 
-    These bounds hold unless the values were chosen by their hashes.
+    These bounds do not hold if the values were chosen by their hashes.
 
     Parameters
     ----------
     share : float from 0.0001 to 1
-        The least share of the rows. It shapes the state.
+        The minimum share of the rows, from 0.0001 to 1. The state depends on it.
 
     Raises
     ------
@@ -226,7 +229,7 @@ class Frequent(Function):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
     def _bounds(self, cells: pa.StructArray, values: pa.Array, owners: Groups) -> Whole:
-        """Bound the count of each value by the least of its cells."""
+        """Return a bound of each value's count: the smallest of its cells."""
         self.own_state.cells.check(cells)
         counted = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width

@@ -1,4 +1,4 @@
-"""funnel: the number of steps, each an event, that follow each other in order within a length of time."""
+"""funnel: how many steps follow each other in order within a length of time. A step is an event."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 @dataclass(frozen=True)
 class Funnel(SeriesFunction):
-    """Count how many steps of a funnel are reached: events that follow each other in the order of the steps.
+    """Count how many steps of a funnel are reached. Steps are events that must occur in this order.
 
-    Other events may be between them; the last step that counts is at most ``within`` after the first. Of events at the
-    same time, earlier steps come first. Keys of the rows identify the user or session of the events.
+    Other events may occur between them. A step counts only if it is at most ``within`` after the first step. Among
+    events at the same time, earlier steps come first. Keys of the rows identify the user or session of the events.
 
     Parameters
     ----------
     steps : sequence of values of the column
-        The events, in their order, each once. They affect results only.
+        The events, in the order of the steps, each once. They affect results only.
     within : str
-        The longest time from the first step to the last, such as ``"1h"``. It affects results only.
+        The maximum time from the first step to the last, such as ``"1h"``. It affects results only.
     max, keep, beyond : as for `points`
 
     Raises
@@ -36,7 +36,8 @@ class Funnel(SeriesFunction):
         If a step occurs twice, ``within`` is not a length of time, ``max`` is not a whole number of at least 1, or
         ``keep`` is not an allowed word.
     TypeError
-        If steps are not a list; on reading, if the list is empty, or its values are not of the column's type.
+        If steps are not a list. When the result is read: if the list is empty, or its values do not have the column's
+        type.
 
     Examples
     --------
@@ -81,7 +82,9 @@ class Funnel(SeriesFunction):
 
 @compiled
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
-    """Count the steps that each group reaches: for each step, keep the latest start of a funnel that reached it."""
+    """Count the steps that each group reaches. For each step, the latest start of a funnel that
+    reached it is stored.
+    """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
     for group in range(n):

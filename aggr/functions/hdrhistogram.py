@@ -1,7 +1,7 @@
-"""hdr: HdrHistogram, quantiles to a number of significant digits, exact under merge.
+"""hdr: HdrHistogram, which computes quantiles to a number of significant digits and merges exactly.
 
-Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are its counts array, index for index, with a
-lowest discernible value of 1 and no highest one: the histogram grows by itself.
+Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are those of its counts array, with the same indices. The
+lowest discernible value is 1, and there is no highest value: the histogram grows automatically.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FRACTION = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Converts whole numbers from 0 on to indices of HdrHistogram's counts array, and indices to numbers.
+    """A conversion of whole numbers from 0 on to indices of HdrHistogram's counts array, and back.
 
     >>> Layout(3).index(np.array([1, 2047, 2048, 2049, 2050]))
     array([   1, 2047, 2048, 2048, 2049])
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def last(self) -> int:
-        """The index of the greatest int64."""
+        """The index of the largest int64."""
         half = self.half_magnitude
         return ((2**63 - 1) >> (62 - half)) + ((62 - half) << half)
 
@@ -94,8 +94,8 @@ class Layout:
 def _index(values: Whole, half: int) -> Whole:
     index = np.empty(len(values), np.int64)
     for i in range(len(values)):
-        # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
-        # index of its bucket, and the sum below is the same for the next bucket.
+        # Beyond 2^53 a double may have been rounded up to the next power of two. Such a value lies in the last index of
+        # its bucket, and the sum below gives the same index for the next bucket.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
         bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
@@ -104,7 +104,7 @@ def _index(values: Whole, half: int) -> Whole:
 
 @compiled
 def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
-    """Return the index of each float, rounded to units: floats are from 0 and below 2^63 units."""
+    """Return the index of each float after rounding to units. Floats must be at least 0 and below 2^63 units."""
     index = np.empty(len(x), np.int32)
     for i in range(len(x)):
         units = np.rint(x[i] / unit)
@@ -115,7 +115,7 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """An HdrHistogram of whole units, a separate count of NaN, and the least and greatest value."""
+    """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value."""
 
     digits: int
     unit: float | None
@@ -164,7 +164,8 @@ class HdrState(BucketState):
             self._check_floats(x.array, x.min_max)
             ordered = x.sorted_by_group if values.weights is None else x.array
             keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
-            # rounding to units keeps the order: the least in units is the least of the floats, which others want too
+            # rounding to units keeps the order, so the minimum in units follows from that of the floats, which other
+            # functions need too
             minima, maxima = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
         if values.weights is None:
             buckets = Buckets().count(keys, values.groups, self._key_ranges(minima, maxima))
@@ -174,13 +175,13 @@ class HdrState(BucketState):
 
     @property
     def _exact_unit(self) -> Fraction:
-        """The unit as a decimal number: one tenth for 0.1, because results divide by 10."""
+        """The unit as a decimal number: for 0.1 it is exactly one tenth, because results divide by 10."""
         unit = self.unit or 1.0
         parts = round(1.0 / unit)
         return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)
 
     def _whole_units(self, values: pa.Array) -> Whole:
-        """Count whole numbers or decimals in units, without rounding them to doubles first."""
+        """Convert whole numbers or decimals to units, without rounding them to doubles first."""
         if pa.types.is_integer(values.type) and self.unit is None:
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
@@ -193,18 +194,20 @@ class HdrState(BucketState):
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
-        """Return the least and the greatest index of each group from its extremes; 1 and 0 for an empty group."""
+        """Return the lowest and the highest index of each group from its minimum and maximum; 1 and 0 for an empty
+        group.
+        """
         empty = minima.is_null().to_numpy(zero_copy_only=False)
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def _in_units(self, extremes: pa.Array) -> pa.Array:
-        """Convert floats to units, after they were checked; null stays null."""
+        """Convert floats that were already checked to units. Null stays null."""
         units = np.rint(pc.fill_null(extremes, 0.0).to_numpy() / (self.unit or 1.0))
         return pa.array(units.astype(np.int64), mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
     def _check_floats(self, x: Floats, span: tuple[float, float]) -> None:
-        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is their range."""
+        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is the range of the floats."""
         if not len(x):
             return
         low, high = span
@@ -218,7 +221,9 @@ class HdrState(BucketState):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of `BucketState`; it is exact for some value with the significant digits of ``value``."""
+        """Compute the share of `BucketState`. It is exact for some value that equals ``value`` to the significant
+        digits.
+        """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
         units = self._units_up_to(value)
@@ -227,7 +232,7 @@ class HdrState(BucketState):
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def _units_up_to(self, value: float) -> int:
-        """Return the greatest number of units that is at most a value; -1 for a negative value."""
+        """Return the largest number of units that is at most a value, or -1 for a negative value."""
         if value < 0:
             return -1
         units = value / (self.unit or 1.0)
@@ -241,12 +246,12 @@ class HdrState(BucketState):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
-        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # in whole units
+        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # the edges are in whole units
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
     def values_of(self, units: Whole, mask: Flags) -> pa.Array:
-        """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
+        """Convert units to values: 3 units of 0.1 are 0.3, not 0.30000000000000004."""
         if self.unit is None:
             return pa.array(units, mask=mask)
         parts = round(1.0 / self.unit)
@@ -262,31 +267,31 @@ class HdrState(BucketState):
 
 @dataclass(frozen=True)
 class Hdr(Function):
-    """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
+    """Compute an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
-    A quantile is the highest value that equals, to ``digits`` digits, the value at rank ``int(q·n + 0.5)``, counted
-    from 1, as in HdrHistogram for C and Python, unless ``method`` names another rank. Mean, stdev and var are also
-    defined as in HdrHistogram: of the population, from the middles of the buckets.
+    A quantile is the highest value that equals the value at rank ``int(q·n + 0.5)``, counted from 1, to ``digits``
+    digits. The rank is that of HdrHistogram for C and Python, unless ``method`` names another rule. Mean, stdev and var
+    are also defined as in HdrHistogram: for the population, from the middles of the buckets.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     digits : int, 1 to 5
-        Significant decimal digits. It shapes the state, as does ``unit``.
+        The number of significant decimal digits. The state depends on it and on ``unit``.
     unit : float, optional
-        The unit of values, such as 0.001: values are counted as the nearest multiple, floats in double arithmetic.
+        The unit of the values, such as 0.001. Values are rounded to the nearest multiple, floats in double arithmetic.
         Without it, values must be whole.
     method : str
-        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
-        "midpoint", "inverted_cdf", as HdrHistogram in Java and JavaScript, and numpy's others, or "hdrhistogram". It
-        affects results only.
+        The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
+        "linear", "midpoint", "inverted_cdf" (the rule of HdrHistogram in Java and JavaScript), and numpy's others, or
+        "hdrhistogram". It affects results only.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or occurs twice, ``digits`` or ``unit`` is out of its range, or ``method`` is
-        not known.
+        If a quantile is outside [0, 1] or occurs twice, ``digits`` or ``unit`` is outside its range, or ``method`` is
+        unknown.
 
     References
     ----------
@@ -373,7 +378,7 @@ def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.A
 
 
 def _whole_numbers(values: pa.Array) -> Whole:
-    """Read integers as int64; raises an error beyond int64."""
+    """Return integers as int64; raises an error for integers that do not fit."""
     try:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:

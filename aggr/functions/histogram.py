@@ -1,4 +1,4 @@
-"""histogram: the number of values between fixed edges, and outside of them."""
+"""histogram: the number of values between fixed edges, and outside them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from aggr.input_types import NUMBERS
 from aggr.state import State
 from aggr.values import Values
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # the buckets of Prometheus' clients
+# the default buckets of Prometheus' client libraries
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _MOST_EDGES = 10_000
 _RESULT = ("counts", "below", "above", "nan")
 
 
 @dataclass(frozen=True)
 class CellsState(State):
-    """A count for each pair of neighbouring edges, for values below and above all edges, and for NaN."""
+    """A count for each pair of consecutive edges, for values below and above all edges, and for NaN."""
 
     edges: tuple[float, ...]
 
@@ -67,23 +68,25 @@ class CellsState(State):
 
 @dataclass(frozen=True)
 class Histogram(Function):
-    """Count the values of a column that lie from each edge up to the next, which itself belongs to what follows.
+    """Count the values of a column between consecutive edges. A value that equals an edge counts in the interval that
+    begins there.
 
-    This is PostgreSQL's ``width_bucket`` by thresholds. An edge is the decimal number written: 0.1 is one tenth for
-    decimals and whole numbers, and the nearest value of the type for floats, also for float32. Values from the last
-    edge on are counted as ``above``, and NaN separately.
+    The intervals are those of PostgreSQL's ``width_bucket`` with thresholds. An edge means the decimal number that is
+    written: 0.1 is exactly one tenth for decimals and whole numbers. For floats, including float32, it is the nearest
+    value of the type. Values from the last edge on are counted as ``above``, and NaN are counted separately.
 
     Parameters
     ----------
     edges : sequence of float, Decimal or str
-        At least two numbers, each greater than the one before; by default the seconds of Prometheus' clients, from
-        0.005 to 10. Each has at most 15 significant digits, or is the exact value of a double. They shape the state.
+        At least two numbers in ascending order. The default is the list of seconds in Prometheus' client libraries,
+        from 0.005 to 10. Each number must have at most 15 significant digits, or be the exact value of a double. The
+        state depends on them.
 
     Raises
     ------
     ValueError
-        If ``edges`` are not at least two finite numbers in ascending order, or one has more digits than a double
-        stores.
+        If ``edges`` are not at least two finite numbers in ascending order, or if a number has more digits than a
+        double can represent.
 
     Examples
     --------
@@ -124,7 +127,7 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 
 def _read_edge(value: object) -> float:
-    """Return the double whose `_written` value is the edge; raises ``ValueError`` if there is none."""
+    """Return the double that stands for an edge according to `_written`; raises ``ValueError`` if there is none."""
     refusal = f"each edge must be a finite number of at most 15 digits, or the value of a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         raise ValueError(refusal)
@@ -140,12 +143,14 @@ def _read_edge(value: object) -> float:
 
 
 def _written(edge: float) -> Fraction:
-    """Return the decimal number that a double prints as: 0.1 is one tenth; from 2^53 on, its exact value."""
+    """Return the decimal number that a double is printed as: one tenth for 0.1. From 2^53 on,
+    return its exact value.
+    """
     return Fraction(edge) if abs(edge) >= 2.0**53 else Fraction(repr(edge))
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
-    """Return the least value of a type at or above each edge, for the edges within the range of the type."""
+    """Return the smallest value of a type at or above each edge, for the edges in the range of the type."""
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # an edge beyond all numbers of the type is infinite
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
@@ -167,12 +172,12 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros."""
+    """The field of a state that holds counts, a list of ``size`` numbers. The identity contains only zeros."""
 
     size: int
 
     def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Count the rows of each group per cell, by their weights; cell numbers are in [0, size)."""
+        """Count the rows of each group per cell, multiplied by their weights. Cell numbers are in [0, size)."""
         groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)
 
@@ -183,7 +188,8 @@ class Cells(Field):
         )
 
     def subtract(self, column: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
-        return self._lists((self.numbers(column) - self.numbers(other)).ravel())  # `check` rejects counts below 0
+        # `check` raises an error for counts below 0
+        return self._lists((self.numbers(column) - self.numbers(other)).ravel())
 
     def row_counts(self, column: pa.ListArray) -> Whole:
         counts: Whole = self.numbers(column).sum(axis=1)

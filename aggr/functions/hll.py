@@ -1,4 +1,4 @@
-"""hll: the estimated number of distinct values, by HyperLogLog, in few bytes."""
+"""hll: an estimate of the number of distinct values, by HyperLogLog, in few bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aggr.state import State
 
 @dataclass(frozen=True)
 class RegistersState(State):
-    """HyperLogLog registers, ``2^lg_k`` of them, or the coupons of few values."""
+    """The ``2^lg_k`` registers of HyperLogLog, or, for few values, their coupons (32-bit hashes)."""
 
     lg_k: int
 
@@ -33,20 +33,21 @@ class RegistersState(State):
 
 @dataclass(frozen=True)
 class Hll(Function):
-    """Estimate how many distinct values a column has, in an eighth of the bytes of `approx_count_distinct`.
+    """Estimate how many distinct values a column has, with an eighth of the bytes of `approx_count_distinct`.
 
-    States can be merged, but not intersected. Values are hashed as by `approx_count_distinct`.
+    States can be merged, but intersections cannot be computed from them. Values are hashed in the same way as by
+    `approx_count_distinct`.
 
     Parameters
     ----------
     lg_k : int, 8 to 21
-        A state has at most 2^lg_k bytes. The standard error is ``1.04 / 2^(lg_k / 2)``, 1.6 % at 12. It shapes the
-        state.
+        A state has at most 2^lg_k bytes. The standard error is ``1.04 / 2^(lg_k / 2)``, 1.6 % at 12. The state depends
+        on it.
 
     Raises
     ------
     ValueError
-        If lg_k is out of its range.
+        If lg_k is outside its range.
 
     References
     ----------

@@ -1,4 +1,5 @@
-"""Keyed states: states that map keys to states of other functions, or a sample of the keys if there are too many.
+"""Keyed states: states that map keys to states of other functions. If there are too many keys, they contain a sample of
+the keys.
 
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
@@ -34,11 +35,12 @@ _KEY = "key"
 
 
 class KeyGroups(NamedTuple):
-    """Rows, or states, by group and key, for the keys in the map or sample.
+    """Rows, or states, grouped by group and key, for the keys in the map or sample.
 
-    ``groups`` has a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
-    ``rows`` is a mask of the kept rows, or None for all. ``keys`` are the keys, ``owners`` the group that owns each
-    key, and ``thetas`` has one hash per owner. ``beyond`` marks the owners beyond an absorbing limit; None if none is.
+    ``groups`` contains a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
+    ``rows`` is a mask of the kept rows, or None if all are kept. ``keys`` are the keys, ``owners`` contains the group
+    that each key belongs to, and ``thetas`` has one hash per owner. ``beyond`` marks the owners beyond an absorbing
+    limit; None if none is.
     """
 
     groups: Groups
@@ -58,11 +60,11 @@ class KeyedStates(Field):
     beyond: str = ERROR
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
-        """Group rows by their group and their key. Keys must not be null."""
+        """Group rows by both their group and their key. Keys must not be null."""
         return self._group(normalize_floats(keys), owners, np.full(owners.n, ALL))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
-        """Make maps from the states of each key; ``states`` has one column for each function."""
+        """Make maps from the states of the keys; ``states`` has one column per function."""
         names = [_KEY, *(name for name, _ in self.functions)]
         entries = pa.StructArray.from_arrays([keyed.keys, *states], names=names)
         lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)), keyed.beyond)
@@ -80,14 +82,16 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Return the results of every key, end to end in structs, and the state that each key belongs to."""
+        """Return the results of all keys, end to end as structs, and the number of the state that each key belongs
+        to.
+        """
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
         results = {name: function.finish(made_here(entries.field(name))) for name, function in self.functions}
         columns = {_KEY: entries.field(_KEY), **results}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Return the expected share of all keys that each map contains; 1 if it is not a sample."""
+        """Return the expected share of all keys that each map contains, which is 1 if the map is not a sample."""
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
@@ -104,7 +108,7 @@ class KeyedStates(Field):
             limit = Limit(self.max, self.beyond)
             beyond = limit.exceeded(counts, "the map", "or keep a sample of the keys by beyond='sample'", absorbed)
             return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
-        crowded = counts > self.max  # samples have max keys; no more in total means equal keys
+        crowded = counts > self.max  # samples have max keys; if there are no more in total, the keys are equal
         if not crowded.any():
             return keyed
         hashes, thetas = hash64(keys), thetas.copy()
@@ -149,7 +153,9 @@ def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
 
 
 def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:
-    """Return the least hash outside of the sample of each crowded group, among its keys and the thetas of its parts."""
+    """Return the smallest hash outside the sample of each group with too many keys, among its keys and the thetas of
+    its parts.
+    """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])
     order = np.lexsort((hashes, owners))

@@ -1,4 +1,4 @@
-"""m4: the four points of a group that determine its line chart: the first, the last, the least and the greatest."""
+"""m4: the four points of a group that determine its line chart: the first, the last, the smallest and the greatest."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from aggr.functions.first_last import First
 
 @dataclass(frozen=True)
 class M4(First):
-    """Keep the first, the least, the greatest and the last value of a column, each with its time.
+    """Return the first, the smallest, the greatest and the last value of a column, each with its time.
 
-    A line through these four points of each pixel column is the line through all points. The least and the greatest
-    value have the earliest time at which they occurred. NaN is greater than all numbers, as in Spark.
+    If each column of pixels is a group, a line through these points looks the same as a line through all points. The
+    smallest and the greatest value have the earliest time at which they occur. NaN is greater than all numbers, as in
+    Spark.
 
     References
     ----------
@@ -46,7 +47,7 @@ class M4(First):
 
 
 def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
-    """Read points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps column names to fields."""
+    """Return points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps their names to fields."""
     return {
         f"{name}{suffix}": pc.struct_field(states.field(point), part)
         for name, point in points.items()

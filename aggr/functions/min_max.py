@@ -1,4 +1,4 @@
-"""min, max: the least and the greatest value of any ordered type; of booleans, bool_and and bool_or."""
+"""min, max: the smallest and the greatest value of any ordered type; bool_and and bool_or for booleans."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from aggr.state import PlainState, State
 
 MIN = PlainState("min", {"least": LEAST})
 MAX = PlainState("max", {"greatest": GREATEST})
-# Stored frames have a separate column for each state below, although it has the layout of MIN and MAX.
+# Stored frames have a separate column for each of the states below, although their layout is that of MIN and MAX.
 BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
 BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
 
 
 @dataclass(frozen=True)
 class LeastAndGreatest(State):
-    """The least and the greatest value of the same rows."""
+    """The smallest and the greatest value of the same rows."""
 
     name = "range"
     rank = 1
@@ -47,7 +47,7 @@ LEAST_AND_GREATEST = LeastAndGreatest()
 
 @dataclass(frozen=True)
 class Min(Function):
-    """Keep the least value of a column; NaN is greater than all numbers, as in Spark, and -0.0 is less than 0.0.
+    """Return the smallest value of a column. NaN is greater than all numbers, as in Spark, and -0.0 is less than 0.0.
 
     Examples
     --------
@@ -74,7 +74,8 @@ class Min(Function):
 
 @dataclass(frozen=True)
 class Max(Min):
-    """Keep the greatest value of a column; NaN is greater than all numbers, as in Spark, and 0.0 is greater than -0.0.
+    """Return the greatest value of a column. NaN is greater than all numbers, as in Spark, and 0.0 is greater than
+    -0.0.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class Max(Min):
 
 @dataclass(frozen=True)
 class BoolAnd(Min):
-    """Say whether all values are true.
+    """Return whether all values are true.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class BoolAnd(Min):
 
 @dataclass(frozen=True)
 class BoolOr(Max):
-    """Say whether any value is true.
+    """Return whether any value is true.
 
     Examples
     --------

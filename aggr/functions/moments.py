@@ -1,4 +1,6 @@
-"""sum, avg, var, stdev, sum_of_squares, rms: exact Σx, exact Σx² and the count; rounded once, when read."""
+"""sum, avg, var, stdev, sum_of_squares, rms: computed from exact Σx, exact Σx² and the count, and rounded once when
+they are read.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ MOMENTS = SumsState(
 
 @dataclass(frozen=True)
 class _Summed(ExactSums):
-    """A count and an exact sum, also for weighted rows."""
+    """A count and an exact sum. Rows may have weights."""
 
     keeps = "exact Σx, count"
     own_state = SUM
@@ -44,20 +46,20 @@ class _Summed(ExactSums):
 
 @dataclass(frozen=True)
 class Sum(_Summed):
-    """Sum a column without error, and round once when the result is read.
+    """Sum a column without error. The result is rounded once when it is read.
 
-    NaN makes NaN, and so does inf with -inf. A sum of integers beyond int64 is an error that names the group.
+    NaN gives NaN, and so does inf with -inf. A sum of integers beyond int64 raises an error that names the group.
 
     Parameters
     ----------
     dtype : str, optional
-        The type of the result: ``"decimal"``, of 38 digits, for integers and decimals, or ``"float64"``. It affects
-        results only: existing states can be read as either type, even if their sum is beyond int64.
+        The type of the result: ``"decimal"`` (with 38 digits) for integers and decimals, or ``"float64"``. It affects
+        results only: existing states can be read as either type, even if their sum exceeds int64.
 
     Raises
     ------
     ValueError
-        If ``dtype`` is another word.
+        If ``dtype`` is another text.
 
     References
     ----------
@@ -100,7 +102,7 @@ class Sum(_Summed):
 
 @dataclass(frozen=True)
 class Avg(_Summed):
-    """Take the mean of a column, rounded once from the exact sum and the count.
+    """Compute the mean of a column, rounded once from the exact sum and the count.
 
     Examples
     --------
@@ -137,13 +139,13 @@ class _Squared(ExactSums):
 
 @dataclass(frozen=True)
 class Var(_Squared):
-    """Take the variance of a column, rounded once from exact Σx and Σx².
+    """Compute the variance of a column, rounded once from exact Σx and Σx².
 
     Parameters
     ----------
     ddof : int
-        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
-        states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
+        results only, not states.
 
     Raises
     ------
@@ -182,13 +184,13 @@ class Var(_Squared):
 
 @dataclass(frozen=True)
 class Stdev(Var):
-    """Take the standard deviation of a column, rounded once from exact Σx and Σx².
+    """Compute the standard deviation of a column, rounded once from exact Σx and Σx².
 
     Parameters
     ----------
     ddof : int
-        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
-        states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
+        results only, not states.
 
     Raises
     ------
@@ -214,7 +216,7 @@ class Stdev(Var):
 
 @dataclass(frozen=True)
 class SumOfSquares(_Squared):
-    """Sum the squares of a column without error, and round once.
+    """Sum the squares of a column without error. The result is rounded once.
 
     Examples
     --------
@@ -240,7 +242,7 @@ class SumOfSquares(_Squared):
 
 @dataclass(frozen=True)
 class Rms(SumOfSquares):
-    """Take the root of the mean of the squares of a column, rounded once.
+    """Compute the root of the mean of the squares of a column, rounded once.
 
     Examples
     --------

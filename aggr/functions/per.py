@@ -1,4 +1,4 @@
-"""per: a map from each key to the states of other functions over its rows."""
+"""per: a map from each key to the states of other functions for the rows of the key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REACTIONS = (ERROR, SAMPLE, NULL)
 
 
 class Measures(dict[str, Measure]):
-    """An immutable mapping of measures by name, in the order of names."""
+    """An immutable mapping of measures by name, sorted by name."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))
@@ -62,7 +62,7 @@ class MapState(State):
         return self.map.beyond_limit(states.field("map"))
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters; the measures are stored as the JSON text of their descriptions."""
+        """Return the parameters for each state. The measures are stored as the JSON text of their descriptions."""
         described = {name: measure.describe() for name, measure in self.of.items()}
         values = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
         return {name: repeated(name, values[name], dtype, n) for name, dtype in self.parameters.items()}
@@ -85,34 +85,34 @@ class MapState(State):
 
 @dataclass(frozen=True)
 class Per(Function):
-    """Keep a map from each key to the states of other functions over its rows.
+    """Compute a map from each key to the states of other functions for the rows of the key.
 
-    Rows whose key is null are skipped. Both zeros are one key, and all NaN are one, the greatest.
+    Rows whose key is null are skipped. Both zeros count as one key. All NaN count as one key, which is the greatest.
 
     Parameters
     ----------
     of : dict of name -> measure
-        What to compute for each key; by default ``{"n": count()}``. It shapes the state. Measures must not have a
-        weight of their own: the weight of the map applies to all of them.
+        The measures to compute for each key; by default ``{"n": count()}``. The state depends on it. Measures must not
+        have weights of their own, because the weight of the map applies to all of them.
     max : int
-        The greatest number of keys per group, at every level. It shapes the state, as does ``beyond``.
+        The greatest number of keys per group, at every level. The state depends on it and on ``beyond``.
     beyond : "error", "sample" or "null"
-        The reaction to more keys: an error, a sample, or no result. A sample has the ``max`` keys of the smallest
-        hashes, each with the results of all of its rows, and ``share`` is the estimated share of all keys. A sum over
-        its keys, divided by ``share``, estimates the sum over all keys without bias, with a standard error of about
+        The reaction to more keys: an error, a sample, or no result. A sample contains the ``max`` keys with the
+        smallest hashes, each with the results of all its rows. ``share`` is the estimated share of all keys. A sum over
+        its keys, divided by ``share``, is an unbiased estimate of the sum over all keys, with a standard error of about
         ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", a group with too many keys stays beyond the limit in
         every merge and is stored without keys.
     top : int, optional
-        The number of keys to list: those with the greatest result ``by``, the greatest first; ties go to the least
-        keys. It affects results only, as does ``by``.
+        The number of keys to list: those with the greatest result ``by``, in descending order. Among equal results, the
+        smallest keys come first. It affects results only, as does ``by``.
     by : str, optional
-        The name of the result that ranks keys; required for ``top`` if there are several.
+        The name of the result by which keys are ranked. It is required with ``top`` if there are several results.
 
     Raises
     ------
     ValueError
-        If ``of`` has no measure, or one with a weight of its own; if ``max`` or ``top`` is not a whole number of at
-        least 1, ``beyond`` is not one of the words above, or ``by`` does not name a result.
+        If ``of`` is empty or contains a measure with a weight of its own, if ``max`` or ``top`` is not a whole number
+        of at least 1, if ``beyond`` is not one of the words above, or if ``by`` is not the name of a result.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def input_use(self, name: str) -> Use:
-        """Return how the measures read an input: unchanged, if any of them reads it unchanged."""
+        """Return how the measures use an input: unchanged, if at least one of them uses it unchanged."""
         if name == "key":
             return Use.KEEP
         uses = {
@@ -188,7 +188,7 @@ class Per(Function):
                 raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
 
     def drop_null(self, values: Values) -> Values:
-        """Drop the rows whose key is null; each measure drops the nulls of its own inputs."""
+        """Remove the rows whose key is null. Each measure removes the nulls of its own inputs."""
         if len(self.inputs) == 1:
             return values.present
         keys = values.array.field("key")
@@ -210,13 +210,15 @@ class Per(Function):
         valid = by.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(by), np.int64)
         ranks[valid] = order_keys(by.drop_null())
-        order = np.lexsort((~ranks, ~valid, owners.ids))  # a stable sort: ties stay in the order of keys
+        order = np.lexsort((~ranks, ~valid, owners.ids))  # a stable sort, so that ties stay in the order of keys
         order = first_of_each(order, owners, top)
         return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Return measures by name, from measures, descriptions, or JSON as in states; by default one count."""
+    """Return measures by name. They may be passed as measures, as descriptions, or as JSON from states; the default is
+    one count.
+    """
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}
     if isinstance(measures_by_name, str):
@@ -246,7 +248,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return the measures with defaults for the parameters that affect results only."""
+    """Return the measures, in which parameters that affect only results have their defaults."""
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 
@@ -256,7 +258,9 @@ def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
 
 
 def _texts(measure: Measure) -> Iterator[str | None]:
-    """Return the columns, expressions and the condition that a measure reads; None for the frame's own event time."""
+    """Return the columns, expressions and the condition that a measure reads; None stands for the event time of the
+    frame.
+    """
     if measure.column is not None:
         yield from (measure.column, *measure.others)
     if measure.where is not None:
@@ -268,7 +272,7 @@ def _input_name(text: str | None) -> str:
 
 
 def _values_of(measure: Measure, rows: Values) -> Values:
-    """Select the inputs of a measure, and the rows that meet its condition."""
+    """Select the inputs of a measure, for the rows that meet its condition."""
     if measure.where is not None:
         condition = pc.fill_null(pc.struct_field(rows.array, _input_name(measure.where)), False)
         rows = rows.filter(condition.to_numpy(zero_copy_only=False))

@@ -16,14 +16,14 @@ from aggr.functions.value_lists import lists_of
 
 @dataclass(frozen=True)
 class Points(SeriesFunction):
-    """List the values of a column with their event times, ordered by time, and by value at equal times.
+    """List the values of a column with their event times, ordered by time and then by value.
 
-    Its state is that of `collect`, which is also the state of rates, averages over time and other functions.
+    The state is that of `collect`. Rates, averages over time and other functions can be computed from it.
 
     Parameters
     ----------
     max : int
-        The greatest number of points per group, at every level. It shapes the state, as does ``keep``.
+        The greatest number of points per group, at every level. The state depends on it and on ``keep``.
     keep : "all", "earliest" or "latest"
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
@@ -54,22 +54,22 @@ class Points(SeriesFunction):
 
 @dataclass(frozen=True)
 class Lttb(SeriesFunction):
-    """Choose n points of a column, by largest-triangle-three-buckets, so that a line through them looks the same.
+    """Select n points of a column by largest-triangle-three-buckets, so that a line through them looks similar.
 
-    The first and the last point are kept. From each bucket between them, the point is chosen that spans the largest
-    triangle with the previously chosen point and the mean of the next bucket. If there are at most n points, all are
-    kept.
+    The first and the last point are kept. The points between them are divided into buckets. From each bucket, the point
+    is selected that forms the largest triangle with the previously selected point and the mean of the next bucket. If
+    there are at most n points, all are returned.
 
     Parameters
     ----------
     n : int
-        The number of points, from 3. It affects results only.
+        The number of points, at least 3. It affects results only.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``n`` is not a whole number of at least 3, and as `points` does.
+        If ``n`` is not a whole number of at least 3, and for the same reasons as `points`.
 
     References
     ----------
@@ -99,7 +99,7 @@ class Lttb(SeriesFunction):
 
 @compiled
 def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
-    """Return the chosen rows of all groups, end to end."""
+    """Return the rows of the selected points of all groups, end to end."""
     rows, used = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):
         begin, size = offsets[group], offsets[group + 1] - offsets[group]

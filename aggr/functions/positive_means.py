@@ -1,8 +1,8 @@
-"""geometric_mean and harmonic_mean: exact sums of logarithms and of reciprocals; each term is rounded once.
+"""geometric_mean and harmonic_mean, from exact sums of logarithms and reciprocals. Each term is rounded once.
 
     x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
 
-The rounding of a row depends on that row alone, so sums have the same bits in any order.
+The rounding of a row depends only on the row, so that sums have the same bits in any order.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from aggr.input_types import SUMMABLE
 from aggr.state import State
 from aggr.values import Values
 
-_LEAST, _GREATEST = -1074, 1023  # exponents of doubles; those of a damaged sum may be outside
-_ZERO = NEGATIVE  # the flag of a zero, whose logarithm is -inf
+_LEAST, _GREATEST = -1074, 1023  # the exponents of doubles; those of a damaged sum may be outside this range
+_ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
 
 @dataclass(frozen=True)
 class TermsState(State):
-    """An exact sum of one term per row, for numbers from 0 on."""
+    """An exact sum of one term per row, for numbers of at least 0."""
 
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
 
@@ -59,13 +59,15 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Return doubles that add up to each row's term, and the exponents of powers of two that scale them."""
+        """Return doubles that add up to the term of each row, and the exponents of the powers of
+        two that scale them.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class LogarithmsState(TermsState):
-    """Sums of binary logarithms."""
+    """The exact sum of binary logarithms."""
 
     name = "geometric_mean"
 
@@ -75,7 +77,7 @@ class LogarithmsState(TermsState):
 
 @dataclass(frozen=True)
 class ReciprocalsState(TermsState):
-    """Sums of reciprocals."""
+    """The exact sum of reciprocals."""
 
     name = "harmonic_mean"
 
@@ -85,7 +87,7 @@ class ReciprocalsState(TermsState):
 
 @dataclass(frozen=True)
 class _PositiveMean(Function):
-    """A mean of numbers from 0 on, computed from an exact sum of one term per row."""
+    """A mean of numbers of at least 0, computed from an exact sum of one term per row."""
 
     takes = SUMMABLE
     takes_weights = True
@@ -102,9 +104,10 @@ class _PositiveMean(Function):
 
 @dataclass(frozen=True)
 class GeometricMean(_PositiveMean):
-    """Take the geometric mean of a column of numbers from 0 on: the root of their product.
+    """Compute the geometric mean of a column of numbers of at least 0: the n-th root of the product of its n values.
 
-    0 if there is a zero, infinite if there is an infinity; NaN if there are both, a negative number or NaN.
+    The result is 0 if there is a zero, and infinite if there is an infinity. It is NaN if there are both, a negative
+    number or NaN.
 
     Examples
     --------
@@ -130,9 +133,10 @@ class GeometricMean(_PositiveMean):
 
 @dataclass(frozen=True)
 class HarmonicMean(_PositiveMean):
-    """Take the harmonic mean of a column of numbers from 0 on: their count over the sum of their reciprocals.
+    """Compute the harmonic mean of a column of numbers of at least 0: their number divided by the sum of their
+    reciprocals.
 
-    0 if there is a zero; NaN if there is a negative number or NaN.
+    The result is 0 if there is a zero, and NaN if there is a negative number or NaN.
 
     Examples
     --------

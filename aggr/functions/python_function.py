@@ -1,4 +1,4 @@
-"""PerGroup: an adapter for functions in plain Python, which process one value at a time. It is simple but slow."""
+"""PerGroup: an adapter for functions in plain Python that process one value at a time. It is simple but slow."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ class PerGroup(Function):
     ------------------------------------------------------------------
     state_kind : the Arrow type in which states are stored
     result_kind : the Arrow type of results
-    shaping : parameter name -> Arrow type, of the parameters that shape the state; the others affect results only
+    shaping : parameter name -> Arrow type, for the parameters on which the state depends; the others affect only
+    results
 
     Guarantee
     ---------
-    What `Function` guarantees, if ``combine`` is associative and commutative, ``start()`` changes nothing, ``add`` is
-    ``combine`` with a single value, and equal states are equal Python values (sort collections without an order).
-    `aggr.testing.laws.check` checks this. Such a function takes microseconds per row; a columnar function takes
-    nanoseconds.
+    The guarantees of `Function` hold if ``combine`` is associative and commutative, ``start()`` is its identity,
+    ``add`` equals ``combine`` with a single value, and equal states are equal Python values (collections without an
+    order must be sorted). `aggr.testing.laws.check` checks these requirements. Such a function takes microseconds per
+    row; a columnar function takes nanoseconds.
 
     Examples
     --------
@@ -60,12 +61,12 @@ class PerGroup(Function):
 
     @abstractmethod
     def add(self, state: Any, value: Any) -> Any:
-        """Return the state with one more value.
+        """Return the state with an additional value.
 
         Parameters
         ----------
         state : value of `state_kind`
-            It stays unchanged.
+            The argument must not be changed.
         value : value of the input's type
             Never None.
 
@@ -76,12 +77,12 @@ class PerGroup(Function):
 
     @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the state of the values of two states.
+        """Return the state for the values of two states.
 
         Parameters
         ----------
         a, b : values of `state_kind`
-            They stay unchanged.
+            The arguments must not be changed.
 
         Returns
         -------
@@ -90,12 +91,12 @@ class PerGroup(Function):
 
     @abstractmethod
     def result(self, state: Any) -> Any:
-        """Read the result of a state.
+        """Compute the result of a state.
 
         Parameters
         ----------
         state : value of `state_kind`
-            It stays unchanged.
+            The argument must not be changed.
 
         Returns
         -------
@@ -114,7 +115,9 @@ class PerGroup(Function):
 
 @dataclass(frozen=True, eq=False)
 class FoldedState(State):
-    """The state of a `PerGroup`, which folds values and states; states of equal parameters are equal."""
+    """The state of a `PerGroup` function, which combines values and states one by one. States with equal parameters are
+    equal.
+    """
 
     name: str
     function: PerGroup
@@ -141,7 +144,7 @@ class FoldedState(State):
 
 @dataclass(frozen=True)
 class _Folded(Field):
-    """Fold the rows of each group with a Python function."""
+    """Combine the rows of each group with a Python function, one by one."""
 
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]
@@ -162,7 +165,9 @@ class _Folded(Field):
 
 
 def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
-    """Make a column from the values of a function; raises ``TypeError`` if they are not of the declared type."""
+    """Make a column from the values that a function returns; raises ``TypeError`` if they do not have the declared
+    type.
+    """
     try:
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""range: the difference between the greatest and the least value of a column."""
+"""range: the difference between the greatest and the smallest value of a column."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _SUBTRACTABLE = InputTypes(
 
 @dataclass(frozen=True)
 class Range(Min):
-    """Take the greatest value less the least; NaN if there is a NaN, or nothing but one infinity.
+    """Compute the greatest value minus the smallest. The result is NaN if there is a NaN, or if all values are the same
+    infinity.
 
     Raises
     ------
     OverflowError
-        When it is read, if a range of integers is beyond int64.
+        When the result is read: if a range of integers exceeds int64.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class Range(Min):
             return canonical(pc.subtract(maxima, minima))
         valid = minima.is_valid().to_numpy(zero_copy_only=False)
         extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
-        apart = extremes[0] - extremes[1]  # modulo 2^64; the true difference is below that
+        apart = extremes[0] - extremes[1]  # the difference modulo 2^64; the true difference is smaller than that
         if (apart > np.iinfo(np.int64).max).any():
             raise OverflowError(f"the range of integers is {apart.max()}, beyond int64; cast the column to a decimal")
         return pa.array(apart.astype(np.int64), mask=~valid)

@@ -1,4 +1,6 @@
-"""covar, corr, slope, intercept, r2: two columns, y and x, from their exact sums; rounded once, when read."""
+"""covar, corr, slope, intercept, r2: computed from the exact sums of two columns, y and x, and rounded once when they
+are read.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,15 @@ class _TwoColumns(ExactSums):
 
 @dataclass(frozen=True)
 class Covar(_TwoColumns):
-    """Take the covariance of two columns, rounded once from exact sums.
+    """Compute the covariance of two columns, rounded once from exact sums.
 
-    Rows in which either column is null are skipped. NaN and infinities make NaN.
+    Rows in which either column is null are skipped. NaN and infinities give NaN.
 
     Parameters
     ----------
     ddof : int
-        Subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects results only, not
-        states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
+        results only, not states.
 
     Raises
     ------
@@ -69,9 +71,9 @@ class Covar(_TwoColumns):
 
 @dataclass(frozen=True)
 class Corr(_TwoColumns):
-    """Take Pearson's correlation of two columns, rounded once from exact sums.
+    """Compute Pearson's correlation of two columns, rounded once from exact sums.
 
-    Rows in which either column is null are skipped. NaN and infinities make NaN.
+    Rows in which either column is null are skipped. NaN and infinities give NaN.
 
     Examples
     --------
@@ -90,9 +92,9 @@ class Corr(_TwoColumns):
 
 @dataclass(frozen=True)
 class Slope(_TwoColumns):
-    """Take the slope of the least-squares line of y over x, rounded once from exact sums.
+    """Compute the slope of the least-squares line of y over x, rounded once from exact sums.
 
-    Rows in which either column is null are skipped. NaN and infinities make NaN.
+    Rows in which either column is null are skipped. NaN and infinities give NaN.
 
     Examples
     --------
@@ -110,9 +112,9 @@ class Slope(_TwoColumns):
 
 @dataclass(frozen=True)
 class Intercept(_TwoColumns):
-    """Take the value at 0 of the least-squares line of y over x, rounded once from exact sums.
+    """Compute the value at x = 0 of the least-squares line of y over x, rounded once from exact sums.
 
-    Rows in which either column is null are skipped. NaN and infinities make NaN.
+    Rows in which either column is null are skipped. NaN and infinities give NaN.
 
     Examples
     --------
@@ -130,9 +132,9 @@ class Intercept(_TwoColumns):
 
 @dataclass(frozen=True)
 class R2(_TwoColumns):
-    """Take the share of y's variance that the least-squares line over x explains, rounded once, as SQL's regr_r2.
+    """Compute the share of y's variance that the least-squares line over x explains, rounded once, like SQL's regr_r2.
 
-    Rows in which either column is null are skipped. NaN and infinities make NaN.
+    Rows in which either column is null are skipped. NaN and infinities give NaN.
 
     Examples
     --------

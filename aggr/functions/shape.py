@@ -1,4 +1,4 @@
-"""skewness and kurtosis: exact Σx … Σx⁴ and the count; rounded once, when read."""
+"""skewness and kurtosis: computed from exact Σx … Σx⁴ and the count, and rounded once when they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aggr.functions.moments import MOMENTS
 
 @dataclass(frozen=True)
 class _Shape(ExactSums):
-    """Functions of the moments up to the fourth."""
+    """The base class of functions of the moments up to the fourth."""
 
     sample: bool = False
 
@@ -25,15 +25,15 @@ class _Shape(ExactSums):
 
 @dataclass(frozen=True)
 class Skewness(_Shape):
-    """Take the skewness, the third standardized moment, of a column, rounded once.
+    """Compute the skewness (third standardized moment) of a column, rounded once.
 
-    NaN and infinities make NaN.
+    NaN and infinities give NaN.
 
     Parameters
     ----------
     sample : bool
-        Estimate the value of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
-        population, as in Spark. It affects results only, not states.
+        True estimates the skewness of the population from a sample, as pandas and spreadsheets do. With False, the rows
+        are the population, as in Spark. It affects results only, not states.
 
     Raises
     ------
@@ -64,15 +64,15 @@ class Skewness(_Shape):
 
 @dataclass(frozen=True)
 class Kurtosis(_Shape):
-    """Take the excess kurtosis, the fourth standardized moment less 3, of a column, rounded once.
+    """Compute the excess kurtosis (fourth standardized moment minus 3) of a column, rounded once.
 
-    NaN and infinities make NaN.
+    NaN and infinities give NaN.
 
     Parameters
     ----------
     sample : bool
-        Estimate the value of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
-        population, as in Spark. It affects results only, not states.
+        True estimates the kurtosis of the population from a sample, as pandas and spreadsheets do. With False, the rows
+        are the population, as in Spark. It affects results only, not states.
 
     Raises
     ------

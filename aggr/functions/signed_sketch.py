@@ -1,4 +1,5 @@
-"""SignedSketch: common code of sketches of numbers of either sign, whose buckets are narrower for smaller numbers.
+"""SignedSketch: the common code of sketches of positive and negative numbers, whose buckets are narrower for smaller
+numbers.
 
     -inf | negative buckets | zero | positive buckets | inf        NaN separate; sum, min and max are exact
 
@@ -36,7 +37,9 @@ COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
 @dataclass(frozen=True)
 class SketchState(BucketState):
-    """Buckets of either sign, separate counts of zeros, NaN and infinities, and exact sum, min and max."""
+    """Buckets for positive and for negative numbers, separate counts of zeros, NaN and infinities, and exact sum, min
+    and max.
+    """
 
     @property
     @abstractmethod
@@ -46,23 +49,25 @@ class SketchState(BucketState):
     @property
     @abstractmethod
     def side(self) -> Buckets:
-        """The buckets of one sign."""
+        """The field with the buckets of one sign."""
 
     @abstractmethod
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
-        """Count finite values: the fields of zeros and of the buckets of both signs."""
+        """Count finite values: return the fields of zeros and of the buckets of both signs."""
 
     @abstractmethod
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
-        """Return the bucket of a magnitude in each state; for infinity, a bucket beyond all others."""
+        """Return the bucket of a magnitude in each state. For infinity, it is a bucket beyond all others."""
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
-        """Return the value that represents each bucket; ``keys`` are bucket numbers, with the state as last axis."""
+        """Return the value that represents each bucket; ``keys`` are bucket numbers, with the states along the last
+        axis.
+        """
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        """Return the lower and the upper edge of buckets, each of a key and of the state in its row."""
+        """Return the lower and the upper edge of buckets, each given by its key and the state in its row."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -81,11 +86,14 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
-        columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)  # raises for counts beyond int64
+        # raises an error for counts beyond int64
+        columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of `BucketState`; it is exact for some value within α of ``value``."""
+        """Compute the share of `BucketState`. It is exact for some value within a relative distance of α from
+        ``value``.
+        """
         parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.zero_threshold:
@@ -114,7 +122,7 @@ class SketchState(BucketState):
 
 @dataclass(frozen=True)
 class SignedSketch(Function):
-    """A sketch of numbers of either sign, with exact count, sum, min, max, mean."""
+    """A sketch of positive and negative numbers, with exact count, sum, min, max, mean."""
 
     quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     method: str = field(default=LOWER, kw_only=True)
@@ -130,10 +138,10 @@ class SignedSketch(Function):
     @property
     @abstractmethod
     def own_state(self) -> SketchState:
-        """The sketch, shaped by the parameters."""
+        """The state of the sketch, which depends on the parameters."""
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
-        """Return further fields of the result, which precede the quantiles."""
+        """Return the fields of the result that precede the quantiles."""
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -155,7 +163,7 @@ class SignedSketch(Function):
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
     def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
-        """Compute the quantiles by `method`, each from the values at one rank or at two."""
+        """Compute the quantiles according to `method`, each from the values at one or two ranks."""
         counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
@@ -183,7 +191,7 @@ class SignedSketch(Function):
         if zero.any():
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
-        values += 0.0  # turns -0.0 into 0.0, because clip may return either zero
+        values += 0.0  # adding 0.0 converts -0.0 to 0.0, because clip may return either zero
         if low.any() or parts.high.any():
             values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
         return values
@@ -191,7 +199,7 @@ class SignedSketch(Function):
 
 @dataclass(frozen=True)
 class Parts:
-    """The counts of a column of states, in the order -inf, negative, zero, positive, inf."""
+    """The counts in a column of states, in the order -inf, negative, zero, positive, inf."""
 
     low: Whole
     negative: Packed
@@ -202,7 +210,7 @@ class Parts:
 
     @classmethod
     def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
-        """Read the counts of states; raises ``OverflowError`` if a count is beyond int64."""
+        """Return the counts of states; raises ``OverflowError`` if a count exceeds int64."""
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
         counts = low
@@ -216,12 +224,12 @@ class Parts:
 
 
 def whole_numbers(states: pa.StructArray, name: str) -> Whole:
-    """Read a field of counts."""
+    """Return a field of counts as whole numbers."""
     numbers: Whole = states.field(name).to_numpy()
     return numbers
 
 
 def finite_floats(column: pa.Array) -> Floats:
-    """Return finite bounds for clipping: null becomes 0, and an infinity the largest double."""
+    """Return finite bounds for clipping. Null becomes 0, and an infinity becomes the largest double."""
     bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
     return bounds

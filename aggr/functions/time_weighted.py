@@ -1,4 +1,4 @@
-"""time_weighted_avg, integral, duration_in: values are weighted by their duration until the next point of their group.
+"""time_weighted_avg, integral, duration_in: each value is weighted by its duration until the next point of its group.
 
 step      a value lasts until the next point          linear    a value moves to the next one on a straight line
 """
@@ -27,7 +27,7 @@ METHODS = ("step", "linear")
 
 @dataclass(frozen=True)
 class Integral(SeriesFunction):
-    """Take the area under a column over time, from its first point to its last.
+    """Compute the area under a column over time, from its first point to its last.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ class Integral(SeriesFunction):
         "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
         affects results only.
     unit : str
-        The unit of time: for watts, ``"1h"`` gives watt hours. It affects results only.
+        The unit of time. For watts, ``"1h"`` gives watt hours. It affects results only.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``method`` or ``keep`` is another word, ``unit`` is not a length of time, or ``max`` is not a whole number
-        from 1.
+        If ``method`` or ``keep`` is not one of the words above, ``unit`` is not a length of time, or ``max`` is not a
+        whole number of at least 1.
 
     Examples
     --------
@@ -72,7 +72,8 @@ class Integral(SeriesFunction):
 
 @dataclass(frozen=True)
 class TimeWeightedAvg(SeriesFunction):
-    """Take the mean of a column over the time from its first point to its last: each value counts by how long it lasts.
+    """Compute the mean of a column over the time from its first point to its last. Each value is weighted by its
+    duration.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class TimeWeightedAvg(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``method`` is another word, or as `points` does.
+        If ``method`` is not one of the words above, and for the same reasons as `points`.
 
     Examples
     --------
@@ -111,12 +112,12 @@ class TimeWeightedAvg(SeriesFunction):
 
 @dataclass(frozen=True)
 class DurationIn(SeriesFunction):
-    """Sum the seconds that a column has one value, each time from the point that has it until the next point.
+    """Sum the seconds during which a column has a certain value. A point with the value counts until the next point.
 
     Parameters
     ----------
     state : a value of the column's type
-        The value, such as ``"running"`` or True. It affects results only.
+        The value to look for, such as ``"running"`` or True. It affects results only.
     max, keep, beyond : as for `points`
 
     Raises
@@ -124,7 +125,7 @@ class DurationIn(SeriesFunction):
     ValueError
         If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
     TypeError
-        On reading, if ``state`` is not a value of the column's type.
+        When the result is read: if ``state`` is not a value of the column's type.
 
     Examples
     --------
@@ -145,7 +146,7 @@ class DurationIn(SeriesFunction):
         try:
             state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
-            if not len(series.values):  # such as when only the type of the result is computed
+            if not len(series.values):  # for example, if only the type of the result is computed
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
                 f"duration_in was asked for {shown(self.state)} of a column of type {series.values.type}; "
@@ -157,14 +158,16 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Sum each value times its duration in microseconds, and divide; NaN and infinities of duration 0 are ignored."""
+    """Sum the products of values and durations in microseconds, and divide. NaN and infinities of duration 0 are
+    ignored.
+    """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":
         return with_special(_weighed(series, series.gaps, special).over_integers(divisors), special)
     gaps = series.gaps.copy()
     for points in series.crossing:
         gaps[points[points >= 0]] = 0
-    halves = gaps + np.append(0, gaps)[:-1]  # half of the time since the last point, and half of that to the next
+    halves = gaps + np.append(0, gaps)[:-1]  # half the time since the previous point, plus half the time to the next
     area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing:
         if (points >= 0).any():
@@ -174,7 +177,8 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
 
 
 def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
-    """Return twice the area inside the window under the line from one point of each group to the next, and the length.
+    """Return twice the area in the window under the line between two consecutive points of each group, and the length
+    of time.
 
     From value a at time 0 to value b at n the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
     """
@@ -192,7 +196,7 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
 
 def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
-    """Sum the weighted values of each group exactly; NaN and infinities are recorded in ``special`` instead."""
+    """Sum the weighted values of each group exactly. NaN and infinities are not summed, but recorded in ``special``."""
     has_weight = weights > 0
     values = Values(series.values, series.groups).filter(has_weight)
     parts = [Numbers(part, values.groups) for part in float_parts(weights[has_weight])]

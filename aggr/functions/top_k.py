@@ -1,4 +1,4 @@
-"""top_k, bottom_k: the values of the rows with the greatest, or the least, values in another column."""
+"""top_k, bottom_k: the values of the rows with the greatest or the smallest values in another column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aggr.state import State
 
 @dataclass(frozen=True)
 class RankedRows(State):
-    """The ``k`` rows in which the column ``by`` is least."""
+    """The ``k`` rows in which the column ``by`` is smallest."""
 
     k: int
 
@@ -43,15 +43,15 @@ class GreatestRows(RankedRows):
 
 @dataclass(frozen=True)
 class BottomK(Function):
-    """List the values of the k rows in which another column is least, the least first.
+    """List the values of the k rows in which another column is smallest, in ascending order of that column.
 
-    Ties go to the least values. Rows in which either column is null are skipped. NaN is greater than all numbers, as in
-    Spark.
+    Among equal ones, the smallest values come first. Rows in which either column is null are skipped. NaN is greater
+    than all numbers, as in Spark.
 
     Parameters
     ----------
     k : int
-        The number of rows. It shapes the state.
+        The number of rows. The state depends on it.
 
     Raises
     ------
@@ -88,15 +88,15 @@ class BottomK(Function):
 
 @dataclass(frozen=True)
 class TopK(BottomK):
-    """List the values of the k rows in which another column is greatest, the greatest first.
+    """List the values of the k rows in which another column is greatest, in descending order of that column.
 
-    Ties go to the greatest values. Rows in which either column is null are skipped. NaN is greater than all numbers, as
-    in Spark.
+    Among equal ones, the greatest values come first. Rows in which either column is null are skipped. NaN is greater
+    than all numbers, as in Spark.
 
     Parameters
     ----------
     k : int
-        The number of rows. It shapes the state.
+        The number of rows. The state depends on it.
 
     Raises
     ------

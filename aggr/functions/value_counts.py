@@ -1,4 +1,4 @@
-"""value_counts, mode, entropy, exact_quantiles: results from a count of each distinct value."""
+"""value_counts, mode, entropy, exact_quantiles: results that are computed from a count of each distinct value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class CountsState(State):
 
 @dataclass(frozen=True)
 class _Counted(Function):
-    """A function of the distinct values and their counts; its parameter ``max`` bounds the number of values."""
+    """A function of the distinct values and their counts. Its parameter ``max`` limits the number
+    of distinct values.
+    """
 
     max = DEFAULT_MAX  # without annotations, so that each subclass chooses the positions of both parameters
     beyond = ERROR
@@ -81,24 +83,26 @@ class _Counted(Function):
         return CountsState(self.max, self.beyond)
 
     def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
-        """Return the values of all states, end to end in their order, their counts, and the state of each value."""
+        """Return the values of all states, end to end in ascending order, their counts, and the number of the state of
+        each value.
+        """
         results, owners = self.own_state.map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
 
 
 @dataclass(frozen=True)
 class Mode(_Counted):
-    """Take the most frequent value of a column; of equally frequent ones, the least.
+    """Return the most frequent value of a column. Among equally frequent values, the smallest is returned.
 
-    Both zeros are one value, and all NaN are one, the greatest. The state is that of `value_counts`.
+    Both zeros count as one value. All NaN count as one, which is the greatest. The state is that of `value_counts`.
 
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -128,19 +132,20 @@ class Mode(_Counted):
 
 @dataclass(frozen=True)
 class ValueCounts(_Counted):
-    """Count each distinct value of a column, the most frequent first; of equally frequent ones, the least first.
+    """Count each distinct value of a column. Values are listed by descending count, and equally frequent values in
+    ascending order.
 
-    Both zeros are one value, and all NaN are one, the greatest.
+    Both zeros count as one value. All NaN count as one, which is the greatest.
 
     Parameters
     ----------
     max : int
         The greatest number of distinct values per group, at every level. It shapes the state.
     top : int, optional
-        The number of values to list. It affects results only.
+        The number of values to list; by default all. It affects results only.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -179,9 +184,10 @@ class ValueCounts(_Counted):
 
 @dataclass(frozen=True)
 class Entropy(_Counted):
-    """Take the entropy of a column in bits: how evenly its rows are spread over its distinct values.
+    """Compute the entropy of a column in bits, which measures how evenly its rows are distributed over its distinct
+    values.
 
-    0 for one value, ``log2(n)`` for n values that are equally frequent. The state is that of `value_counts`.
+    The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. The state is that of `value_counts`.
 
     Parameters
     ----------
@@ -189,7 +195,7 @@ class Entropy(_Counted):
         The greatest number of distinct values per group, at every level. It shapes the state.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -220,10 +226,11 @@ class Entropy(_Counted):
 
 @dataclass(frozen=True)
 class ExactQuantiles(_Counted):
-    """Read exact quantiles of a column that has few distinct values; NaN is greater than all numbers.
+    """Compute exact quantiles of a column that has few distinct values. NaN is greater than all numbers.
 
-    The quantile q of n values is the one at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless ``method``
-    names another. A method that interpolates gives float64, in double arithmetic. The state is that of `value_counts`.
+    The quantile q of n values is the value at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless
+    ``method`` names another rule. A method that interpolates returns float64, computed in double arithmetic. The state
+    is that of `value_counts`.
 
     Parameters
     ----------
@@ -232,8 +239,8 @@ class ExactQuantiles(_Counted):
     max : int
         The greatest number of distinct values per group, at every level. It shapes the state.
     method : str
-        The position of a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest", "linear",
-        "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
     beyond : "error" or "null"
         The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
         and is stored without values. It shapes the state.
@@ -244,7 +251,7 @@ class ExactQuantiles(_Counted):
         If ``max`` is not a whole number of at least 1, a quantile lies outside [0, 1], or ``beyond`` or ``method`` is
         unknown.
     TypeError
-        If ``method`` interpolates, and the column is not of numbers.
+        If ``method`` interpolates, and the column is not numeric.
 
     Examples
     --------
@@ -271,7 +278,7 @@ class ExactQuantiles(_Counted):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self._counted(states)
         totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
-        count_ends = np.cumsum(counts)  # may overflow int64; differences within a state do not
+        count_ends = np.cumsum(counts)  # the total may overflow int64, but differences within a state do not
         count_ends -= np.append(0, count_ends)[begins][owners.ids]
         if is_between := interpolates(self.method):
             if not is_number(values.type):
@@ -297,5 +304,5 @@ class ExactQuantiles(_Counted):
 
 
 def _most_frequent_first(counts: Whole, owners: Groups) -> Ids:
-    """Order the values of each state by their counts; ties stay in the order of values."""
+    """Sort the values of each state by their counts. Values with equal counts stay in order."""
     return np.lexsort((-counts, owners.ids))

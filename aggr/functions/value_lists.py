@@ -1,4 +1,4 @@
-"""Lists of values in states: ordered rows, or distinct values; at most ``max`` per group.
+"""Lists of values in states: ordered rows, or distinct values. Each group has at most ``max``.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
 group 1    (09:59, "c")                        and the number of values of each group
@@ -24,14 +24,14 @@ from aggr.values import Values
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
 KEEPS = (ALL, EARLIEST, LATEST)
-DEFAULT_MAX = 10_000  # values per group
+DEFAULT_MAX = 10_000  # the default maximum of values per group
 
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists up to ``max`` rows, structs ordered by their field ``by``, then by ``value``.
+    """The field of a state that lists up to ``max`` rows (structs ordered by ``by`` and then by ``value``).
 
-    If there are more, ``keep`` selects the earliest rows, the latest rows, or the reaction ``beyond`` the limit.
+    If there are more, ``keep`` selects the earliest or the latest rows; otherwise ``beyond`` says what happens.
     """
 
     max: int
@@ -88,7 +88,7 @@ class ValueSet(Field):
         return self.list_values(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """List the distinct values of each group; both zeros are one value, and all NaN are one.
+        """List the distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
         ``absorbed`` are the groups that are beyond the limit already.
         """
@@ -111,20 +111,20 @@ class ValueSet(Field):
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
-    """Keep one field of the structs in lists."""
+    """Return lists with only one field of the structs in lists."""
     entries = lists.flatten()
     return lists_of(entries.field(field), pc.list_value_length(lists).to_numpy())
 
 
 def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
-    """Split lists into nested lists: one list per tumbling window with values, for each length from the finest on.
+    """Split lists into nested lists: for each length of time, from the finest on, one list per period that has values.
 
-    No list is null, and each is ordered by time. ``times`` has the time of every value. ``lengths`` are the lengths of
-    windows from the finest on, each a multiple of the one before. Both are in microseconds.
+    No list may be null, and each must be ordered by time. ``times`` contains the time of every value. ``lengths`` are
+    the lengths of the periods from the finest on, each a multiple of the previous one. Both are in microseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner = lists.flatten()  # the entries of the next lists
+    inner = lists.flatten()  # the entries of the next coarser lists
     sizes = np.ones(len(times), np.int64)  # the number of values of each entry
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
@@ -136,7 +136,7 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
 
 
 def check_set(values: pa.Array, lengths: Whole) -> None:
-    """Raise `DamagedState` unless the values, end to end, are ordered sets of the lengths ``lengths``."""
+    """Raise `DamagedState` unless the values, end to end, form ordered sets of the lengths ``lengths``."""
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
         raise DamagedState("holds -0.0, which is 0.0 in a set")
@@ -144,13 +144,14 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
 
 
 def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
-    """Return the entries of lists, end to end, and the group each entry belongs to."""
+    """Return the entries of lists, end to end, and the group that each entry belongs to."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
 def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> tuple[pa.Array, Whole]:
-    """Return the entries of lists, end to end, and the length of each list; raise `DamagedState` for other columns.
+    """Check lists, and return their entries, end to end, and the length of each list; raises `DamagedState` for other
+    columns.
 
     If the limit is absorbing, the null list of a group beyond it has the length 0; otherwise null is damage.
     """
@@ -173,7 +174,7 @@ def _checked_keys(values: pa.Array) -> Whole:
 
 
 def check_neighbours(in_order: Flags, lengths: Whole) -> None:
-    """Raise `DamagedState` for lists whose values are not in order."""
+    """Raise `DamagedState` for lists whose values are not in ascending order."""
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
     within[starts[starts < len(within)]] = False
@@ -182,7 +183,7 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
-    """Keep the first ``max_values`` rows of each group; ``order`` lists the rows group by group."""
+    """Return the first ``max_values`` rows of each group; ``order`` lists the rows group by group."""
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 

@@ -15,9 +15,9 @@ from aggr.functions.exact_family import ExactSums, SumsState
 
 @dataclass(frozen=True)
 class WeightedAvg(ExactSums):
-    """Take the mean of a column in which each row counts by its weight, rounded once from exact Σwx and Σw.
+    """Compute the mean of a column in which each row has a weight, rounded once from exact Σwx and Σw.
 
-    Rows in which the column or the weight is null are skipped. A weight that is NaN or infinite makes NaN.
+    Rows in which the column or the weight is null are skipped. A weight that is NaN or infinite gives NaN.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Dense groups, and numbers under one grouping."""
+"""Groups of rows, and numbers that are reduced under one grouping."""

@@ -1,4 +1,4 @@
-"""Groups: the group of each row, as dense ids."""
+"""Groups: the group number of each row. Groups are numbered from 0 without gaps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
-_MAX_COUNT = 2**31 - 1  # rows or groups: the limit of 32-bit offsets in Arrow
-_LITTLE = 1 << 13  # rows up to which numpy is used instead of a compiled loop
-_MANY = 16  # rows per group from which loops process one group after the other: for fewer, set-up costs more
+_MAX_COUNT = 2**31 - 1  # the maximum of rows or groups, which is the limit of 32-bit offsets in Arrow
+_LITTLE = 1 << 13  # up to this number of rows, numpy is used instead of a compiled loop
+# with at least this many rows per group, loops process one group after the other; for fewer, the set-up costs more
+_MANY = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
+    """Group numbers: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
 
     Parameters
     ----------
     ids : array of intp, shape (rows,)
-        Each in ``[0, n)``. A group may have no rows at all. Compiled loops do not check them again: they are stored as
-        a read-only view, and the caller must not change the array afterwards.
+        The group of each row, in ``[0, n)``. A group may have no rows. Compiled loops do not check the ids again. They
+        are stored as a read-only view, and the caller must not change the array afterwards.
     n : int
         The number of groups, below 2^31.
 
@@ -56,19 +57,20 @@ class Groups:
         if len(self.ids) > _MAX_COUNT:
             raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
-        if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ids are the greatest unsigned numbers
+        # as unsigned numbers, negative ids are larger than all others
+        if len(view) and int(view.view(np.uintp).max()) >= self.n:
             raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
         view.flags.writeable = False
         object.__setattr__(self, "ids", view)
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
-        """Make groups from any whole numbers.
+        """Make groups from any integers.
 
         Parameters
         ----------
         ids : sequence or array of integers, shape (rows,)
-            Each in ``[0, n)``.
+            The group of each row, in ``[0, n)``.
         n : int
             The number of groups.
 
@@ -79,7 +81,7 @@ class Groups:
         Raises
         ------
         TypeError, ValueError
-            As `Groups` does.
+            For the same reasons as `Groups`.
         """
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
             raise TypeError(f"group ids must be a list or an array of whole numbers; got {_shown(ids)}")
@@ -101,30 +103,30 @@ class Groups:
         Returns
         -------
         Groups
-            With ``n = 1``.
+            Groups with ``n = 1``.
         """
         return cls._trusted(np.zeros(_number("the number of rows", rows), np.intp), 1)
 
     @classmethod
     def each(cls, rows: int) -> Groups:
-        """Put every row into a group of its own.
+        """Put every row into a separate group.
 
         Parameters
         ----------
         rows : int
-            The number of rows, and of groups.
+            The number of rows, which is also the number of groups.
 
         Returns
         -------
         Groups
-            With ``ids[i] = i``.
+            Groups with ``ids[i] = i``.
         """
         rows = _number("the number of rows", rows)
         return cls._trusted(np.arange(rows, dtype=np.intp), rows)
 
     @classmethod
     def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
-        """Make groups without a check, from ids that were computed to lie in ``[0, n)``."""
+        """Make groups without a check, from ids that are certain to lie in ``[0, n)``."""
         groups = object.__new__(cls)
         object.__setattr__(groups, "ids", read_only(ids))
         object.__setattr__(groups, "n", n)
@@ -136,7 +138,7 @@ class Groups:
         return len(self.ids)
 
     def filter(self, rows: NDArray[np.bool_]) -> Groups:
-        """Choose the rows for which a mask is true.
+        """Select the rows for which a mask is true.
 
         Parameters
         ----------
@@ -145,19 +147,19 @@ class Groups:
         Returns
         -------
         Groups
-            With the same ``n``: some groups may have no rows.
+            Groups with the same ``n``; some may have no rows.
 
         Raises
         ------
         ValueError
-            If ``rows`` is not one boolean for every row.
+            If ``rows`` does not contain one boolean per row.
         """
         if rows.dtype != np.bool_ or rows.shape != self.ids.shape:
             raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
         return Groups._trusted(self.ids[rows], self.n)
 
     def slice(self, rows: slice) -> Groups:
-        """Choose a range of rows.
+        """Select a range of rows.
 
         Parameters
         ----------
@@ -166,7 +168,7 @@ class Groups:
         Returns
         -------
         Groups
-            With the same ``n``: some groups may have no rows.
+            Groups with the same ``n``; some may have no rows.
         """
         return Groups._trusted(self.ids[rows], self.n)
 
@@ -185,17 +187,19 @@ class Groups:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """A 0, then the end of each group if groups are stored end to end, shape (n + 1,)."""
+        """The offsets of the groups if they are stored end to end: 0, followed by the end of each group, shape (n +
+        1,).
+        """
         return read_only(np.append(0, np.cumsum(self._counts)))
 
     @cached_property
     def rows_by_group(self) -> NDArray[np.int32]:
-        """The rows in the order of their groups: group ``g`` has places ``offsets[g]`` to ``offsets[g + 1]``."""
+        """The row numbers sorted by group: those of group ``g`` are at ``offsets[g]`` to ``offsets[g + 1]``."""
         return read_only(_by_group(self.ids, self.offsets))
 
     @property
     def prefers_group_loops(self) -> bool:
-        """Whether groups have enough rows, on average, for loops that process one group after the other."""
+        """Whether groups have enough rows, on average, to process one group after the other."""
         return len(self) >= _MANY * self.n
 
 
@@ -221,7 +225,7 @@ def check_groups(name: str, groups: Any) -> None:
     Parameters
     ----------
     name : str
-        The name of the calling function, for the message.
+        The name of the calling function, which is used in the message.
     groups : object
 
     Raises
@@ -233,7 +237,8 @@ def check_groups(name: str, groups: Any) -> None:
 
 
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
-    """Raise ``ValueError`` unless there is one group id per row, because compiled loops index both arrays alike.
+    """Raise ``ValueError`` unless there is one group id per row, because compiled loops use the same index for both
+    arrays.
 
     Parameters
     ----------
@@ -241,7 +246,7 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
         The length of the array.
     groups : Groups
     what : str
-        The content of the array, for the message.
+        What the array contains, for the message.
 
     Raises
     ------
@@ -253,7 +258,7 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
 
 
 def _number(what: str, value: Any) -> int:
-    """Return a number of rows or of groups; raises ``TypeError`` or ``ValueError`` for other values."""
+    """Return a number of rows or groups; raises ``TypeError`` or ``ValueError`` for other values."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} must be a whole number; got {_shown(value)}")
     if not 0 <= value <= _MAX_COUNT:
@@ -275,7 +280,9 @@ def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
 
 
 def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return the number of rows of each group, and its last row, which is arbitrary for a group without rows."""
+    """Return the number of rows of each group, and the group's last row, which is undefined for a
+    group without rows.
+    """
     if len(ids) >= _LITTLE:
         return _counts_and_rows_of_many(ids, n)
     row_of_group = np.zeros(n, np.intp)
@@ -287,7 +294,7 @@ def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], 
 def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     counts, row_of_group = np.zeros(n, np.int64), np.empty(n, np.intp)
     for i in range(len(ids)):
-        group: Int = np.uint64(ids[i])  # unsigned: a compiled index that may be negative is slower
+        group: Int = np.uint64(ids[i])  # unsigned, because an index that may be negative is slower in compiled code
         counts[group] += 1
         row_of_group[group] = i
     return counts, row_of_group
@@ -295,7 +302,7 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 
 @compiled
 def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the rows sorted by group; within a group they stay in order."""
+    """Return the rows sorted by group. Within a group their order is unchanged."""
     rows, place = np.empty(len(ids), np.int32), until.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -305,26 +312,26 @@ def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int
 
 
 def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
-    """Group the rows that are equal in every column; null equals null.
+    """Group the rows that are equal in all columns. Null equals null.
 
     Parameters
     ----------
     columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
-        Without columns there is one group. Floats are equal if their bits are.
+        Without columns, there is one group. Floats are equal if their bits are equal.
     rows : int
         The number of rows.
 
     Returns
     -------
     groups : Groups
-        Every group has at least one row; they are numbered in the order of the columns, null last.
+        The groups. Each has at least one row, and they are numbered in the order of the columns, with null last.
     one : array of intp, shape (groups.n,)
-        The index of one row of each group, to take the keys from.
+        For each group, the index of one of its rows, from which the keys can be taken.
 
     Raises
     ------
     ValueError
-        If a column's length is not ``rows``.
+        If the length of a column is not ``rows``.
 
     Examples
     --------
@@ -338,7 +345,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"a key column of {len(column)} values for {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:  # codes must stay within int64
+        if bound * size >= 2**62:  # codes must fit int64
             codes, counts, _ = _dense(codes, bound)
             bound = len(counts)
         if place:
@@ -350,7 +357,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return the rank of each value from 0, equal for equal values, and an upper bound of the ranks."""
+    """Return ranks from 0 that are equal for equal values, and an upper bound of the ranks."""
     if not pa.types.is_dictionary(column.type):
         column = normalize(column)
         is_integral = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
@@ -364,13 +371,15 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
 
 
 def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
-    """Return the rank of each value of a dictionary column, and an upper bound, from the order of the dictionary."""
-    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value once
+    """Return the rank of each value in a dictionary column, from the order of its dictionary, and an upper bound of the
+    ranks.
+    """
+    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value only once
     order = pc.sort_indices(values.dictionary).to_numpy()
     rank = np.empty(len(order) + 1, np.int64)
     rank[order] = np.arange(len(order))
     rank[-1] = len(order)
-    if values.dictionary.null_count:  # null can be among the values and among the indices
+    if values.dictionary.null_count:  # null can occur both in the values and in the indices
         rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
     places = np.append(rank[values.indices.to_numpy()], rank[-1])
     indices = column.indices
@@ -381,17 +390,20 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return codes of whole numbers, and an upper bound: distances from the least in common steps, or codes of runs."""
+    """Return codes of whole numbers and an upper bound of the codes. A code is a multiple of a common step above the
+    minimum, or the number of a run.
+    """
     low, high = _value_range(values)
     table_size = 4 * len(values)  # the bound up to which `_dense` uses a table
     if high - low < table_size:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
+    if 8 * len(heads) < len(values):  # there are few runs, for example if rows are ordered by time
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    within = high - low < 2**63  # distances are int64
-    step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from the first numbers, checked on all
+    within = high - low < 2**63  # distances must fit int64
+    # the step is guessed from the first numbers, and then checked for all numbers
+    step = int(np.gcd.reduce(values[:256] - low)) if within else 1
     if step > 1 and (high - low) // step < table_size:
         steps, exact = _steps(values, low, step)
         if exact:
@@ -401,7 +413,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the least and the greatest number; in one pass if there are many."""
+    """Return the smallest and the greatest number. For many numbers, a single pass is used."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
@@ -418,21 +430,21 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the number of steps from the least to each number, and whether all distances are whole steps."""
+    """Return the number of steps from the minimum to each number, and whether all distances are whole steps."""
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
-        steps[i] = np.int64(np.float64(distance) / step)  # dividing integers takes ten times as long
+        steps[i] = np.int64(np.float64(distance) / step)  # a division of integers takes ten times as long
         remainders |= distance - steps[i] * step
     return steps, remainders == 0
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
-    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order.
+    """Renumber codes in ``[0, bound)`` without gaps, in the same order.
 
-    Also returns the count of each number, and a row that has it.
+    Also return how often each number occurs, and a row in which it occurs.
     """
-    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes per row costs less than a sort
+    if bound <= max(4 * len(codes), 1024):  # a table with a few bytes per row costs less than a sort
         counts, row_of_number = _counts_and_rows(codes, bound)
         seen = counts > 0
         if seen.all():
@@ -443,7 +455,9 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the table's number at each place; a loop for many places, because numpy converts places to 64 bits."""
+    """Return the number in a table at each place. A loop is used for many places, because numpy would convert them to
+    64 bits.
+    """
     if len(places) < _LITTLE:
         numbers: NDArray[np.int64] = table[places]
         return numbers

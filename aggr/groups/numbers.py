@@ -1,4 +1,4 @@
-"""Numbers under one grouping: sums, and the least and the greatest of each group, in one pass."""
+"""Numbers under one grouping: sums, minimum and maximum of each group, in one pass."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aggr.arrow.sort_keys import HIGHEST, LOWEST
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups, check_lengths
 
-MIN_EXPONENT = -1074  # the exponent of the least positive double
+MIN_EXPONENT = -1074  # the exponent of the smallest positive double
 _EXPONENT = 0x7FF
-_NONE = 1 << 20  # beyond every exponent
+_NONE = 1 << 20  # larger than every exponent
 
 
 @compiled
@@ -38,7 +38,9 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
-    """Return the exponent range of numbers sorted by group; exponents count from 1, as in the bits of a double."""
+    """Return the exponent range of numbers sorted by group. Exponents are counted from 1, as in the
+    bits of a double.
+    """
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
@@ -54,15 +56,16 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 
 
 _SURE = 1 << 62
-_INFINITY = np.int64(0x7FF << 52)  # as bits; the bits of NaN are greater
+_INFINITY = np.int64(0x7FF << 52)  # as bits; larger bits are NaN
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:
-    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
+    """Sum int64 numbers per group, shape (groups.n,); raises ``OverflowError`` if a sum exceeds int64."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
-    if (int(sizes) + 1) * len(values) >= _SURE:  # below this bound no sum can overflow
-        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # near the true sum
+    if (int(sizes) + 1) * len(values) >= _SURE:  # below this bound, no sum can overflow
+        # an approximation of the true sum
+        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError("a count grew beyond int64")
     return total
@@ -70,7 +73,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
 
 @compiled
 def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
-    """Sum each group; return also the bitwise OR of all magnitudes, which bounds them."""
+    """Sum each group; also return the bitwise OR of all magnitudes, which bounds them."""
     total, sizes = np.zeros(n, np.int64), 0
     for i in range(len(values)):
         value = values[i]
@@ -80,7 +83,7 @@ def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
 
 def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Return a row with the least, or the greatest, key of each group; -1 if the group has no rows."""
+    """Return a row with the smallest or greatest key of each group, or -1 if the group has no rows."""
     check_lengths(len(keys), groups)
     edge = extreme_by_group(keys, groups, greatest)
     best = np.full(groups.n, -1, np.intp)
@@ -90,13 +93,13 @@ def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
 
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
-    """Return the least, or the greatest, key of each group."""
+    """Return the smallest or greatest key of each group."""
     low, high, _ = _value_ranges(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
 class Extremes(NamedTuple):
-    """The least and the greatest number of each group, and a mask of empty groups, whose numbers are undefined."""
+    """The minimum and maximum of each group, and a mask of empty groups, for which both are undefined."""
 
     low: NDArray[Any]
     high: NDArray[Any]
@@ -105,10 +108,10 @@ class Extremes(NamedTuple):
 
 @compiled
 def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Return the least and the greatest number of each group, and whether any is NaN; if so, they are undefined.
+    """Return the minimum and maximum of each group, and whether any number is NaN. If so, both are undefined.
 
-    For a group without rows, the least is greater than the greatest. If ``floats``, the input is the bits of doubles,
-    and the results are the integers of `_ordered`.
+    For a group without rows, the minimum is greater than the maximum. With ``floats``, the input consists of the bits
+    of doubles, and the results are the integers of `_ordered`.
     """
     group: Int
     low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
@@ -123,7 +126,7 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole
 
 @compiled
 def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Return the results of `_value_ranges` for numbers sorted by group."""
+    """Return the results of `_value_ranges` for numbers that are sorted by group."""
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
@@ -142,13 +145,13 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Who
 
 @compiled
 def _ordered(bits: Int) -> Int:
-    """Map the bits of doubles to integers in the order of doubles, -0.0 before 0.0; the map is its own inverse."""
+    """Map the bits of doubles to integers of the same order, with -0.0 before 0.0. The map is its own inverse."""
     return bits ^ ((bits >> 63) & HIGHEST)
 
 
 @compiled
 def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
-    """Return the values sorted by group; within a group they stay in order."""
+    """Return the values sorted by group. Within a group their order is unchanged."""
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -159,15 +162,15 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Numbers of 64 bits under one grouping; derived arrays are computed once and cached.
+    """64-bit numbers under one grouping. Derived arrays are computed once and cached.
 
-    Its arrays are shared by all functions that read the column, and therefore read-only.
+    The arrays are shared by all functions that read the column, so they are read-only.
 
     Parameters
     ----------
     array : array of float64 or int64, shape (rows,)
     groups : Groups
-        As many rows as ``array``.
+        The groups, with as many rows as ``array``.
 
     Raises
     ------
@@ -195,9 +198,9 @@ class Numbers:
 
     @cached_property
     def sorted_by_group(self) -> NDArray[Any]:
-        """The numbers sorted by group and, within a group, by row; `Groups.offsets` separates the groups.
+        """The numbers sorted by group and, within a group, by row. `Groups.offsets` has the start of each group.
 
-        Loops over sorted numbers keep their sums in registers, and process several rows at once.
+        Loops over sorted numbers keep their sums in registers, and process several rows at a time.
         """
         groups = self.groups
         ordered = self.bits if groups.n == 1 else sort_by_group(self.bits, groups.ids, groups.offsets)
@@ -205,7 +208,7 @@ class Numbers:
 
     @cached_property
     def extremes(self) -> Extremes | None:
-        """The least and the greatest number of each group; None if any number is NaN."""
+        """The minimum and maximum of each group, or None if any number is NaN."""
         floats, groups = self.array.dtype == np.float64, self.groups
         if groups.prefers_group_loops:
             low, high, nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
@@ -220,7 +223,7 @@ class Numbers:
 
     @cached_property
     def min_max(self) -> tuple[float, float]:
-        """The least and the greatest of all numbers; NaN if any is NaN, inf and -inf if there are none."""
+        """The minimum and maximum of all numbers; NaN if any is NaN, and inf and -inf if there are no numbers."""
         extremes = self.extremes
         if extremes is None or not len(self.array):
             return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
@@ -234,5 +237,7 @@ class Numbers:
 
     @cached_property
     def sorted_exponents(self) -> tuple[Whole, Whole]:
-        """The same as `exponents`, from the sorted numbers; exponents count from 1, as in the bits of a double."""
+        """The result of `exponents`, computed from the sorted numbers. Exponents are counted from 1, as in the bits of
+        a double.
+        """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

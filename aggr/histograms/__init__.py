@@ -1,1 +1,1 @@
-"""Histograms over whole-number keys, stored as bytes, for DDSketch and HdrHistogram."""
+"""Histograms over integer keys, stored as bytes, for DDSketch and HdrHistogram."""

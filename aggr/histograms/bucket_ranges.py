@@ -11,7 +11,9 @@ from aggr.arrays import Floats, Whole
 
 
 class BucketRanges(NamedTuple):
-    """Buckets of a column of states, shape (buckets,): the state's row, the lower and the upper edge, the count."""
+    """The buckets of a column of states, shape (buckets,): the row of the state, the lower and upper edge, and the
+    count.
+    """
 
     rows: Whole
     low: Floats
@@ -25,12 +27,14 @@ class BucketRanges(NamedTuple):
         return cls(rows, np.full(len(rows), low), np.full(len(rows), high), counts[rows])
 
     def mirrored(self) -> Self:
-        """Convert buckets of magnitudes to buckets of negative numbers, again in ascending order."""
+        """Convert buckets of magnitudes to buckets of negative numbers, in ascending order."""
         return type(self)(self.rows[::-1], -self.high[::-1], -self.low[::-1], self.counts[::-1])
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Join parts in ascending order of values; the result is sorted by state, and ascending within a state."""
+        """Join parts, passed in ascending order of values. The result is sorted by state, and within a state by
+        value.
+        """
         rows, low, high, counts = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         return cls(rows[order], low[order], high[order], counts[order])

@@ -1,4 +1,4 @@
-"""BucketState: a state that counts values in buckets, which several accessors read."""
+"""BucketState: a state that counts values in buckets, which several accessors can read."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from aggr.state import State
 
 
 class BucketState(State):
-    """A state that counts values in buckets; ranks and lists of the buckets can be read from it."""
+    """A state that counts values in buckets. Ranks and lists of the buckets can be computed from it."""
 
     @abstractmethod
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a limit.
+        """Return the share of values that are at most a limit.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null, and checked.
+            Checked states without nulls.
         value : float
-            The limit; not NaN.
+            The limit, which must not be NaN.
 
         Returns
         -------
         array of float64, shape (rows,)
-            In [0, 1]; null if there are no values.
+            The share is in [0, 1], or null if there are no values.
         """
 
     @abstractmethod
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        """List the ranges of values that states count.
+        """List the ranges of values whose counts the states contain.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null, and checked.
+            Checked states without nulls.
 
         Returns
         -------
         BucketRanges
-            Sorted by state, and ascending within a state. A bucket includes its upper edge, a negative one its lower
-            edge.
+            The ranges are sorted by state, and within a state by value. A bucket of positive values includes its upper
+            edge, a bucket of negative values its lower edge.
         """

@@ -1,7 +1,8 @@
-"""Buckets: the field of a state with a histogram over whole-number keys, for HdrHistogram and DDSketch.
+"""Buckets: the field of a state with a histogram over integer keys, for HdrHistogram and DDSketch.
 
-Keys are counted by `loops`; the histograms of a group are added up in a line of cells that stays in the cache. Keys
-that are far apart are listed and sorted by numpy: few columns have such keys, and a sort takes long to compile.
+`loops` counts the keys. The histograms of a group are added in an array of cells that fits into the cache. Keys that
+are far apart are sorted by numpy instead, because few columns have such keys, and a compiled sort would take long to
+compile.
 """
 
 from __future__ import annotations
@@ -49,27 +50,29 @@ from aggr.histograms.pairs import add_two, lists_of
 from aggr.histograms.reading import LAST as _LAST
 from aggr.histograms.reading import Packed, next_number
 
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a 32-bit key plus _OFFSET is the lower half of a 64-bit number
-_UNASKED = np.zeros((0, 0), np.int64)  # no ranks are requested
-_MARKED = 2  # cells per byte above which used cells are marked
-_APART = 4  # cells per byte above which the keys of two histograms are merged as lists
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # the sum of a 32-bit key and _OFFSET is the lower half of a 64-bit number
+_UNASKED = np.zeros((0, 0), np.int64)  # passed if no ranks are requested
+_MARKED = 2  # above this number of cells per byte, used cells are marked
+_APART = 4  # above this number of cells per byte, the keys of two histograms are merged as lists
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
     """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
 
-    Histograms are checked during a merge and, by `packed`, during a read. A check alone takes a quarter of a merge.
+    Histograms are checked while they are merged, and by `packed` while they are read. A separate check would take a
+    quarter of the time of a merge.
 
     Parameters
     ----------
     max_keys : int or None
-        The greatest number of adjacent keys: every key more than ``max_keys - 1`` below the highest key is counted at
-        the lowest kept key. The kept keys depend on the highest key alone, so the order of merges does not matter.
+        The maximum number of adjacent keys. Every key more than ``max_keys - 1`` below the highest key is counted at
+        the lowest key that is kept. The highest key alone determines which keys are kept, so the order of merges does
+        not matter.
     lowest_key, highest_key : int
-        The range of keys; states with other keys are rejected.
+        The range of keys. States with other keys raise an error.
     wider : bool
-        Accept histograms of more than ``max_keys`` keys, and fold them.
+        Whether histograms of more than ``max_keys`` keys are accepted, and their lowest keys merged into one.
     """
 
     max_keys: int | None = None
@@ -80,17 +83,18 @@ class Buckets(Field):
     def count(
         self, keys: NDArray[np.integer], groups: Groups, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        """Count the keys of each group; keys must lie within int32, sorted by group.
+        """Count the keys of each group. Keys must fit int32 and be sorted by group.
 
-        ``key_ranges`` are the lowest and the highest key of each group, if the caller knows them; 1 and 0 for a group
-        without keys.
+        ``key_ranges`` are the lowest and the highest key of each group, if they are known; 1 and 0 for a group without
+        keys.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
             none = np.zeros(groups.n, np.int64)
             no_offsets = np.zeros(groups.n + 1, np.int64)
             return _column(none, none, none, data=np.zeros(0, np.uint8), offsets=no_offsets)
-        keys, until = keys.astype(np.int32, copy=False), groups.offsets  # always int32, so that loops are compiled once
+        # always int32, so that loops are compiled only once
+        keys, until = keys.astype(np.int32, copy=False), groups.offsets
         low, high = key_ranges or find_key_ranges(keys, until)
         low = np.maximum(low, high - (self.max_keys or FAR) + 1)
         spans = np.maximum(high - low + 1, 0)
@@ -105,7 +109,7 @@ class Buckets(Field):
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Count the keys of each group by their weights, from 1; the result is that of `merge` for single rows."""
+        """Count the keys of each group with their weights, at least 1. The result is that of merging single rows."""
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
 
@@ -154,7 +158,7 @@ class Buckets(Field):
         return counts
 
     def packed(self, states: pa.StructArray, name: str) -> Packed:
-        """Return the histograms of a field of states without a check; reading keys checks them as `check` does."""
+        """Return the histograms of a field of states without a check. Reading their keys checks them like `check`."""
         bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
         return Packed.from_arrow(states.field(name), *bounds, name=name)
 
@@ -172,7 +176,9 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
 def _listed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
 ) -> pa.StructArray:
-    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None: 1 each."""
+    """Make the histograms of the selected groups, in their order, from keys and counts in any order. Without counts,
+    each key counts once.
+    """
     ids, keys, counts = _summed(ids, keys, counts)
     return Histograms(np.bincount(ids, minlength=len(chosen))[chosen], keys, counts).to_arrow()
 
@@ -180,9 +186,9 @@ def _listed(
 def _summed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
 ) -> tuple[NDArray[np.intp], Whole, Whole]:
-    """Add up counts, or 1 each without ``counts``, by group and key; the results are sorted by both.
+    """Sum counts by group and key. Without ``counts``, each key counts once. The results are sorted by group and key.
 
-    Group and key are sorted as one number, which is fastest in numpy.
+    Group and key are combined to one number for sorting, which is the fastest way in numpy.
     """
     both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
     if counts is None:
@@ -196,7 +202,7 @@ def _summed(
 
 
 def _put(column: pa.StructArray, chosen: NDArray[np.bool_], replacements: pa.StructArray) -> pa.StructArray:
-    """Replace the chosen histograms by others."""
+    """Replace the selected histograms by others."""
     rows = np.arange(len(column))
     rows[chosen] = len(column) + np.arange(len(replacements))
     return pa.concat_arrays([column, replacements]).take(pa.array(rows))
@@ -220,23 +226,23 @@ def _merged(
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group; group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
 
-    Also returns a mask of the groups that were left out because their keys are far apart (only their lowest kept key is
-    returned), whether a histogram is damaged, and whether a count grew beyond int64.
+    Also return a mask of the groups that were left out because their keys are far apart (only the lowest key to keep is
+    returned for them), whether a histogram is damaged, and whether a count exceeds int64.
     """
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a sum takes no more bytes than its terms, and so do gaps; only the gap before a first count can be new
+    # a sum takes no more bytes than its terms, and so do gaps; only the gap before a first count can be additional
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
-    few = np.int64(FEW)  # an int64, because loops would be compiled again for a literal
+    few = np.int64(FEW)  # an int64 variable, because loops would be compiled again for a literal
     line, lists, no_keys = room(few), lists_of(few), np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
-        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows with a count above 0
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows whose count is above 0
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
@@ -287,22 +293,23 @@ def _merged(
                         low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
                     ):
                         broken = True
-                        break  # damaged keys may be outside of the line
+                        break  # damaged keys may be outside the array
                     cell = np.int64(low[row]) - folded
                     _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
             at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
         if size:
             lows[group], highs[group] = folded, highest_key
         offsets[group + 1] = at
-    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # a copy takes as long as the merge
+    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # copying takes as long as merging
     return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 
 @compiled
 def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
-    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 receives the counts of lower keys.
+    """Add an undamaged histogram to an array of cells. Cell 0 receives the counts of all keys below the lowest key of
+    the array.
 
-    If ``apart``, a bit marks each used cell.
+    With ``apart``, a bit marks each cell that is used.
     """
     use: Int
     while at < end:

@@ -1,13 +1,13 @@
-"""Columns of histograms: each row contains whole-number keys and their counts.
+"""Columns of histograms: each row contains integer keys and their counts.
 
-A state contains a histogram's lowest and highest key, its number of values, and the counts of all keys in between in
-the bytes of `aggr.histograms.leb128`.
+A state contains the lowest and the highest key of its histogram, the number of values, and the counts of all keys in
+between, encoded by `aggr.histograms.leb128`.
 
     keys     7  8  9        40              counts   5  1  2        3
     state    low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
 
-The first and the last count are not 0, and the counts in between have only one encoding, so equal histograms have equal
-bits. A small count takes one byte.
+The first and the last count are not 0, and each sequence of counts has only one encoding, so equal histograms have
+equal bits. A small count takes one byte.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ DAMAGED = "holds buckets that break off, do not end where they should, or do not
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # a rank beyond every histogram
+NEVER = np.uint64(2**64 - 1)  # a rank beyond those of every histogram
 LAST_BYTE = np.uint64(56)
 
 
 class Histograms(NamedTuple):
-    """``n`` histograms: ``sizes`` buckets each, shape (n,), their ``keys`` and ``counts``, above 0, end to end."""
+    """``n`` histograms. ``sizes`` contains their numbers of buckets, shape (n,); ``keys`` and ``counts`` (above 0) are
+    stored end to end.
+    """
 
     sizes: Whole
     keys: Whole
@@ -53,18 +55,18 @@ class Histograms(NamedTuple):
         return cls(*leb128.read(low, column.field("counts"))[0])
 
     def to_arrow(self) -> pa.StructArray:
-        """Write a column of `HISTOGRAM_TYPE`; a total beyond int64 is written as the greatest int64."""
+        """Write a column of `HISTOGRAM_TYPE`. A total beyond int64 is written as the largest int64."""
         low, high, totals = _summaries(*self)
         return column_of(low, high, totals, leb128.write(low, *self))
 
     def rows(self) -> Ids:
-        """The histogram each bucket belongs to."""
+        """The number of the histogram that each bucket belongs to."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
-        """Return the lowest key of each histogram, and the counts of all keys from there to its highest.
+        """Return the lowest key of each histogram, and the counts of all keys from the lowest to the highest.
 
-        Raises ``ValueError`` for a histogram whose keys are further apart than ``widest``.
+        Raises ``ValueError`` for a histogram whose keys span more than ``widest``.
         """
         end = 0
         for size in self.sizes.tolist():
@@ -79,12 +81,12 @@ class Histograms(NamedTuple):
             yield low, counts
 
     def totals(self) -> Whole:
-        """Count all values of each histogram, shape (n,)."""
+        """Return the number of values of each histogram, shape (n,)."""
         return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
 
 
 def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
-    """Shift the keys of each histogram; raises ``OverflowError`` if a count grows beyond int64.
+    """Shift the keys of each histogram to the right; raises ``OverflowError`` if a count exceeds int64.
 
     >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
     >>> Histograms.from_arrow(shifted(column, np.array([1])))
@@ -101,7 +103,9 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
 
 
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the first and the last value of each row, shape (n,), 0 for an empty row; rows are stored end to end."""
+    """Return the first and the last value of each row, shape (n,), or 0 for an empty row. The rows are stored end to
+    end.
+    """
     holds, row_ends = lengths > 0, np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
     first[holds], last[holds] = values[(row_ends - lengths)[holds]], values[row_ends[holds] - 1]
@@ -117,7 +121,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(
     column: pa.StructArray, max_keys: int = FAR, lowest_key: int = -FAR, highest_key: int = FAR
 ) -> pa.StructArray:
-    """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless each row has the form of `to_arrow`.
+    """Return a column as `HISTOGRAM_TYPE`; raises `DamagedState` unless each row has the form of `to_arrow`.
 
     Keys must be between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
     """
@@ -142,10 +146,11 @@ def find_keys(
     lowest_key: Int,
     highest_key: Int,
 ) -> tuple[Whole, bool]:
-    """Return the keys of the values at ``ranks`` in each histogram, and whether all are sound, in one pass.
+    """Return the keys of the values at ``ranks`` in each histogram, and whether all histograms are undamaged, in one
+    pass.
 
-    Ranks are counted from 0 in key order, shape (ranks, n), and never decrease from row to row. A rank outside ``[0,
-    total)`` gives an arbitrary key, or 0.
+    Ranks are counted from 0 in key order, shape (ranks, n), and never decrease along the first axis. A rank outside
+    ``[0, total)`` gives an undefined key.
     """
     rank_count, n = ranks.shape
     keys = np.zeros((rank_count, n), np.int64)
@@ -162,7 +167,7 @@ def find_keys(
 
 @compiled
 def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
-    """Return whether keys and total are possible for counts of ``size`` bytes; all are 0 in an empty histogram."""
+    """Return whether keys and total are possible for counts of ``size`` bytes. All are 0 in an empty histogram."""
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
     return bool(total > 0 and size > 0 and lowest_key <= low <= high <= highest_key and np.int64(high) - low < max_keys)
@@ -172,13 +177,13 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the counts between two places are encoded correctly, from the lowest key to the highest.
+    """Return whether the counts between two places are encoded correctly, from the lowest to the highest key.
 
-    The keys at the ``ranks`` of this row are written into ``keys``. Eight bytes are read at once if each is a number
-    and they contain none of the ranks.
+    The keys at the ``ranks`` of this row are written to ``keys``. Eight bytes are read at a time if each of them is a
+    number and none of the ranks lies in them.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
-    wrong, before = np.uint64(0), np.uint64(1)  # as after a gap: the first number must be a count
+    wrong, before = np.uint64(0), np.uint64(1)  # as if after a gap, because the first number must be a count
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
         if at >= alone and at + WORD <= end:
@@ -195,7 +200,7 @@ def is_sound(
                     continue
             alone = at + WORD  # the next eight bytes are read one by one
         number: Int = np.int64(data[at])
-        if number < 128:  # most are one byte
+        if number < 128:  # most numbers have one byte
             number = (number >> 1) ^ -(number & 1)
             at += 1
             seen += np.uint64(max(number, 0))
@@ -218,25 +223,25 @@ def is_sound(
 
 @compiled
 def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
-    """Return whether a number of several bytes is complete, has no superfluous byte, and is not too wide a gap."""
+    """Return whether a number of several bytes is complete, has no superfluous byte, and is not too large for a gap."""
     return bool(after >= 0 and last_byte != 0 and number >= -FAR)
 
 
 @compiled
 def saturated(seen: Int, count: Int) -> Int:
-    """Add a count to a sum of counts, both unsigned; the result is at most the greatest int64."""
+    """Add a count to a sum of counts, both unsigned. The result is at most the largest int64."""
     return min(seen + np.uint64(count), _MOST)
 
 
 @compiled
 def capped(total: Int, count: Int) -> Int:
-    """Add a count to a total; the result is at most the greatest int64."""
+    """Add a count to a total. The result is at most the largest int64."""
     return total + count if total <= MOST - count else MOST
 
 
 @compiled
 def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
-    """Return the lowest key, the highest key and the total of each histogram; all are 0 for an empty one."""
+    """Return the lowest key, the highest key and the total of each histogram. All are 0 for an empty histogram."""
     low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
     at: Int = np.int64(0)
     for row in range(len(sizes)):

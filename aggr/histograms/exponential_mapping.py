@@ -1,10 +1,10 @@
-"""Base-2 exponential buckets of OpenTelemetry and Prometheus: magnitudes to whole-number keys, and keys to values.
+"""Base-2 exponential buckets of OpenTelemetry and Prometheus: convert magnitudes to integer keys, and keys to values.
 
-At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The adjacent buckets 2k and 2k + 1 form one bucket
-of scale s - 1, so shifting keys of the finest scale to the right gives the keys of any other scale.
+At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The buckets 2k and 2k + 1 together are bucket k of
+scale s - 1. Shifting keys of the finest scale to the right therefore gives the keys of any other scale.
 
-Keys are exact. If a rounded logarithm is near an edge, the edge is computed to sixty digits and compared. An edge is a
-fractional power of two, which is never a double unless it is a whole power of two.
+Keys are exact. If a rounded logarithm is near an edge, the edge is computed to sixty digits and compared with the
+value. An edge is a fractional power of two, which is a double only if it is a whole power of two.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -18,15 +18,15 @@ import numpy as np
 from aggr.arrays import Floats, Whole
 from aggr.exact.powers_of_two import exp2
 
-FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; COARSEST has two keys
-REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale
+FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; at COARSEST there are two keys
+REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
-_STEPS = 1 << FINEST  # buckets from one power of two to the next
-_NEAR = 1e-7  # share of a step: a logarithm within 8 units in the last place is off by 1e-9 of a step
+_STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
+_NEAR = 1e-7  # a fraction of a step: an error of 8 units in the last place of a logarithm is 1e-9 of a step
 
 
 def finest_keys(sizes: Floats) -> Whole:
-    """Return the key of each magnitude, above 0 and finite, at the finest scale.
+    """Return the key of each positive finite magnitude at the finest scale.
 
     >>> (finest_keys(np.array([1.0, 1.5, 2.0, 2.1])) >> FINEST).tolist()
     [-1, 0, 0, 1]
@@ -54,7 +54,8 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return the least shifts, from ``shifts`` on, after which each range of one sign has at most ``max_keys`` keys.
+    """Return the smallest shifts, at least ``shifts``, after which each range of one sign has at most ``max_keys``
+    keys.
 
     ``lows`` and ``highs`` are the lowest and highest keys of ranges at the finest scale; an empty range has ``high <
     low``.
@@ -71,9 +72,9 @@ def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys
 
 def values_of(keys: Whole, scales: Whole) -> Floats:
     """Return the representative value of each bucket, within the relative error `accuracy_of` of all values in it."""
-    width: Floats = np.exp2(-scales.astype(np.float64))  # exact: a power of two
+    width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
     low: Floats = keys * width
-    up = np.where(low < -900.0, 100.0, 0.0)  # scales small values up, so that they are not rounded twice
+    up = np.where(low < -900.0, 100.0, 0.0)  # scaled up, so that small values are not rounded twice
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
     return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 

@@ -1,10 +1,11 @@
-"""Zig-zag LEB128: the counts of adjacent keys in a variable number of bytes, as in HdrHistogram V2.
+"""Zig-zag LEB128: an encoding of the counts of adjacent keys in a variable number of bytes, as in HdrHistogram V2.
 
     keys 7, 8, 9, 40, counts 5, 1, 2, 3, from key 7 on:    5  1  2  -30  3    ──▶   0a 02 04 3b 06
 
-A positive number is a count, 0 is one key with count 0, and -n is n such keys. The sign becomes the lowest bit, 0, -1,
-1, -2 → 0, 1, 2, 3. Each byte then has seven bits, the lowest first, and its eighth bit marks that more bytes follow.
-The ninth byte has eight bits of the number, so nine bytes are enough for int64.
+A positive number is a count, 0 stands for one key with count 0, and -n stands for n such keys. The sign becomes the
+lowest bit: 0, -1, 1, -2 → 0, 1, 2, 3. The number is then written in bytes of seven bits, lowest first. The eighth bit
+of a byte is set if more bytes follow. The ninth byte has eight bits of the number, so that nine bytes suffice for
+int64.
 
 Source: the LEB128-64b9B variant of HdrHistogram.
 """
@@ -20,13 +21,13 @@ from aggr.arrays import Bytes as Bytes
 from aggr.arrays import Flags, Whole
 from aggr.compiling.jit import Int, compiled
 
-LONGEST = 9  # bytes of a number: eight with 7 bits, and the last with 8
-FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
+LONGEST = 9  # the maximum bytes of a number: eight with 7 bits, and the last with 8
+FAR = 1 << 40  # larger than the distance of any two 32-bit keys, and far from overflow when added to a key
 
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# eight bytes in one word: masks of the same bits in each byte, and of sums in pairs of bytes
+# for eight bytes in one word: masks of the same bits in each byte, and of sums in pairs of bytes
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
 _EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
@@ -35,7 +36,8 @@ _ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.
 
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Write the counts of histograms, all above 0, each from the key ``first`` on, which is at most its lowest key.
+    """Write the counts of histograms, beginning at the key ``first``. Counts must be above 0, and ``first`` at most the
+    lowest key.
 
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
@@ -44,7 +46,8 @@ def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryAr
 
 
 def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
-    """Read the output of `write`: sizes, keys and counts; the key after each, at most `FAR`; a mask of broken rows.
+    """Decode the output of `write`. Return sizes, keys and counts, the key after the last of each row (at most `FAR`),
+    and a mask of damaged rows.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
     >>> keys, counts, ends, broken
@@ -55,7 +58,7 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
 
 
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
-    """Make a binary column from bytes, end to end, and offsets."""
+    """Make a binary column from bytes that are stored end to end, and offsets."""
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("too many bytes in one batch of states; use smaller batches")
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
@@ -65,19 +68,19 @@ def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
 def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
     """Return the bytes of a binary column, and the offsets of its rows.
 
-    Offsets are int64, so that each loop is compiled once.
+    Offsets are int64, so that each loop is compiled only once.
     """
     if rows.type != pa.binary():  # other systems write large binaries, or views
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
-    # by the number of offsets, because a buffer may be longer than its content
+    # read the exact number of offsets, because a buffer may be longer than its content
     places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places.astype(np.int64)
 
 
 @compiled
 def put_number(data: Bytes, at: Int, number: Int) -> Int:
-    """Write a number at a place; return the place after it."""
+    """Write a number at a place; return the place after the number."""
     word = np.uint64((number << 1) ^ (number >> 63))
     last = at + LONGEST - 1
     while word > _SEVEN_BITS and at < last:
@@ -90,7 +93,9 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
 
 @compiled
 def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at a place before ``end``; return it and the place after it, -1 if it is incomplete."""
+    """Read the number at a place before ``end``. Return the number and the place after it, or -1 if
+    it is incomplete.
+    """
     word, shift = np.uint64(0), np.uint64(0)
     more: Any = True
     while more and at < end:
@@ -105,14 +110,15 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def advance(number: Int) -> Int:
-    """Return the number of keys that a number covers: 1 for a count, the number of skipped keys for a gap."""
+    """Return how many keys a number stands for: 1 for a count, and the number of skipped keys for a gap."""
     return max(-number, 1)
 
 
 @compiled
 def word_at(data: Bytes, at: Int) -> Any:
-    """Return eight bytes as a little-endian word; if no byte has the bit `LONGER`, each byte is a number."""
-    word, place = np.uint64(0), np.uint64(at)  # unsigned: a compiled index that may be negative is slower
+    """Return eight bytes as a little-endian word. If no byte has the bit `LONGER`, each byte is a complete number."""
+    # unsigned, because an index that may be negative is slower in compiled code
+    word, place = np.uint64(0), np.uint64(at)
     for i in range(WORD):
         word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
     return word
@@ -120,10 +126,10 @@ def word_at(data: Bytes, at: Int) -> Any:
 
 @compiled
 def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
-    """Return masks of the gaps and of the invalid numbers among eight numbers of one byte, a bit for each byte.
+    """Return masks of the gaps and of the invalid numbers among eight one-byte numbers, with one bit per byte.
 
-    A gap after a gap, and a gap of one key that is not written as 0, are invalid. ``before`` is 1 if the previous
-    number was a gap, otherwise 0.
+    A gap that follows a gap is invalid, and so is a gap of one key that is not written as 0. ``before`` is 1 if the
+    previous number was a gap, otherwise 0.
     """
     empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
     gaps = (word & _EACH) | empty
@@ -132,7 +138,7 @@ def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
 
 @compiled
 def sums_of(word: Any) -> tuple[Any, Any]:
-    """Return the sum of the counts, and the number of covered keys, of eight numbers of one byte each."""
+    """Return the sum of the counts, and the number of keys, in eight one-byte numbers."""
     halves = (word >> _ONE) & _HALVES
     away = halves & ((word & _EACH) * _ALL)
     counts = halves ^ away
@@ -142,9 +148,10 @@ def sums_of(word: Any) -> tuple[Any, Any]:
 
 @compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
-    """Write the numbers; return the bytes and the offsets of the histograms."""
+    """Write the numbers. Return the bytes, and the offsets of the histograms."""
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
-    at: Int = np.int64(0)  # a literal 0 would have another type, and loops would be compiled again
+    # a variable, because a literal 0 would have another type, for which loops would be compiled again
+    at: Int = np.int64(0)
     entry = 0
     for row in range(len(sizes)):
         key = first[row]
@@ -161,7 +168,7 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 @compiled
 def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
-    """Read the numbers of each row; a row with an incomplete number ends before that number."""
+    """Read the numbers of each row. A row with an incomplete number ends before that number."""
     n = len(first)
     max_entries = places[n] - places[0]  # each count takes at least one byte
     sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)

@@ -1,7 +1,8 @@
-"""LogarithmicMapping: positive numbers to whole-number keys, and keys to values, as in DDSketch.
+"""LogarithmicMapping: convert positive numbers to integer keys, and keys to values, as in DDSketch.
 
-A double's exponent and first mantissa bits determine one of 2048 equal steps between two powers of two. Most steps lie
-within one bucket, so a table maps steps to keys. Only values in a step that contains a bucket's edge need a logarithm.
+The exponent and the first mantissa bits of a double determine one of 2048 equal steps between two powers of two. Most
+steps lie within one bucket, so a table maps steps to keys. Only values in a step that contains a bucket's edge need a
+logarithm.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from aggr.exact.powers_of_two import exp2
 
 Keys = NDArray[np.int32]
 
-_CACHED_ROWS = 1 << 16  # rows per pass: 512 KiB of doubles stay in the cache
-_STEP_BITS = 11  # binary logarithm of the number of steps between two powers of two
+_CACHED_ROWS = 1 << 16  # the rows per pass, whose 512 KiB of doubles fit into the cache
+_STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
-_MOST_EXPONENTS = 64  # exponents of a table, which limits it to 512 KiB
-_EDGE = -(2**31)  # in a table: this step contains an edge
+_MOST_EXPONENTS = 64  # the exponents in a table, which limit it to 512 KiB
+_EDGE = -(2**31)  # an entry of the table that means that the step contains an edge
 
 
 @dataclass(frozen=True)
 class LogarithmicMapping:
-    """A mapping of positive numbers to whole-number keys: bucket ``k`` contains ``(γ^(k−1), γ^k]``.
+    """A mapping of positive numbers to integer keys. Bucket ``k`` contains ``(γ^(k−1), γ^k]``.
 
     >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
     array([  0, 231], dtype=int32)
@@ -39,7 +40,7 @@ class LogarithmicMapping:
 
     @property
     def gamma(self) -> float:
-        """The ratio of a bucket's upper bound to its lower one."""
+        """The ratio of a bucket's upper edge to its lower edge."""
         return 1.0 + self._step
 
     @property
@@ -49,7 +50,7 @@ class LogarithmicMapping:
 
     @property
     def key_range(self) -> tuple[int, int]:
-        """The lowest and the highest key of doubles, including those of other libraries."""
+        """The lowest and the highest key of doubles, including keys that other libraries compute."""
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1
 

@@ -117,7 +117,7 @@ def from_dds_proto(
     sums, mins, maxs : arrays of numbers, shape (n,), optional
         Sums may also be exact sums, as in the field of a state.
     keys : "upper" or "lower"
-        As for `to_dds_proto`.
+        See `to_dds_proto`.
 
     Returns
     -------

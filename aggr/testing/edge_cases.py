@@ -85,7 +85,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
     Parameters
     ----------
     dtype : type
-        As for `edge_cases`.
+        See `edge_cases`.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def ordinary_values(
     Parameters
     ----------
     dtype : type
-        As for `edge_cases`.
+        See `edge_cases`.
     size, seed : int
         The same seed gives the same values.
     most : int, optional

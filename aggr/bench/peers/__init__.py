@@ -1,4 +1,4 @@
-"""Peers: other packages that compute comparable results, found by name, and counterparts of built-in functions."""
+"""Peers: other packages that compute comparable results, selected by name or as counterparts of built-in functions."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def read_peer(text: str, measure: Measure) -> Peer:
     Parameters
     ----------
     text : str
-        ``NAME:EXPRESSION``, such as ``duckdb:quantile_cont(x, 0.5)`` or ``datasketches:kll(k=400)``.
+        A text ``NAME:EXPRESSION``, such as ``duckdb:quantile_cont(x, 0.5)`` or ``datasketches:kll(k=400)``.
     measure : Measure
-        The measure that it is compared with.
+        The measure with which the peer is compared.
 
     Returns
     -------
@@ -78,12 +78,12 @@ def read_peer(text: str, measure: Measure) -> Peer:
 
 
 def counterparts(measure: Measure) -> list[Peer]:
-    """List the peers that compute the same as a built-in function, as far as their packages are installed.
+    """List the installed peers that compute the same result as a built-in function.
 
     Parameters
     ----------
     measure : Measure
-        Over a plain column, without a condition or weight, because those would have to be translated.
+        A measure of a plain column, without a condition or weight, because these would have to be translated.
 
     Returns
     -------
@@ -102,7 +102,9 @@ def counterparts(measure: Measure) -> list[Peer]:
 
 @cache
 def _kinds() -> dict[str, type[Peer]]:
-    """Return the kinds of peers by name, with those that other distributions register as ``aggr.bench.peers``."""
+    """Return the kinds of peers by name, including those that other distributions register under
+    ``aggr.bench.peers``.
+    """
     kinds = {kind.name: kind for kind in _BUILTIN}
 
     def register(kind: type[Peer]) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a peer: another package that computes a comparable result from the same rows."""
+"""The interface of a peer: another package that computes a comparable result from the same rows."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from aggr.measure import Measure
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """Another package with an expression, such as DuckDB with ``quantile_cont(x, 0.5)``.
+    """Another package with an expression to evaluate, such as DuckDB with ``quantile_cont(x, 0.5)``.
 
     Parameters
     ----------
     expression : str
-        In the language of the package.
+        An expression in the language of the package.
     measure : Measure
-        The measure that it is compared with; packages of sketches take column and quantiles from it.
+        The measure with which the peer is compared. Sketch packages use its column and quantiles.
 
     Class attributes
     ----------------
     name : str
-        The word before the colon in ``--against``.
+        The name that precedes the colon in ``--against``.
     package : str
-        The distribution to install.
+        The distribution that must be installed.
     row_limit : int or None
-        The number of rows to measure for packages that need one Python call per row.
+        The maximum number of rows for packages that need one Python call per row.
     """
 
     expression: str
@@ -46,37 +46,38 @@ class Peer(ABC):
         self.check()
 
     def check(self) -> None:  # noqa: B027, because a peer without a check of its own needs none
-        """Refuse an expression that cannot be evaluated; raises ``ValueError``."""
+        """Raise ``ValueError`` for an expression that cannot be evaluated."""
 
     @abstractmethod
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Load the rows in the package's best form and return the call to be timed, from rows to results.
+        """Load the rows in the format that the package reads fastest, and return the call to be timed, from rows to
+        results.
 
         Parameters
         ----------
         rows : pa.Table
-            With the columns of the measure and ``bench_group``, whole numbers from 0.
+            Rows with the columns of the measure and ``bench_group``, which has whole numbers from 0.
         group_count : int
 
         Returns
         -------
         callable without parameters
-            It returns what `results` reads.
+            Its result is passed to `results`.
 
         Raises
         ------
         ValueError
-            If the package cannot evaluate the expression; the message contains the package's own words.
+            If the package cannot evaluate the expression; the message contains the package's own error.
         """
 
     @abstractmethod
     def results(self, answer: Any) -> Sequence[Any]:
-        """List the results of all groups, in the order of the groups.
+        """List the results of all groups, ordered by group.
 
         Parameters
         ----------
         answer
-            As the call of `prepare` returned it.
+            The result of the call that `prepare` returned.
 
         Returns
         -------
@@ -84,7 +85,7 @@ class Peer(ABC):
         """
 
     def state_bytes(self, values: pa.Array) -> int | None:
-        """Return the bytes of the serialized sketch of some values; None if the package has no such state."""
+        """Return the bytes of a serialized sketch of some values, or None if the package has no such state."""
         return None
 
     @classmethod
@@ -93,5 +94,5 @@ class Peer(ABC):
         return importlib.util.find_spec(cls.package) is not None
 
     def __str__(self) -> str:
-        """Write the peer as in ``--against``."""
+        """Return the peer in the syntax of ``--against``."""
         return f"{self.name}:{self.expression}"

@@ -22,7 +22,9 @@ class DataSketches(SketchPeer):
     package = "datasketches"
 
     def check(self) -> None:
-        """Refuse unknown sketches and parameters, and quantiles of a measure without any."""
+        """Raise an error for unknown sketches and parameters, and for a measure without quantiles if the sketch needs
+        them.
+        """
         name = self.sketch_name()
         if name not in _SIZES:
             raise ValueError(f"datasketches has no sketch {shown(name)} here; {nearest(name, _SIZES)}")
@@ -31,7 +33,7 @@ class DataSketches(SketchPeer):
             self.quantiles()
 
     def build(self, values: Array) -> Any:
-        """Update a new sketch with the array."""
+        """Create a sketch and update it with an array."""
         name = self.sketch_name()
         class_name, default = (_QUANTILES | _DISTINCT)[name]
         size = self.parameters({_SIZES[name]: default})[_SIZES[name]]
@@ -39,20 +41,20 @@ class DataSketches(SketchPeer):
         if name in _QUANTILES:
             sketch.update(values.astype(np.float64, copy=False))
             if name == "tdigest":
-                sketch.compress()  # otherwise buffered values would be sorted when the sketch is read
+                sketch.compress()  # sort the buffered values now, rather than when the sketch is read
             return sketch
         for value in values.tolist():
             sketch.update(value)
         return sketch
 
     def read(self, sketch: Any) -> Any:
-        """Read the quantiles of the measure, or the estimate."""
+        """Return the quantiles of the measure, or the estimated count."""
         if self.sketch_name() in _DISTINCT:
             return sketch.get_estimate()
         return [float(sketch.get_quantile(quantile)) for quantile in self.quantiles()]
 
     def serialized_bytes(self, sketch: Any) -> int:
-        """Serialize in the package's compact form."""
+        """Return the size of the sketch in the package's compact form."""
         name = self.sketch_name()
         if name == "theta":
             return len(sketch.compact().serialize())

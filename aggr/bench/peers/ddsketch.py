@@ -16,7 +16,7 @@ class DDSketch(SketchPeer):
     row_limit = 50_000
 
     def check(self) -> None:
-        """Refuse unknown parameters, and a measure without quantiles."""
+        """Raise an error for unknown parameters, and for a measure without quantiles."""
         self.parameters({"relative_accuracy": 0.01})
         self.quantiles()
 
@@ -29,10 +29,10 @@ class DDSketch(SketchPeer):
         return sketch
 
     def read(self, sketch: Any) -> Any:
-        """Read the quantiles of the measure."""
+        """Return the quantiles of the measure."""
         return [sketch.get_quantile_value(quantile) for quantile in self.quantiles()]
 
     def serialized_bytes(self, sketch: Any) -> int:
-        """Serialize as protobuf, which omits sum, minimum and maximum."""
+        """Return the size of the sketch as protobuf, which omits sum, minimum and maximum."""
         proto = importlib.import_module("ddsketch.pb.proto").DDSketchProto
         return len(proto.to_proto(sketch).SerializeToString())

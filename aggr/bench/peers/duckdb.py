@@ -19,7 +19,7 @@ class DuckDB(Peer):
     package = "duckdb"
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Copy the rows into DuckDB's own format, which it reads faster than Arrow's."""
+        """Copy the rows into DuckDB's own format, which DuckDB reads faster than Arrow."""
         duckdb = importlib.import_module("duckdb")
         connection = duckdb.connect(config={"threads": 1})
         connection.register("arrow_rows", rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from aggr.bench.peers.sketch import Array, SketchPeer
 
-_HIGHEST = 10**12  # in units; the package needs it beforehand
+_HIGHEST = 10**12  # the largest value in units, which the package needs in advance
 
 
 class HdrHistogram(SketchPeer):
@@ -20,7 +20,7 @@ class HdrHistogram(SketchPeer):
     row_limit = 50_000
 
     def check(self) -> None:
-        """Refuse unknown parameters, and a measure without quantiles."""
+        """Raise an error for unknown parameters, and for a measure without quantiles."""
         self._parameters()
         self.quantiles()
 
@@ -32,12 +32,12 @@ class HdrHistogram(SketchPeer):
         return histogram
 
     def read(self, sketch: Any) -> Any:
-        """Read the quantiles of the measure."""
+        """Return the quantiles of the measure."""
         unit = self._parameters()["unit"]
         return [sketch.get_value_at_percentile(quantile * 100.0) * unit for quantile in self.quantiles()]
 
     def serialized_bytes(self, sketch: Any) -> int:
-        """Encode in version 2 of the format."""
+        """Return the size of the histogram in version 2 of the format."""
         return len(sketch.encode())
 
     def _parameters(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Packages of sketches: one sketch object per group, filled from arrays that were cut by group beforehand."""
+"""Sketch packages: one sketch object per group, filled from arrays that are split by group in advance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 class SketchPeer(Peer):
     """A peer with one sketch object per group.
 
-    Its expression is ``NAME`` or ``NAME(parameter=value, …)``. Column and quantiles are those of the measure.
+    Its expression is ``NAME`` or ``NAME(parameter=value, …)``. The column and the quantiles are those of the measure.
     """
 
     @abstractmethod
@@ -30,10 +30,10 @@ class SketchPeer(Peer):
 
     @abstractmethod
     def read(self, sketch: Any) -> Any:
-        """Read the result of one sketch: a number, or a list in the order of the measure's quantiles."""
+        """Return the result of one sketch: a number, or a list in the order of the measure's quantiles."""
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Cut the values into one array per group."""
+        """Split the values into one array per group."""
         values = values_of(self.measure, rows)
         if len(values) != len(rows):
             raise ValueError(f"{self}: the column has nulls, and this peer has no rule for them; drop these rows")
@@ -44,13 +44,13 @@ class SketchPeer(Peer):
         return lambda: [self.read(self.build(array)) for array in arrays if len(array)]
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Return the results, which are in the order of the groups already."""
+        """Return the results, which are already ordered by group."""
         results: list[Any] = answer
         return results
 
     def state_bytes(self, values: pa.Array) -> int | None:
-        """Serialize the sketch of some values."""
-        writable = np.array(values.to_numpy(zero_copy_only=False))  # packages refuse read-only arrays
+        """Return the bytes of a serialized sketch of some values."""
+        writable = np.array(values.to_numpy(zero_copy_only=False))  # some packages reject read-only arrays
         return self.serialized_bytes(self.build(writable))
 
     @abstractmethod
@@ -58,7 +58,7 @@ class SketchPeer(Peer):
         """Return the bytes of a serialized sketch."""
 
     def quantiles(self) -> Sequence[float]:
-        """Return the quantiles of the measure; raises ``ValueError`` if it has none."""
+        """Return the quantiles of the measure; raises ``ValueError`` if it has no quantiles."""
         quantiles: Sequence[float] = getattr(self.measure.function, "quantiles", ())
         if not quantiles:
             raise ValueError(f"{self} computes quantiles; compare it with a measure that has some, not {self.measure}")
@@ -74,7 +74,7 @@ class SketchPeer(Peer):
         Returns
         -------
         dict
-            A value for each allowed name.
+            The allowed names, each with a value of the expected type.
 
         Raises
         ------
