@@ -176,7 +176,7 @@ def explain(
     retention : level -> duration, optional
         How long each level is kept, as for a store. Levels without a retention are counted for a year.
     reading : ReadOptions, optional
-        As for `tiltframe.rollup`.
+        See `tiltframe.rollup`.
     commits_per_day : float
         The number of commits that write the rows into a store; each commits the rows of a contiguous range of time.
 
