@@ -160,7 +160,7 @@ def retract(
     TypeError
         If the states of measures cannot be subtracted; the message names all of them.
     ValueError, StoreError
-        As for `tiltframe.FrameStore.retract`. Nothing has changed then.
+        See `tiltframe.FrameStore.retract`. Nothing has changed then.
 
     Examples
     --------
@@ -350,7 +350,7 @@ def backfill(
     ValueError
         If earlier calls of the writer had another chunk, order or range, or the time has another type.
     StoreError
-        As for `rollup_into`. The previous ranges stay in the store.
+        See `rollup_into`. The previous ranges stay in the store.
 
     Guarantee
     ---------

@@ -273,7 +273,7 @@ class Pivoted:
         Raises
         ------
         ValueError, TypeError, AnalysisException
-            On the same conditions as `Grouped.agg`.
+            For the same reasons as `Grouped.agg`.
         """
         answers = self.groups.agg(*calls, having=None, **measures)
         *keys, pivot = answers.columns[: len(self.groups.keys)]
