@@ -45,7 +45,8 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
     (True, False)
     """
     with np.errstate(over="ignore"):
-        return _combined([_hashes(normalize(column)) for column in columns])
+        arrays = [normalize(column) for column in columns]
+        return _combined(np.zeros((_LANES, len(arrays[0])), np.uint64), arrays)
 
 
 def hash64(*columns: pa.Array) -> Whole:
@@ -59,23 +60,64 @@ def hash64(*columns: pa.Array) -> Whole:
     return np.minimum(hashes, ALL - 1)
 
 
-def _combined(columns: Sequence[Words]) -> Words:
-    total = np.zeros_like(columns[0])
+def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:
+    """Mix the hashes of columns into those of rows, one after the other."""
     for column in columns:
-        total = np.stack([_mixed(total[lane], column[lane], *_FACTORS[lane]) for lane in range(_LANES)])
-    return total
+        if len(column) and not column.null_count and _has_fixed_width(column):
+            totals = _with_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
+        else:
+            totals = _with_hashes(totals, _hashes(column), *_FACTORS[0], *_FACTORS[1])
+    return totals
 
 
 @compiled
-def _mixed(total: Words, column: Words, first: np.uint64, second: np.uint64) -> Words:
-    """Combine row hashes with those of another column; each bit of both affects all bits of the result."""
-    mixed = np.empty(len(total), np.uint64)
-    for row in range(len(total)):
-        word = total[row] * np.uint64(31) + column[row] + np.uint64(1)
-        word = (word ^ (word >> np.uint64(30))) * first
-        word = (word ^ (word >> np.uint64(27))) * second
-        mixed[row] = word ^ (word >> np.uint64(31))
+def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint64) -> np.uint64:
+    """Mix a word into a hash; each bit of both affects all bits of the result."""
+    mixed = total * np.uint64(31) + word + np.uint64(1)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * first
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * second
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@compiled
+def _with_hashes(
+    totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
+) -> Words:
+    """Mix the hashes of a column, shape (2, rows), into those of rows."""
+    mixed = np.empty((2, totals.shape[1]), np.uint64)
+    for row in range(totals.shape[1]):
+        mixed[0, row] = _mixed(totals[0, row], hashes[0, row], first, second)
+        mixed[1, row] = _mixed(totals[1, row], hashes[1, row], third, fourth)
     return mixed
+
+
+@compiled
+def _with_pieces(
+    totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
+) -> Words:
+    """Hash values of some pieces of 64 bits each, shape (rows, pieces), and mix the hashes into those of rows."""
+    mixed = np.empty((2, len(pieces)), np.uint64)
+    for row in range(len(pieces)):
+        one, other = np.uint64(0), np.uint64(0)
+        for place in range(pieces.shape[1]):
+            one = _mixed(one, pieces[row, place], first, second)
+            other = _mixed(other, pieces[row, place], third, fourth)
+        mixed[0, row] = _mixed(totals[0, row], one, first, second)
+        mixed[1, row] = _mixed(totals[1, row], other, third, fourth)
+    return mixed
+
+
+@compiled
+def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
+    """Hash values of some pieces of 64 bits each, shape (rows, pieces)."""
+    hashes = np.empty((2, len(pieces)), np.uint64)
+    for row in range(len(pieces)):
+        one, other = np.uint64(0), np.uint64(0)
+        for place in range(pieces.shape[1]):
+            one = _mixed(one, pieces[row, place], first, second)
+            other = _mixed(other, pieces[row, place], third, fourth)
+        hashes[0, row], hashes[1, row] = one, other
+    return hashes
 
 
 def _hashes(column: pa.Array) -> Words:
@@ -92,8 +134,9 @@ def _present(column: pa.Array) -> Words:
     """Hash values without nulls."""
     kind = column.type
     if pa.types.is_struct(kind):
-        children = [_hashes(normalize(pc.struct_field(column, [i]))) for i in range(kind.num_fields)]
-        return _combined([np.ones((_LANES, len(column)), np.uint64), *children])
+        children = [normalize(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
+        zeros, ones = (np.full((_LANES, len(column)), word, np.uint64) for word in (0, 1))
+        return _combined(_with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1]), children)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column).to_numpy()
         _, offsets, data = column.cast(pa.binary()).buffers()
@@ -104,21 +147,30 @@ def _present(column: pa.Array) -> Words:
         return _joined(
             list(_hashes(normalize(column.flatten()))), pc.list_value_length(column).to_numpy().astype(np.int64)
         )
-    return _fixed(column)
+    return _of_pieces(_pieces(column), *_FACTORS[0], *_FACTORS[1])
 
 
-def _fixed(column: pa.Array) -> Words:
-    """Hash values of a fixed width by their bits."""
+def _has_fixed_width(column: pa.Array) -> bool:
+    """Return whether a column is of numbers, times or other values of a fixed number of bytes."""
+    kind = column.type
+    return not (
+        pa.types.is_null(kind) or pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
+    )
+
+
+def _pieces(column: pa.Array) -> Words:
+    """Return the bits of values of a fixed width as pieces of 64 bits, shape (rows, pieces)."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    width = column.type.bit_width // 8
-    data = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width : (column.offset + len(column)) * width]
+    width, rows = column.type.bit_width // 8, len(column)
+    data = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width : (column.offset + rows) * width]
+    if width in (1, 2, 4):
+        return data.view(f"u{width}").astype(np.uint64).reshape(rows, 1)
     if width % 8:
-        padded = np.zeros((len(column), -(-width // 8) * 8), np.uint8)
-        padded[:, :width] = data.reshape(len(column), width)
+        padded = np.zeros((rows, -(-width // 8) * 8), np.uint8)
+        padded[:, :width] = data.reshape(rows, width)
         data = padded
-    pieces = np.ascontiguousarray(data).view(np.uint64).reshape(len(column), -(-width // 8)).T
-    return _combined([np.broadcast_to(piece, (_LANES, len(column))) for piece in pieces])
+    return np.ascontiguousarray(data).view(np.uint64).reshape(rows, -(-width // 8))
 
 
 def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
