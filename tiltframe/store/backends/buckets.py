@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from tiltframe.instants import instants_of
 from windows import TimeWindow, Tumbling, window
 
 _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
@@ -27,3 +32,21 @@ def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str
     begins = bucket.starts(starts).astype("datetime64[us]")
     names: NDArray[np.str_] = begins.astype(f"datetime64[{_NUMPY_UNITS[bucket.unit]}]").astype(np.str_)
     return names
+
+
+def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the name and the rows of each bucket; rows stay in order, and are not copied if they are sorted by start.
+
+    >>> from tiltframe.instants import as_instants
+    >>> states = pa.table({"window_start": as_instants(np.array([0, 86_400_000_000, 86_460_000_000]))})
+    >>> [(name, rows.num_rows) for name, rows in split_by_bucket(states, window("1m"))]
+    [('1970-01-01', 1), ('1970-01-02', 2)]
+    """
+    begins = bucket_of(level).starts(instants_of(states))
+    if (np.diff(begins) < 0).any():
+        order = np.argsort(begins, kind="stable")
+        states, begins = states.take(pa.array(order)), begins[order]
+    edges = np.flatnonzero(np.diff(begins, prepend=begins[:1] - 1))
+    names = bucket_names(begins[edges], level).tolist()
+    for name, (first, last) in zip(names, pairwise([*edges.tolist(), len(begins)]), strict=True):
+        yield name, states.slice(first, last - first)

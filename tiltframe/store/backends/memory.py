@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
 import pyarrow as pa
 
 from tiltframe.instants import instants_of
 from tiltframe.names import START
 from tiltframe.ranges import Range, inside
-from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.log.errors import Conflict, MissingStore
 from windows import TimeWindow
@@ -112,8 +111,7 @@ class MemoryBackend:
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Store rows under new names, one part for each bucket."""
-        buckets = bucket_of(level).starts(instants_of(states))
-        return [self._put(level, states.filter(pa.array(buckets == bucket))) for bucket in np.unique(buckets)]
+        return [self._put(level, rows) for _, rows in split_by_bucket(states, level)]
 
     def _put(self, level: TimeWindow, rows: pa.Table) -> Part:
         starts, name = instants_of(rows), secrets.token_hex(8)

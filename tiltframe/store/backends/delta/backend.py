@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -38,7 +37,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
-from tiltframe.store.backends.buckets import bucket_names
+from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit
 from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head, remove_unfinished_heads
@@ -172,13 +171,11 @@ class DeltaBackend:
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write one Parquet file for each bucket."""
         manifest = self._manifest()
-        names = bucket_names(instants_of(states), level)
         parts: list[Part] = []
         try:
             with as_store_errors(self.uri):
                 folder = data_files(self._path, self.options)
-                for bucket in np.unique(names):
-                    rows = states.filter(pa.array(names == bucket))
+                for bucket, rows in split_by_bucket(states, level):
                     place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
                     name, size = write_states(
                         rows, level, manifest=manifest, folder=folder, place=place, durable=self.durable
