@@ -98,12 +98,12 @@ def _with_pieces(
     """Hash values of some pieces of 64 bits each, shape (rows, pieces), and mix the hashes into those of rows."""
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
-        one, other = np.uint64(0), np.uint64(0)
+        first_hash, second_hash = np.uint64(0), np.uint64(0)
         for place in range(pieces.shape[1]):
-            one = _mixed(one, pieces[row, place], first, second)
-            other = _mixed(other, pieces[row, place], third, fourth)
-        mixed[0, row] = _mixed(totals[0, row], one, first, second)
-        mixed[1, row] = _mixed(totals[1, row], other, third, fourth)
+            first_hash = _mixed(first_hash, pieces[row, place], first, second)
+            second_hash = _mixed(second_hash, pieces[row, place], third, fourth)
+        mixed[0, row] = _mixed(totals[0, row], first_hash, first, second)
+        mixed[1, row] = _mixed(totals[1, row], second_hash, third, fourth)
     return mixed
 
 
@@ -112,11 +112,11 @@ def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uin
     """Hash values of some pieces of 64 bits each, shape (rows, pieces)."""
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
-        one, other = np.uint64(0), np.uint64(0)
+        first_hash, second_hash = np.uint64(0), np.uint64(0)
         for place in range(pieces.shape[1]):
-            one = _mixed(one, pieces[row, place], first, second)
-            other = _mixed(other, pieces[row, place], third, fourth)
-        hashes[0, row], hashes[1, row] = one, other
+            first_hash = _mixed(first_hash, pieces[row, place], first, second)
+            second_hash = _mixed(second_hash, pieces[row, place], third, fourth)
+        hashes[0, row], hashes[1, row] = first_hash, second_hash
     return hashes
 
 

@@ -1,6 +1,7 @@
 """Double-doubles: the exact sum or product of two doubles, represented by the rounded double and its error.
 
-Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Veltkamp's split, therein.
+Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Veltkamp's split, therein;
+Knuth, "The Art of Computer Programming", volume 2, for sums.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return the rounded sum and its exact error, provided that ``|a| >= |b|`` (Dekker)."""
     s = a + b
     return s, b - (s - a)
+
+
+def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly: the rounded sum and its error (Knuth)."""
+    s = a + b
+    b_part = s - a
+    return s, (a - (s - b_part)) + (b - b_part)
 
 
 def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:

@@ -8,7 +8,7 @@ results, which include exact ties, are computed with Python integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Flags, Floats, Whole
 from aggr.compiling.jit import compiled
-from aggr.exact.double_double import fast_two_sum, two_product
+from aggr.exact.double_double import fast_two_sum, two_product, two_sum
 from aggr.exact.superaccumulator import BITS, Limbs
 
 # A bound of the relative error of every double-double below. Cutting a number after four digits leaves an error of
@@ -36,6 +36,10 @@ class Pair(NamedTuple):
     low: Floats
     exponent: Whole
 
+    def take(self, rows: Whole) -> Pair:
+        """Select pairs by their indices."""
+        return Pair(self.high[rows], self.low[rows], self.exponent[rows])
+
 
 def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False) -> Floats:
     """Return the rounded ``number / (divisors · 10^scale)``, or its square root; infinity beyond the largest double.
@@ -52,19 +56,23 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
         Whether to return the square root of the quotient.
     """
     high, low, exponent, exact = _digits(*limbs.parts)
-    pair = Pair(high, low, exponent)
-    exact &= not (scale or root)
+    number = Pair(high, low, exponent)
+    pair = number
     for divisor in divisors:
         pair = _divide_by(pair, _whole_pair(divisor))
-        exact &= divisor & (divisor - 1) == 0  # dividing by a power of two is exact
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
     rounding = root_of if root else ratio
-    return _decide(
-        _root(pair) if root else pair,
-        lambda i: rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale),
-        exact,
-    )
+
+    def exactly(i: int) -> float:
+        return rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale)
+
+    def are_exact(rows: Whole) -> Flags:
+        return exact[rows] & _divide_exactly(number.take(rows), [divisor[rows] for divisor in divisors])
+
+    if root or scale:
+        return _decide(_root(pair) if root else pair, exactly)
+    return _decide(pair, exactly, are_exact)
 
 
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
@@ -122,13 +130,19 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     return top, BITS * int(limbs.low[i])
 
 
-def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = False) -> Floats:
-    """Round double-doubles. If the error of a value that is not ``exact`` leaves two candidates, call ``exactly``."""
+def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
+    """Round double-doubles. If the error of a value that is not exact leaves two candidates, call ``exactly``.
+
+    ``are_exact`` receives the indices of such pairs, and returns which of them have no error.
+    """
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
     with np.errstate(over="ignore"):
         result: Floats = np.ldexp(high, exponent)
-    doubt = ((high + (low + margin) != high) | (high + (low - margin) != high)) & ~np.asarray(exact)
+    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    if are_exact is not None:
+        rows = np.flatnonzero(doubt)
+        doubt[rows] = ~are_exact(rows)
     doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _MIN_EXPONENT)
     doubt |= ~np.isfinite(high)
     for i in np.flatnonzero(doubt).tolist():
@@ -173,6 +187,24 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
     times, error = two_product(first, divisor[0])
     remainder = ((high - times) - error) + low - first * divisor[1]
     return Pair(*fast_two_sum(first, remainder / divisor[0]), exponent)
+
+
+def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
+    """Return whether dividing exact pairs as `_divide_by` does leaves no error; False also where this is not certain.
+
+    Means of few numbers are often halfway between two doubles, where a double-double without an error still decides.
+    """
+    exact = np.ones(len(pair.high), np.bool_)
+    for divisor in divisors:
+        by, rest = _whole_pair(divisor)
+        quotient = _divide_by(pair, (by, rest))
+        high_product, high_error = two_product(quotient.high, by)
+        low_product, low_error = two_product(quotient.low, by)
+        left, left_error = two_sum(pair.high - high_product, -high_error)  # the first difference is exact (Sterbenz)
+        right, right_error = two_sum(low_product, -pair.low)
+        exact &= (rest == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
+        pair = quotient
+    return exact
 
 
 def _root(pair: Pair) -> Pair:

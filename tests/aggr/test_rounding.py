@@ -44,7 +44,7 @@ def _rounded(exact: Fraction) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("rows", [2, 3, 4, 6, 7])
 def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
     monkeypatch.setattr(rounding, "fraction", lambda *_: pytest.fail("decided one by one"))
     values = values_of("alike", 2000 * rows)
