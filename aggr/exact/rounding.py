@@ -196,13 +196,13 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
     """
     exact = np.ones(len(pair.high), np.bool_)
     for divisor in divisors:
-        by, rest = _whole_pair(divisor)
-        quotient = _divide_by(pair, (by, rest))
+        by, by_low = _whole_pair(divisor)
+        quotient = _divide_by(pair, (by, by_low))
         high_product, high_error = two_product(quotient.high, by)
         low_product, low_error = two_product(quotient.low, by)
         left, left_error = two_sum(pair.high - high_product, -high_error)  # the first difference is exact (Sterbenz)
         right, right_error = two_sum(low_product, -pair.low)
-        exact &= (rest == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
+        exact &= (by_low == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
         pair = quotient
     return exact
 
