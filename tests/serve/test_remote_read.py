@@ -293,3 +293,41 @@ def test_last_values_are_at_the_times_of_their_events_within_the_range():
         assert samples_of("v", 26, 119) == []
         assert samples_of("v", 25, 185) == [(25_500, 2), (119_250, 5), (185_000, 6)]
         assert samples_of("by_order") == [(60_000, 1), (120_000, 4), (240_000, 6)]
+
+
+def test_gauges_are_read_from_coarser_windows_only_if_the_finest_do_not_cover_the_range():
+    hours = 40  # 144,000 windows of a second are beyond the limit, and 2,400 of a minute are not
+    seconds = np.arange(0, hours * 3600, 20)
+    values = np.random.default_rng(3).permutation(len(seconds))
+    data = pa.table({"ts": (BEGIN + seconds) * 1000, "v": values})
+    frame = TiltFrame(["1s", "1m", "1h"], "ts", {"top": aggr.max("v"), "mean": aggr.avg("v")})
+    store = FrameStore(MemoryBackend(), frame, retention={"1s": "1h", "1m": "1h"})
+    store.append_rows(data, "test", 1)
+    hourly = {"start": BEGIN - 300, "end": BEGIN + hours * 3600, "step": 3600}
+
+    def expected(length):
+        window_ends = np.arange(length, hours * 3600 + 1, length)
+        maxima = [values[(seconds >= end - length) & (seconds < end)].max() for end in window_ends]
+        return [((BEGIN + int(end)) * 1000, float(n)) for end, n in zip(window_ends, maxima, strict=True)]
+
+    with serving({"web": store}) as server:
+
+        def samples_of(**hints):
+            (samples,) = series_of(server, request(("__name__", EQ, "top"), **hints)).values()
+            return samples
+
+        assert samples_of(**hourly) == expected(60)
+        in_ten_hours = {"start": BEGIN - 36_000, "step": 3600, "span": 36_000, "end": BEGIN + hours * 3600}
+        assert samples_of(**in_ten_hours, function="max_over_time") == expected(60)
+        for refused in (
+            hourly | {"start": BEGIN - 307},  # moments that are within windows
+            in_ten_hours | {"function": "min_over_time"},
+        ):
+            answer = server.ask("read", request(("__name__", EQ, "top"), **refused))
+            assert answer.status == 422
+            assert "windows, and the server's limit is 100,000" in json.loads(answer.body)["error"]
+        store.expire(now=dt.datetime.fromtimestamp(BEGIN + 100 * 3600, dt.UTC))
+        assert samples_of(**hourly) == expected(3600)
+        assert samples_of(**in_ten_hours, function="max_over_time") == expected(3600)
+        answer = server.ask("read", request(("__name__", EQ, "mean"), **in_ten_hours, function="avg_over_time"))
+        assert (answer.status, "windows of 1s are held from" in answer.body) == (422, True), answer

@@ -1,8 +1,9 @@
 """Remote read: the samples of the series that match, sent to Prometheus as protobuf with snappy.
 
-A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows. Only such a total may
-be read from coarse windows. Every other measure is read from the finest windows, or rejected if these have expired.
-A sample is at the end of its window; the last value of a window is at the time of its event.
+A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows, read from the coarsest
+that Prometheus cannot distinguish. Other measures are read from the finest windows, unless these have expired or are
+too many, and coarser windows have the values that the function needs. A sample is at the end of its window; the last
+value of a window is at the time of its event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; the response type is SAMPLES.
 """
@@ -24,7 +25,7 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.metrics import BUCKETS, SUM, Matcher, Metric
+from tiltframe.serve.promql.metrics import BUCKETS, LAST, MAX, MIN, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from windows import TimeWindow
 
@@ -133,7 +134,7 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
-    level = _level(metric, query, is_total=is_total, first=first)
+    level = _level(metric, query, evaluation, is_total=is_total)
     low = max(query.start, first) - int(level.length)  # a counter is 0 before its first events
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
@@ -168,7 +169,7 @@ def _bounds(metric: Metric) -> tuple[int, int]:
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]
     first = min((level.first_start for level in levels if level.first_start is not None), default=0)
-    last = -1 if levels[0].last_start is None else levels[0].last_start
+    last = max((level.last_start for level in levels if level.last_start is not None), default=-1)
     return first, last
 
 
@@ -183,20 +184,36 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
     return Vector(vector.series, np.cumsum(added, axis=1), np.ones_like(vector.present))
 
 
-def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> TimeWindow:
-    """Return the windows to read: the finest ones, or for a total the coarsest ones that fit the moments and ranges.
+def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
+    """Return the first level that has the whole range and not too many windows; raise `Unanswerable` if all expired."""
+    first, last = _bounds(metric)
+    start = max(query.start, first)
+    duration = max(min(query.end, last) - start, 0)
+    candidates = _levels(metric, query, is_total=is_total)
+    complete = [level for level in candidates if metric.view.level(level.name).held_from <= start]
+    if not complete:
+        finest = metric.view.frame.levels[0].name
+        kept_from = as_text(metric.view.level(finest).held_from)
+        raise Unanswerable(
+            f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest} are held "
+            f"from {kept_from} on; ask for a later range, or ask this server, which reads coarser windows"
+        )
+    max_windows = evaluation.budget.limits.windows
+    return next((level for level in complete if duration // int(level.length) < max_windows), complete[0])
 
-    Steps, ranges and their first moment must be whole windows, and a range must have at least ten. Without a range, the
-    next sample must come before the last one is stale. If the finest windows have expired, a total is read from the
-    finest level that is short enough, at any moments. Raise `Unanswerable` if no level covers the range.
+
+def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
+    """Return the levels that may be read, the best first.
+
+    For a total, these are the coarsest levels that fit the moments and ranges, the finest level, and those that have
+    samples often enough, at any moments. For other metrics, it is the finest level, and those that fit if Prometheus
+    only needs the value at each moment, or merges values as the coarser windows do.
     """
     frame = metric.view.frame
-    longest = query.span // 10 or LOOKBACK
+    finest = frame.levels[0]
+    longest = query.span // 10 or LOOKBACK  # without a range, the next sample must come before one is stale
     moments = [query.start + (query.span or LOOKBACK)]
     moments += [] if query.step else [query.end]
-    finest = frame.levels[0]
-    reads_ends = is_total and (not query.span or query.function in _OF_COARSE_WINDOWS)
-    coarser = [level for level in frame.levels[1:] if reads_ends and int(level.length) <= longest]
 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
@@ -204,16 +221,14 @@ def _level(metric: Metric, query: _ReadQuery, *, is_total: bool, first: int) -> 
         # since Prometheus 3, ranges exclude their start and begin 1 ms later
         return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
-    levels = [*filter(fits, reversed(coarser)), finest, *coarser]
-    start = max(query.start, first)
-    for level in levels:
-        if metric.view.level(level.name).held_from <= start:
-            return level
-    kept_from = as_text(metric.view.level(finest.name).held_from)
-    raise Unanswerable(
-        f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest.name} are held "
-        f"from {kept_from} on; ask for a later range, or ask this server, which reads coarser windows"
-    )
+    short = [level for level in frame.levels[1:] if int(level.length) <= longest]
+    if is_total:
+        coarser = short if not query.span or query.function in _OF_COARSE_WINDOWS else []
+        return [*filter(fits, reversed(coarser)), finest, *coarser]
+    if not query.span:
+        return [finest, *filter(fits, frame.levels[1:])]
+    is_merge = metric.kind in (MIN, MAX, LAST) and query.function == f"{metric.kind}_over_time"
+    return [finest, *(filter(fits, short) if is_merge else [])]
 
 
 def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> Iterator[bytes]:
