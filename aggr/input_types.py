@@ -20,11 +20,11 @@ class InputTypes:
     Parameters
     ----------
     words : str
-        The allowed types, for errors: ``"integers and floats"``.
+        The allowed types, for error messages: ``"integers and floats"``.
     sentence : str
-        The same, for the description of a parameter.
+        The allowed types, in the form of a sentence about a parameter.
     allows : function of a type
-        Whether a normalized type is allowed.
+        A function that returns whether a normalized type is allowed.
     """
 
     words: str
@@ -39,23 +39,23 @@ class InputTypes:
 
 
 def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
-    """Make the error for an input that a function does not take.
+    """Return the error for an input that a function does not take.
 
     Parameters
     ----------
     function : str
         Its name.
     dtype : pa.DataType
-        Type of the column.
+        The type of the column.
     takes : str
-        Allowed types: ``"integers and floats"``.
+        The allowed types: ``"integers and floats"``.
     hint : str
-        How to fix it; this text follows ``takes``.
+        How to correct the call; this text follows ``takes``.
 
     Returns
     -------
     TypeError
-        To be raised by the caller.
+        The caller should raise it.
     """
     return TypeError(f"{function} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 

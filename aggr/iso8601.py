@@ -1,4 +1,4 @@
-"""ISO 8601: times as text, one at a time or a whole column, extended or basic, with an offset or without.
+"""ISO 8601: parse times, one at a time or a complete column, in extended or basic form, with or without an offset.
 
 2024-05-01   20240501   2024-05-01T10:00   20240501T100000,5Z   2024-05-01 10:00:00.123 +0530   2024-05-01Z
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 
 _LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-DATE = (  # calendar dates in columns
+DATE = (  # calendar dates in a column
     "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|"
     rf"{_LEAP}-02-29)"
 )
@@ -23,7 +23,7 @@ _EXTENDED = (
     rf"^{DATE}[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?)?"
     rf"{_OFFSET}$"
 )
-_PLAIN = (  # replacements that give fractions and offsets Arrow's form
+_PLAIN = (  # replacements that convert fractions and offsets to Arrow's form
     (r"(:[0-9]{2})[.,]([0-9]{1,6})[0-9]*", r"\1.\2"),
     (r" +(Z|[+-][0-9:]+)$", r"\1"),
 )
@@ -43,9 +43,11 @@ _TIME = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Read a time to the microsecond, and its further nanoseconds; raises ``ValueError``, with a reason if known.
+    """Parse a time to the microsecond, and return it with its additional nanoseconds; raises ``ValueError``, with a
+    reason if it is known.
 
-    A time without an offset is naive. Months, days and hours may have one digit, and a date may be a week date.
+    A time without an offset is returned without a zone. Months, days and hours may have one digit, and a date may be a
+    week date.
 
     >>> read_time("2024-5-1 9:30:00.0000015Z")
     (datetime.datetime(2024, 5, 1, 9, 30, 0, 1, tzinfo=datetime.timezone.utc), 500)
@@ -65,16 +67,17 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
 
 
 def read_times(texts: pa.Array) -> pa.Array:
-    """Read a column of texts as microseconds, in UTC without an offset; null for a text that is not a time.
+    """Parse a column of texts as microseconds. Texts without an offset are in UTC; a text that is not a time becomes
+    null.
 
-    Finer fractions than microseconds are rounded down.
+    Fractions of a microsecond are rounded down.
 
     >>> read_times(pa.array(["20240501T10+01", "2024-02-30", None])).cast(pa.int64()).to_pylist()
     [1714554000000000, None, None]
     """
     times = pc.utf8_upper(pc.utf8_trim_whitespace(texts))
     with suppress(pa.ArrowInvalid):
-        _read_plain(times[:1])  # Arrow would only fail after parsing the whole column
+        _read_plain(times[:1])  # checked first, because Arrow fails only after it has parsed the complete column
         return _read_plain(times)
     for written, extended in (_PLAIN[1], *_TO_EXTENDED):
         times = pc.replace_substring_regex(times, written, extended)
@@ -93,6 +96,6 @@ def _with_offset(times: pa.Array) -> pa.Array:
 
 
 def cast_extended(times: pa.Array) -> pa.Array:
-    """Read extended forms that have a time of day and an offset; null for others."""
+    """Parse texts in extended form that have a time of day and an offset; others become null."""
     valid = pc.if_else(pc.match_substring_regex(times, _EXTENDED), times, pa.scalar(None, pa.string()))
     return valid.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))

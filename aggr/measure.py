@@ -1,4 +1,4 @@
-"""A measure: a function over a column, for all rows or only rows that meet a condition."""
+"""A measure: a function over a column, for all rows or for the rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        A column, or an expression over columns; `aggr.sql.inputs` distinguishes them. None counts rows, and is allowed
-        for ``count`` only.
+        A column, or an expression over columns. `aggr.sql.inputs` explains how they are distinguished. None counts
+        rows, and is allowed only for ``count``.
     where : str or None
-        A condition in SQL, say ``"status >= 500"``.
+        An SQL condition, such as ``"status >= 500"``.
     others : columns or expressions
-        The function's further inputs, in their order; None stands for the frame's own event time.
+        The columns of the function's further inputs, in order. None stands for the event time of the frame.
     weight : str or None
-        The column or expression with the number of rows that each row stands for, for a function that takes weights.
+        The column or expression that says how many rows each row stands for, if the function takes weights.
 
     Raises
     ------
     ValueError
-        If a name is not valid, an input is missing or superfluous, or the condition cannot be parsed.
+        If a name is invalid, an input is missing or superfluous, or the condition cannot be parsed.
     TypeError
-        If a parameter of the function is not of its type.
+        If a parameter of the function has another type.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Measure:
             sql.check_condition(self.where)
 
     def _check_others(self) -> None:
-        """Check that all further inputs of the function are present; only event times may be left out."""
+        """Check that all further inputs of the function are present. Only event times may be left out."""
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
@@ -100,17 +100,17 @@ class Measure:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The texts of its inputs, each a column or an expression, without the frame's own event time."""
+        """The texts of the inputs, each a column or an expression, without the event time of the frame."""
         return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
 
     def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
-        """Return the names of the columns that it reads, except for the frame's own event time.
+        """Return the names of the columns that are read, except for the event time of the frame.
 
         Parameters
         ----------
         names : collection of str, optional
-            The columns of the data, which decide whether a text is a column or an expression. Without ``names``, all
-            columns that the measure may read are returned: every text itself, and the columns of every expression.
+            The columns of the data. They determine whether a text is a column or an expression. Without ``names``, all
+            columns that the measure might read are returned: every text itself, and the columns in every expression.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class Measure:
         Raises
         ------
         ValueError
-            If a column does not exist, or a text is both a column and an expression of other columns.
+            If a column does not exist, or a text is both a column and an expression over other columns.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class Measure:
         return tuple(dict.fromkeys(read))
 
     def input_uses(self) -> list[tuple[str, Use]]:
-        """Return the texts of its inputs, as `inputs` does, each with the use of its values.
+        """Return the texts of the inputs, like `inputs`, each with how its values are used.
 
         Returns
         -------
@@ -148,27 +148,28 @@ class Measure:
         return [*used, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
-        """Return the type of the input that the function receives.
+        """Return the type of the input that is passed to the function.
 
         Parameters
         ----------
         schema : pa.Schema
-            Of the data.
+            The schema of the data.
         time : pa.DataType, optional
-            Of the event times, for a function that takes the frame's own.
+            The type of the event times, for a function that uses the event time of the frame.
 
         Returns
         -------
         pa.DataType
-            Of the column; a struct of `Function.inputs` for a function of several; int64 if rows are counted.
+            The type of the column, a struct of `Function.inputs` for a function with several inputs, or int64 if rows
+            are counted.
 
         Raises
         ------
         ValueError
-            If the data has no such column, an expression does not fit its types, or the function needs event times and
+            If the data has no such column, an expression does not fit the types, or the function needs event times and
             ``time`` is None.
         TypeError
-            If the weights are not of numbers.
+            If the weights are not numeric.
         """
         if self.weight is not None:
             check_weight_type(type_in(self.weight, schema, Use.NUMBER))
@@ -192,13 +193,13 @@ class Measure:
         Parameters
         ----------
         table : table or record batch
-            With at least the columns that the measure reads.
+            A table that has at least the columns that the measure reads.
         groups : Groups
-            As many rows as the table.
+            The groups, with as many rows as the table.
         times : array of timestamps, shape (rows,), optional
-            Event times, for a function that takes the frame's own.
+            The event times, for a function that uses the event time of the frame.
         timezone : str
-            IANA name of the time zone in which expressions read times.
+            The IANA name of the time zone in which expressions interpret times.
 
         Returns
         -------
@@ -207,14 +208,15 @@ class Measure:
         Raises
         ------
         TypeError, ValueError, OverflowError
-            As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
+            For the same reasons as `Function.reduce`, and ``ValueError`` for a missing column. The message begins with
+            the measure.
         """
         return self.reduce_values(self.values(table, groups, times, timezone))
 
     def values(
         self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
     ) -> Values:
-        """Return the values of grouped rows, for `reduce_values` of this measure or of one with equal `reads`.
+        """Return the values of grouped rows, as input for `reduce_values` of this measure or of one with equal `reads`.
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ class Measure:
         groups : Groups
         times : array of timestamps, optional
         timezone : str
-            All as for `reduce`.
+            See `reduce`.
 
         Returns
         -------
@@ -251,7 +253,7 @@ class Measure:
             return self.function.grouped([column, *further_columns] if further_columns else column, groups, weights)
 
     def reduce_values(self, values: Values) -> pa.StructArray:
-        """Reduce the result of `values` to one state per group.
+        """Reduce a result of `values` to one state per group.
 
         Parameters
         ----------
@@ -271,7 +273,7 @@ class Measure:
 
     @property
     def reads(self) -> tuple[object, ...]:
-        """A key for the values that it takes from rows: measures with equal keys take equal values."""
+        """A key for the values that the measure takes from rows. Measures with equal keys take equal values."""
         return self.function.inputs, self.column, self.others, self.where, self.weight
 
     @contextmanager
@@ -283,7 +285,7 @@ class Measure:
             raise named from named.__cause__
 
     def of_states(self) -> Measure:
-        """Return the measure of the same states, with defaults for the parameters that affect results only.
+        """Return a measure for the same states, in which parameters that affect only results have their defaults.
 
         Returns
         -------
@@ -303,7 +305,7 @@ class Measure:
         return replace(self, function=replace(self.function, **parameters))
 
     def describe(self) -> dict[str, Any]:
-        """Describe it as plain data; `from_description` reads it back."""
+        """Describe the measure as plain data, from which `from_description` restores it."""
         parameters = {name: described(value) for name, value in self.function.parameters().items()}
         texts = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
@@ -314,7 +316,7 @@ class Measure:
 
     def named_inputs(self) -> dict[str, str | None]:
         """Return the columns of the further inputs, and of weights, by the keywords that pass them."""
-        by_name = type(self.function).inputs[1:]  # the function's parameters name the others
+        by_name = type(self.function).inputs[1:]  # the other inputs are named by the function's parameters
         named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 
@@ -324,7 +326,7 @@ class Measure:
         return times
 
     def __repr__(self) -> str:
-        """Write the measure as the call that makes it."""
+        """Write the measure in the form of the call that creates it."""
         arguments = [repr(self.column)] if self.column is not None else []
         for f in fields(self.function):
             value = getattr(self.function, f.name)
@@ -336,12 +338,12 @@ class Measure:
 
 
 def from_description(description: dict[str, Any]) -> Measure:
-    """Make a measure from its description.
+    """Restore a measure from its description.
 
     Parameters
     ----------
     description : dict
-        As `Measure.describe` returns it.
+        A description from `Measure.describe`.
 
     Returns
     -------
@@ -352,7 +354,7 @@ def from_description(description: dict[str, Any]) -> Measure:
     KeyError
         If its function is not registered.
     TypeError, ValueError
-        If the function does not take these parameters, or the description does not describe a measure.
+        If the function does not take these parameters, or the data does not describe a measure.
 
     Examples
     --------

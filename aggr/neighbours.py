@@ -1,4 +1,6 @@
-"""Neighbours: the windows and keys of states, so that each can be read with the points before and after its window."""
+"""Neighbours: the windows and keys of states, so that each state can be read with the points before and after its
+window.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ Instants = Whole
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The windows and keys of states; windows of a key do not overlap, and event times lie in their state's window.
+    """The windows and keys of states. The windows of a key must not overlap, and the event times of a state must lie in
+    its window.
 
-    Starts, ends and ``longest`` are in microseconds. If two points of a key are at most ``longest`` apart, the time
-    between them counts in each window up to its edges.
+    Starts, ends and ``longest`` are in microseconds. If two consecutive points of a key are at most ``longest`` apart,
+    the time between them counts in each window up to the window's edges.
     """
 
     keys: Groups
@@ -26,21 +29,22 @@ class Neighbours:
     longest: int
 
     def filter(self, states: Flags) -> Neighbours:
-        """Choose the states for which a mask is true."""
+        """Select the states for which a mask is true."""
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
     def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
-        """Find the points with which each state is read.
+        """Find the points that are used when each state is read.
 
-        ``times`` are the times of all points, state after state, and ``lengths`` the number of points of each state.
-        Returns the order of the points by key and time, and the range from ``first`` to ``until`` in that order for
-        each state: its own points, with the previous and the next point if they are at most ``longest`` apart.
+        ``times`` contains the times of all points, state after state, and ``lengths`` the number of points of each
+        state. Return the order of the points by key and time, and for each state the range from ``first`` to ``until``
+        in that order. The range contains its own points, and the previous and the next point if they are at most
+        ``longest`` apart.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
         keys, times = keys[order], times[order]
         first, until = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
-        joined = np.zeros(len(times) + 1, np.bool_)  # whether a point is joined to the point before it
+        joined = np.zeros(len(times) + 1, np.bool_)  # whether a point is connected to the previous point
         joined[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
         owners = np.append(keys, -1)
         cut_first, cut_last = (joined[edge] & (owners[edge] == self.keys.ids) for edge in (first, until))
@@ -48,8 +52,8 @@ class Neighbours:
 
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
-    """Count the points before each edge of its key, in the order of key and time."""
-    kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge precedes a point of the same time
+    """For each edge, count the points of its key before it, in the order of key and time."""
+    kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point with the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))
     points = kind[order]
     counts = np.empty(len(order), np.int64)

@@ -1,7 +1,7 @@
-"""Parameters of functions: as columns of states, as plain data, and as text.
+"""Parameters of functions: stored as columns of states, described as plain data, and written as text.
 
-Parameters that shape a state are stored with it, as a column of their Arrow type. A description contains them as JSON
-values. A call contains decimals and times as text.
+Parameters on which a state depends are stored with it, as a column of their Arrow type. A description contains them as
+JSON values. A call contains decimals and times as text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 
-_TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to text, from text
+# by the tag in a description: the type, the conversion to text, and the conversion from text
+_TEXTS: dict[str, tuple[type, Any, Any]] = {
     "$decimal": (Decimal, str, Decimal),
     "$timestamp": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
     "$date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
@@ -31,7 +32,7 @@ _TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to t
 
 
 def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
-    """Repeat a parameter ``n`` times as a column of its type; raises ``TypeError`` for a value of another type.
+    """Return a parameter as a column of its type with ``n`` rows; raises ``TypeError`` for a value of another type.
 
     >>> repeated("edges", (1.0, 2.0), pa.list_(pa.float64()), 2).to_pylist()
     [[1.0, 2.0], [1.0, 2.0]]
@@ -44,9 +45,9 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
 
 
 def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return the distinct values of a parameter in a column of states, or at least two if there are several.
+    """Return the distinct values of a parameter in a column of states. If there are several, at least two are returned.
 
-    Raises ``ValueError`` for a column that is not of the parameter's type.
+    Raises ``ValueError`` for a column that does not have the parameter's type.
 
     >>> distinct("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
     [[1], [2]]
@@ -66,7 +67,7 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def described(value: Any) -> Any:
-    """Describe a parameter as JSON values; `read` is the inverse.
+    """Describe a parameter as JSON values, from which `read` restores it.
 
     >>> described((Decimal("1.50"), None))
     [{'$decimal': '1.50'}, None]
@@ -90,7 +91,7 @@ def described(value: Any) -> Any:
 
 
 def read(value: Any) -> Any:
-    """Read a parameter that `described` wrote.
+    """Restore a parameter from the result of `described`.
 
     >>> read([{"$decimal": "1.50"}, None])
     (Decimal('1.50'), None)
@@ -106,7 +107,8 @@ def read(value: Any) -> Any:
 
 
 def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
-    """Read the text of a decimal, a time or a duration (``'90s'``), also in lists and structs; return others unchanged.
+    """Parse the text of a decimal, a time or a duration (``'90s'``), also within lists and structs; return other values
+    unchanged.
 
     >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
     (Decimal('0.5'), Decimal('2.0'))
@@ -129,7 +131,7 @@ def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
 
 
 def as_written(value: Any) -> str:
-    """Write a parameter as people type it: tuples as lists, decimals and times as text, durations in seconds.
+    """Write a parameter in the form that users type: tuples as lists, decimals and times as text, durations in seconds.
 
     >>> as_written((Decimal("1.50"), True))
     "['1.50', True]"
@@ -144,7 +146,7 @@ def as_written(value: Any) -> str:
 
 
 def example_value(dtype: pa.DataType) -> Any:
-    """Return a value of a type that is not null, for comparisons with null.
+    """Return a value of a type that is not null, for comparison with null.
 
     >>> example_value(pa.list_(pa.struct([("a", pa.string())])))
     [{'a': ''}]
@@ -167,5 +169,5 @@ def example_value(dtype: pa.DataType) -> Any:
 
 
 def default_of(parameter: Field[Any]) -> Any:
-    """Return the default of a dataclass's field; `dataclasses.MISSING` if it has none."""
+    """Return the default of a dataclass field, or `dataclasses.MISSING` if it has none."""
     return parameter.default if parameter.default_factory is MISSING else parameter.default_factory()

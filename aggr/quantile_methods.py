@@ -1,10 +1,10 @@
-"""Methods of quantiles: the position of a quantile among n sorted values, by numpy's names of the methods.
+"""Methods of quantiles: the rules that locate a quantile among n sorted values, with numpy's names.
 
     lower            the value below rank q·(n − 1), counted from 0
     inverted_cdf     the value at rank ⌈q·n⌉, counted from 1, as SQL's percentile_disc
     linear           between the two values next to rank q·(n − 1), as numpy and pandas by default
 
-A method is chosen when a result is read. It never shapes a state.
+A method is chosen when a result is read. States never depend on it.
 
 Source: Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician 50 (1996).
 """
@@ -22,11 +22,12 @@ from aggr.asked_quantiles import capped_ranks, percentile
 
 LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
 
-_Indices = Callable[[float, Floats], Floats]  # maps a quantile and numbers of values to positions from 0
+# a function of a quantile and of numbers of values that returns positions from 0
+_Indices = Callable[[float, Floats], Floats]
 
 
 def _product(q: float, counts: Floats) -> Floats:
-    """Multiply counts by the decimal value of a quantile: 0.07 of 100 values is 7, not 7.000000000000001."""
+    """Multiply counts by the decimal value of a quantile, so that 0.07 of 100 values is 7, not 7.000000000000001."""
     return percentile(q) * counts / 100.0
 
 
@@ -35,12 +36,14 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the position of the first value with a share of q at or below it; an ulp less, against rounding up."""
+    """Return the position of the first value for which a share of q is at or below it. One ulp is subtracted to prevent
+    rounding up.
+    """
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 
 
 def _closest(q: float, counts: Floats) -> Floats:
-    """Round the rank counted from 1; halves go to the even rank."""
+    """Round the rank, counted from 1. Halves are rounded to the even rank."""
     return np.rint(_product(q, counts)) - 1.0
 
 
@@ -64,7 +67,7 @@ _CONTINUOUS: dict[str, _Indices] = {
     "median_unbiased": _plotting_position(1 / 3, 1 / 3),
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
-_MEANS: dict[str, _Indices] = {  # of the two values next to a position; a whole position has one value
+_MEANS: dict[str, _Indices] = {  # the choice between the two values next to a position; a whole position has one value
     "midpoint": _spread,
     "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
 }
@@ -72,13 +75,13 @@ METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 
 
 def _averaged(ranks: Floats) -> Floats:
-    """Return the position between two values for a whole rank, otherwise that of the next value."""
+    """Return the position between two values if the rank is whole, otherwise the position of the next value."""
     is_whole_rank = ranks == np.floor(ranks)
     return np.where(is_whole_rank, ranks - 0.5, np.ceil(ranks) - 1.0)
 
 
 def check_method(method: object) -> None:
-    """Raise ``ValueError`` unless a value names a method."""
+    """Raise ``ValueError`` unless a value is the name of a method."""
     if not isinstance(method, str) or method not in METHODS:
         numpy_names = f"all but {HDR_HISTOGRAM} are names of numpy.quantile"
         hint = f"; {nearest(method, METHODS, numpy_names)}" if isinstance(method, str) else ""
@@ -86,7 +89,7 @@ def check_method(method: object) -> None:
 
 
 def interpolates(method: str) -> bool:
-    """Return whether a method may give a number between two values."""
+    """Return whether the results of a method may lie between two values."""
     return method not in _DISCRETE
 
 
@@ -97,14 +100,14 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
     ----------
     q : float in [0, 1]
     counts : array of int64, shape (n,)
-        The number of values of each state.
+        The number of values in each state.
     method : str
-        One of `METHODS`.
+        A method in `METHODS`.
 
     Returns
     -------
     low, high : arrays of int64, shape (n,)
-        Ranks from 0; equal for a method that does not interpolate.
+        Ranks, counted from 0. The two are equal for a method that does not interpolate.
     shares : array of float64, shape (n,)
         The weight of the value at ``high``, in [0, 1].
 
@@ -126,15 +129,15 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
 
 
 def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
-    """Return the result of `ranks_of` for several quantiles, one row per quantile."""
+    """Return the results of `ranks_of` for several quantiles, with one row per quantile."""
     ranks = [ranks_of(q, counts, method) for q in quantiles]
     low, high, shares = zip(*ranks, strict=True)
     return np.stack(low), np.stack(high), np.stack(shares)
 
 
 def between(low: Floats, high: Floats, shares: Floats) -> Floats:
-    """Interpolate between two values; equal values, also infinite ones, are returned unchanged."""
+    """Interpolate between two values. Equal values, including infinite ones, are returned unchanged."""
     with np.errstate(invalid="ignore", over="ignore"):
         mixed = low * (1.0 - shares) + high * shares
-        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # rounding could lead beyond
+        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # rounding could exceed the two values
     return np.where((low == high) | (shares == 0.0), low, mixed)

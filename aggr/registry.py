@@ -23,7 +23,7 @@ _QUANTILES = (
     "quantile quantiles percentile percentiles percentile_approx approx_percentile percentile_cont approxquantile"
 )
 _DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
-_ELSEWHERE = {  # the name in other tools, in lower case: the name here
+_ELSEWHERE = {  # a name in other tools, in lower case, and the name here
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
     **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",
@@ -31,7 +31,7 @@ _ELSEWHERE = {  # the name in other tools, in lower case: the name here
 
 
 def register(function: type[Function]) -> type[Function]:
-    """Add a function under its name and its aliases; also a class decorator.
+    """Register a function under its name and its aliases. Can be used as a class decorator.
 
     Parameters
     ----------
@@ -39,17 +39,16 @@ def register(function: type[Function]) -> type[Function]:
 
     Returns
     -------
-    The class itself
+    The class itself.
 
     Raises
     ------
     TypeError
         If it is not a subclass of `aggr.Function`, or lacks one of its methods.
     ValueError
-        If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be made
-        without arguments: every parameter needs a default, because a function made without arguments identifies
-        states; if a parameter or a field of the state has a reserved name, or a parameter of the state is not one of
-        the function.
+        If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be created
+        without arguments (every parameter needs a default, because such a function identifies states); if a parameter
+        or a field of the state has a reserved name; or if a parameter of the state is not a parameter of the function.
 
     Examples
     --------
@@ -64,7 +63,7 @@ def register(function: type[Function]) -> type[Function]:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
             raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
         owner = _FUNCTIONS.get(word, function)
-        # by name: a notebook's cell defines a new class of the same name when it runs again
+        # compared by name, because running a notebook's cell again defines a new class of the same name
         if (owner.__module__, owner.__qualname__) != (function.__module__, function.__qualname__):
             raise ValueError(f"the name {word!r} is taken by {owner.__module__}.{owner.__qualname__}; choose another")
     _check(words[0], function)
@@ -78,13 +77,15 @@ def _add(function: type[Function]) -> None:
 
 
 def register_own(*functions: type[Function]) -> None:
-    """Add the functions of this package, whose checks are tests: `register` makes Arrow values, which loads pandas."""
+    """Register the functions of this package without the checks of `register`, which tests make, because they create
+    Arrow values, which loads pandas.
+    """
     for function in functions:
         _add(function)
 
 
 def _check(name: str, function: type[Function]) -> None:
-    """Reject a function that would fail later, during a computation."""
+    """Raise an error for a function that would fail later, during a computation."""
     if missing := sorted(getattr(function, "__abstractmethods__", ())):
         raise TypeError(f"{function.__name__} does not define {', '.join(missing)}; aggr.Function says what each does")
     if missing := [
@@ -101,13 +102,13 @@ def _check(name: str, function: type[Function]) -> None:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     try:
         instance = function()
-    except Exception as error:  # foreign code may raise anything; the message names the function
+    except Exception as error:  # code of other packages may raise any error; the message names the function
         raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
     _check_state(name, instance)
 
 
 def _check_state(name: str, function: Function) -> None:
-    """Reject a state that could not be stored, or whose name is that of a function with another state."""
+    """Raise an error for a state that could not be stored, or whose name belongs to another state."""
     try:
         state = function.own_state
         fields_of_state = list(state.fields)
@@ -145,7 +146,7 @@ def unregister(name: str | type[Function]) -> None:
     Parameters
     ----------
     name : str, or a registered class
-        Its name, or an alias.
+        The name of the function, or an alias.
 
     Raises
     ------
@@ -158,12 +159,12 @@ def unregister(name: str | type[Function]) -> None:
 
 
 def get(name: str) -> type[Function]:
-    """Find a function by its name.
+    """Return a function by its name.
 
     Parameters
     ----------
     name : str
-        Its name, or an alias.
+        The name of the function, or an alias.
 
     Returns
     -------
@@ -172,7 +173,7 @@ def get(name: str) -> type[Function]:
     Raises
     ------
     UnknownFunction
-        A ``KeyError`` that suggests the nearest name.
+        If there is no such function. It is a ``KeyError``, and suggests the most similar name.
     ValueError
         If ``name`` is not text.
 
@@ -196,7 +197,7 @@ def names() -> list[str]:
 
 
 def aliases() -> dict[str, str]:
-    """Return the aliases of functions, each with the name of its function.
+    """Return all aliases, each with the name of its function.
 
     >>> aliases()["mean"]
     'avg'
@@ -207,7 +208,9 @@ def aliases() -> dict[str, str]:
 
 @cache
 def _load_others() -> None:
-    """Register the functions of other distributions, once, on first use of an unknown name; warn of failures."""
+    """Register the functions of other distributions, when an unknown name is used for the first time. Failures cause
+    warnings.
+    """
     load_group(GROUP, "function", register)
 
 

@@ -1,7 +1,8 @@
-"""States of groups of rows: how they are reduced, merged, subtracted, checked and packed.
+"""States of groups of rows: how they are reduced, merged, subtracted, checked and stored in columns.
 
-A state is one row of an Arrow struct column. A `State` names the fields of such a row, each with the operation that
-merges it (`aggr.fields`), the parameters that shape it, and the version of its layout; functions read results from it.
+A state is one row of an Arrow struct column. A `State` defines the fields of such a row, each with the operation that
+merges it (`aggr.fields`), the parameters that the row depends on, and the version of its layout. Functions compute
+results from it.
 
     function   version   max     values           the state's name, its version, its parameters, its fields
     "collect…"     1     10000   [1, 4, 9]
@@ -41,45 +42,49 @@ from aggr.state_checks import (
 from aggr.values import Values
 
 CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
-_MOST_ROWS = 1 << 24  # per pass: a row adds less than 2^36 to a digit of an exact sum, and digits are int64
+_MOST_ROWS = 1 << 24  # the rows per pass: a row adds less than 2^36 to a digit of an exact sum, and digits are int64
 
 
 class State(ABC):
-    """The layout and the operations of states; a frozen dataclass whose fields are the parameters that shape them.
+    """The layout and the operations of states: a frozen dataclass whose fields are the parameters that states depend
+    on.
 
     Two functions share a column of states if their states are equal. A `PlainState` has no parameters.
 
     Attributes that a state sets
     ----------------------------
-    name : the word that is stored in each row; the name of the function that owns the state
+    name : the word that is stored in each row, which is the name of the function that defines the state
     fields : name -> the field, which merges its part of the states
-    parameters : name -> Arrow type, of its dataclass fields, which are stored in each row; unequal ones are refused
+    parameters : name -> Arrow type, for the dataclass fields, which are stored in each row; other values raise an error
     optional_parameters : name -> Arrow type, of dataclass fields that are in ``parameters`` unless they have their
         default; states without them keep their layout, and are read as states of the default
-    versions : the layouts that can be read, ascending; the last one is written, others are refused by name
+    versions : the layouts that can be read, ascending; the last one is written, and other versions raise an error
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
-    merges_by_field : whether each field merges on its own; False if `align` looks at several first
-    rank : if a measure can be read from several states, a frame keeps the state of the greatest rank, and the first
+    merges_by_field : whether each field is merged separately; False if `align` must convert several fields first
+    rank : if a measure can be read from several states, a frame keeps the one with the highest rank, and the first
         one of equal ranks; stored frames depend on it
 
     Guarantee
     ---------
-    ``merge`` returns the state that ``reduce`` returns for the merged rows, bit for bit, for any order or tree, if the
-    same is true of each field.
+    ``merge`` returns the state that ``reduce`` would return for all rows, bit for bit, in any order and any tree of
+    merges, provided that the same is true for each field.
     """
 
     name: str
     optional_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    reads: ClassVar[tuple[State, ...]] = ()  # a state is read only from its own columns; see `aggr.Function.reads`
+    # a state is normally read only from its own columns; see `aggr.Function.reads`
+    reads: ClassVar[tuple[State, ...]] = ()
 
-    # Attributes and methods that a state declares.
+    # The attributes and methods that a state declares.
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        """The Arrow types of the parameters that are stored in each row, by name; unequal ones are refused."""
+        """The Arrow types of the parameters that are stored in each row, by name. States with other parameters raise an
+        error.
+        """
         return {}
 
     @property
@@ -89,16 +94,19 @@ class State(ABC):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        """The fields that together count the rows; empty if rows cannot be subtracted from a state."""
+        """The names of the fields that together count the rows; empty if rows cannot be subtracted from a state."""
         return ()
 
     @property
     def rank(self) -> int:
-        """The preference among several states from which a measure can be read; the greatest rank is kept."""
+        """The preference among several states from which a measure can be read. The state with the highest rank is
+        kept.
+        """
         return 0
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        """Reduce grouped values to the fields of one state per group; by default each field reduces them alone.
+        """Reduce grouped values to the fields of one state per group. By default, each field reduces the values
+        separately.
 
             values.array         5   2  13   4        four rows, none null
             values.groups.ids    0   1   0   1        of values.groups.n = 3 groups
@@ -106,30 +114,30 @@ class State(ABC):
             low                  5   2  null          a row for each group; the identity for a group without rows
             high                13   4  null
 
-        Called by `reduce`, after types and lengths were checked, dictionaries decoded, chunks joined and nulls left
-        out. Do not loop over rows or groups in Python: use fields, numpy and `aggr.extend.compiled`, which process all
-        of them at once.
+        It is called by `reduce`, after types and lengths were checked, dictionaries decoded, chunks joined and nulls
+        removed. Implementations should not loop over rows or groups in Python. Fields, numpy and `aggr.extend.compiled`
+        process all of them at once.
 
         Parameters
         ----------
         values : Values
-            ``values.array`` is of a plain type; for a function of several inputs a struct, whose fields are
-            ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed once,
-            however many states are reduced from the same column. If the function ``takes_weights``,
-            ``values.weights`` may contain the number of rows that each row stands for, as int64 from 1, and the state
-            must be bit-identical to that of the rows repeated.
+            ``values.array`` has a plain type. For a function with several inputs it is a struct, whose fields are
+            ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed only
+            once, even if several states are reduced from the same column. If the function ``takes_weights``,
+            ``values.weights`` may say how many rows each row stands for, as int64 from 1. The state must then have the
+            same bits as for the repeated rows.
 
         Returns
         -------
         name -> array, shape (values.groups.n,)
-            As `fields` names them.
+            The fields, with the names in `fields`.
 
         Raises
         ------
         ValueError
-            If a value is refused; the message contains the value, the allowed values, and how to fix it.
+            If a value is invalid; the message contains the value, the allowed values, and how to correct it.
         OverflowError
-            If the weights of a group add up beyond int64.
+            If the sum of a group's weights exceeds int64.
         """
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
@@ -149,29 +157,30 @@ class State(ABC):
         return None
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Raise `DamagedState` if fields of a state contradict each other; each field has been checked before.
+        """Raise `DamagedState` if fields of a state contradict each other. Each field was checked before.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null.
+            States without nulls.
 
         Raises
         ------
         DamagedState
-            The message names the fields and their contradicting values.
+            If fields contradict each other; the message names them and their values.
         """
         return
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Convert the states of each group to a common form before their fields are merged, unless `merges_by_field`.
+        """Convert the states of each group to a common form before their fields are merged. It is called unless
+        `merges_by_field`.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null.
+            States without nulls.
         groups : Groups
-            As many rows as ``states``.
+            The groups, with as many rows as ``states``.
 
         Returns
         -------
@@ -184,7 +193,7 @@ class State(ABC):
         """
         return states
 
-    # Methods that every state inherits.
+    # The methods that every state inherits.
 
     def __eq__(self, other: object) -> bool:
         """Compare kind, name and parameters."""
@@ -208,7 +217,7 @@ class State(ABC):
         Parameters
         ----------
         values : Values
-            Of a type that the function takes, without nulls.
+            Values without nulls, of a type that the function takes.
 
         Returns
         -------
@@ -243,24 +252,24 @@ class State(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            A null counts as an identity. `CheckedStates` are not checked again.
+            States, in which a null counts as an identity. `CheckedStates` are not checked again.
         groups : Groups
-            As many rows as ``states``.
+            The groups, with as many rows as ``states``.
         reading : Function, optional
-            The function that owns the states; errors name it, and states of its ``reads`` are accepted.
+            The function to which the states belong. Errors name it, and states in its ``reads`` are accepted.
 
         Returns
         -------
         column of states, shape (groups.n,)
-            `CheckedStates` if ``states`` are `CheckedStates`.
+            The result is `CheckedStates` if ``states`` are.
 
         Raises
         ------
         TypeError
             If ``states`` is not an Arrow column, or ``groups`` not `Groups`.
         ValueError
-            If the lengths differ, or the states are of another name, of unequal parameters or of a version that is not
-            read; `DamagedState` if one of them is damaged.
+            If the lengths differ, or the states have another name, other parameters or a version that cannot be read.
+            `DamagedState` if a state is damaged.
         """
         reading = reading or self
         is_checked = isinstance(states, CheckedStates)
@@ -271,7 +280,8 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge result
+        # a single state is the result of its merge
+        is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)
         if is_single and (is_checked or self._is_current(column)):
@@ -282,7 +292,7 @@ class State(ABC):
         return CheckedStates(merged) if is_checked else merged
 
     def _merge_fields(self, states: pa.StructArray, groups: Groups, reader: str, is_checked: bool) -> pa.StructArray:
-        """Merge states field by field, after `check_states` or for `CheckedStates`; errors name the reader."""
+        """Merge states field by field, after `check_states` or for `CheckedStates`. Errors name the reader."""
         merged = {}
         if not self.merges_by_field:
             try:
@@ -297,10 +307,10 @@ class State(ABC):
         return self.pack(merged, groups.n)
 
     def _is_current(self, states: pa.StructArray) -> bool:
-        """Return whether all states have the layout of this release, so that a single state is its own merge result."""
+        """Return whether all states have the layout of this release, so that a single state need not be merged."""
         try:
             merged_type = _merged_type(self, states.type)
-        except TypeError:  # a parameter that cannot be hashed, such as a struct given as a dict
+        except TypeError:  # a parameter that cannot be hashed, such as a struct that was passed as a dict
             merged_type = _merged_type.__wrapped__(self, states.type)
         if states.type != merged_type:
             return False
@@ -318,23 +328,23 @@ class State(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            A null counts as an identity.
+            States, in which a null counts as an identity.
         subtracted : column of states, shape (rows,)
-            Of rows that are among those of ``states``.
+            States whose rows are among those of ``states``.
         reading : Function, optional
             See `merge`.
 
         Returns
         -------
         column of states, shape (rows,)
-            Bit-identical to the states of the remaining rows.
+            The states are bit-for-bit those of the remaining rows.
 
         Raises
         ------
         TypeError
-            If no field counts the rows, as in states of min, max, first, last, sets and lists.
+            If no field counts the rows, as in the states of min, max, first, last, sets and lists.
         CannotSubtract
-            If rows are not in ``states``, or the states do not contain enough to compute the difference.
+            If rows are not in ``states``, or the difference cannot be computed from the states.
         ValueError
             For the same reasons as `merge`.
         """
@@ -362,7 +372,7 @@ class State(ABC):
         return pa.concat_arrays([differences, zero]).take(pa.array(places))
 
     def row_counts(self, states: pa.StructArray) -> Whole:
-        """Count the rows of each state by ``counted_by``.
+        """States without nulls.
 
         Parameters
         ----------
@@ -378,7 +388,9 @@ class State(ABC):
         return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract states field by field, if no result is empty; ``rows`` are the row numbers for errors."""
+        """Subtract states field by field, provided that rows remain; ``rows`` are the row numbers
+        for error messages.
+        """
         try:
             parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
         except CannotSubtract as error:
@@ -390,7 +402,7 @@ class State(ABC):
         return differences
 
     def is_sound(self, states: pa.StructArray) -> bool:
-        """Return whether states, none of them null, pass every check.
+        """Return whether states without nulls pass all checks.
 
         Parameters
         ----------
@@ -404,7 +416,7 @@ class State(ABC):
         Raises
         ------
         ValueError
-            If the states are of other parameters, or of a version that is not read.
+            If the states have other parameters, or a version that cannot be read.
         """
         try:
             check_states(self, states, self, True, in_full=True)
@@ -413,7 +425,7 @@ class State(ABC):
         return True
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters as the columns that are stored in the states.
+        """Return the parameters as columns, in the form in which states store them.
 
         Parameters
         ----------
@@ -423,12 +435,12 @@ class State(ABC):
         Returns
         -------
         dict of name -> array, shape (n,)
-            Of the types in `parameters`.
+            The columns have the types in `parameters`.
 
         Raises
         ------
         TypeError
-            If a parameter is not of its type.
+            If a parameter has another type.
         """
         return {name: repeated(name, self.parameter(name), dtype, n) for name, dtype in self.parameters.items()}
 
@@ -438,7 +450,7 @@ class State(ABC):
         Parameters
         ----------
         name : str
-            One of `parameters`.
+            The name of one of the `parameters`.
 
         Returns
         -------
@@ -452,7 +464,7 @@ class State(ABC):
         Parameters
         ----------
         parts : name -> array, shape (n,)
-            As `fields` names them.
+            The fields, with the names in `fields`.
         n : int
             The number of states.
 
@@ -471,20 +483,20 @@ class State(ABC):
 
 @dataclass(frozen=True, eq=False)
 class PlainState(State):
-    """A state without parameters, each of whose fields reduces the values on its own.
+    """A state without parameters, each of whose fields reduces the values separately.
 
     Parameters
     ----------
     name : str
-        As in `State`.
+        See `State`.
     layout : name -> Field
         The fields of `State`.
     counted_by : tuple of str
-        As in `State`.
+        See `State`.
     rank : int
-        As in `State`.
+        See `State`.
     variant : str
-        Distinguishes states of the same name that do not share a column.
+        A text that distinguishes states that have the same name but do not share a column.
 
     Examples
     --------
@@ -510,7 +522,7 @@ class PlainState(State):
 
 
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
-    """Raise `CannotSubtract` if all rows are subtracted but the states differ; errors name the states by ``rows``."""
+    """Raise `CannotSubtract` if all rows are subtracted but the states differ. Errors name the states by ``rows``."""
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))
         raise CannotSubtract(int(rows[first]), NOT_THERE)

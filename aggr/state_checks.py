@@ -1,6 +1,6 @@
-"""Checked states: a type for states that are known to be sound, and the checks that establish it.
+"""Checked states: a type for states that are known to be undamaged, and the checks that establish this.
 
-A state from outside is checked once, in full: by `checked`, or by a function's merge and finish. States
+A state from outside is checked once and completely, by `checked` or by a function's merge and finish. States that are
 derived from checked states are `CheckedStates` again, and are not checked a second time.
 """
 
@@ -24,31 +24,31 @@ from aggr.fields import Field
 from aggr.groups.groups import type_name
 from aggr.parameters import distinct
 
-FUNCTION, VERSION = "function", "version"  # the fields that hold the name of a state and the version of its layout
+FUNCTION, VERSION = "function", "version"  # the fields with the name of a state and the version of its layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedStates:
-    """States that need no check: an Arrow column of them, or a table with such columns.
+    """States that need no check: an Arrow column of states, or a table with such columns.
 
-    `checked` returns `CheckedStates`, and so does a function's merge of `CheckedStates`. `made_here` is for states that
-    one part of a job has sent to another as Arrow bytes. `CheckedStates` cannot be pickled: a process that receives
-    states must check them.
+    `checked` returns `CheckedStates`, and so does a function's merge if its argument is `CheckedStates`. `made_here` is
+    for states that one part of a job has sent to another part as Arrow bytes. `CheckedStates` cannot be pickled,
+    because a process that receives states must check them.
     """
 
     states: Any
 
     def column(self, name: str) -> CheckedStates:
-        """Choose a column of a table."""
+        """Return a column of a table."""
         return CheckedStates(self.states.column(name))
 
     def __reduce__(self) -> Any:
-        """Raise ``TypeError``: an unpickled object comes from outside and would be unchecked."""
+        """Raise ``TypeError``, because an unpickled object would come from outside unchecked."""
         raise TypeError("checked states do not travel; send their Arrow column, and check it where it comes in")
 
 
 class Layout(Protocol):
-    """The parts of a `aggr.state.State` that the checks need."""
+    """The parts of an `aggr.state.State` that the checks use."""
 
     @property
     def name(self) -> str:
@@ -74,26 +74,28 @@ class Layout(Protocol):
         """Return the value of a parameter."""
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that are stored in the states."""
+        """Return the parameters as columns, in the form in which states store them."""
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Raise `DamagedState` if fields of a state contradict each other."""
 
 
 class Reading(Protocol):
-    """A function, or a state without one: its name in errors, and the states that it accepts."""
+    """A function, or a state without a function, as checks see it: its name in errors, and the states that it
+    accepts.
+    """
 
     @property
     def name(self) -> str:
-        """The name in errors."""
+        """The name that errors use."""
 
     @property
     def reads(self) -> Sequence[Layout]:
-        """Further accepted states, which contain its own state."""
+        """Other states that are accepted because they contain its own state."""
 
 
 class FunctionOfStates(Reading, Protocol):
-    """A function and its state."""
+    """A function, and the state that it reads."""
 
     @property
     def own_state(self) -> Layout:
@@ -101,9 +103,10 @@ class FunctionOfStates(Reading, Protocol):
 
 
 def made_here(states: Any) -> CheckedStates:
-    """Mark states as checked if this job reduced or merged them and no other program could have changed them.
+    """Mark states as checked. This job must have reduced or merged them, and no other program may have had access to
+    them.
 
-    Such states come from a batch, a level or a phase of the same job; never from a caller, a file or a store.
+    Such states come from a batch, a level or a phase of the same job, and never from a caller, a file or a store.
     """
     return CheckedStates(states)
 
@@ -119,10 +122,10 @@ def checked_like(states: Any, derived: Any) -> Any:
 
 
 def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
-    """Check a column of states of a function in full; a null is sound.
+    """Check a column of a function's states completely. A null is allowed.
 
-    Raises ``TypeError`` if they are not an Arrow column, ``ValueError`` for states of another function, of unequal
-    parameters or of a newer version, `DamagedState` for a field that is impossible or contradicts others.
+    Raises ``TypeError`` if it is not an Arrow column, ``ValueError`` for states of another function, of other
+    parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts others.
     """
     state = function.own_state
     column, is_named = received(state, states, function)
@@ -131,9 +134,9 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
 
 
 def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
-    """Return a column of states as one array, and whether the names of all rows have been verified.
+    """Return a column of states as one array, and whether the names in all rows have been verified.
 
-    Raises ``TypeError`` if it is not an Arrow column, `DamagedState` if offsets or indices are out of bounds.
+    Raises ``TypeError`` if it is not an Arrow column, and `DamagedState` if offsets or indices are out of bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{reading.name}: states are an Arrow column; got {type_name(states)}")
@@ -145,7 +148,9 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
 
 
 def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
-    """Validate columns with offsets in full; numbers, and the state's own name in each row, need no validation."""
+    """Validate columns that have offsets completely. Numbers, and the state's own name in each row, need no
+    validation.
+    """
     if not isinstance(states, pa.StructArray):
         states.validate(full=True)
         return False
@@ -160,9 +165,9 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
-    """Reject states, none null, that cannot be merged and read; names are checked unless ``is_named``.
+    """Raise an error for states (without nulls) that cannot be merged and read. Names are checked unless ``is_named``.
 
-    Without ``in_full``, only those checks of fields are made that the checked merge, or the reader, does not make.
+    Without ``in_full``, the only checks of fields are those that neither the checked merge nor the reader makes.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
@@ -189,12 +194,12 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
 
 
 def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedState:
-    """Make the error for a damaged field, by the names of the function and the field."""
+    """Return the error for a damaged field, with the names of the function and the field."""
     return DamagedState(f"a damaged state of {function}: its field {field!r} {damage}")
 
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
-    """Check the names of states: comparing all with the expected name costs less than listing the distinct ones."""
+    """Check the names in states. It is faster to compare all with the expected name than to list the distinct names."""
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():
@@ -223,7 +228,7 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
 
 
 def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Array) -> None:
-    """Raise ``ValueError`` for states whose parameter differs from ``expected``, an array of one row."""
+    """Raise ``ValueError`` for states whose parameter differs from ``expected``, an array with one row."""
     if is_constant(column, expected):
         return
     try:
@@ -254,5 +259,5 @@ def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[s
 
 @lru_cache(maxsize=512)
 def name_array(name: str) -> pa.Array:
-    """Return the name of a function as an array of one."""
+    """Return the name of a function as an array with one row."""
     return pa.array([name])

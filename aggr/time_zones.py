@@ -10,12 +10,13 @@ from zoneinfo import ZoneInfo, available_timezones
 from aggr.arguments import is_name, nearest, shown
 
 _OFFSET = re.compile(r"([+-])([01]?\d)(?::?([0-5]\d))?", re.ASCII)
-_LONGEST_OFFSET = 18 * 60  # minutes, as in Java and therefore in Spark
+_LONGEST_OFFSET = 18 * 60  # in minutes, as in Java and therefore in Spark
 _EXAMPLES = "use an IANA name such as 'Europe/Paris', or an offset such as '+05:30'"
 
 
 def canonical_zone(name: str) -> str:
-    """Return the one name of a zone: ``+05:30`` for ``+0530``, ``UTC`` for an offset of 0; IANA names are unchanged.
+    """Return the canonical name of a zone: ``+05:30`` for ``+0530``, ``UTC`` for an offset of 0. IANA names are
+    unchanged.
 
     Raises ``ValueError`` if the zone does not exist; the message suggests the nearest name.
 
@@ -39,7 +40,7 @@ def canonical_zone(name: str) -> str:
 
 @cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return a zone that `canonical_zone` accepts, for datetimes.
+    """Return a zone for datetimes, for a name that `canonical_zone` accepts.
 
     >>> zone_of("+05:30").utcoffset(None)
     datetime.timedelta(seconds=19800)
@@ -49,7 +50,7 @@ def zone_of(name: str) -> dt.tzinfo:
 
 
 def fixed_offset(name: str) -> int | None:
-    """Return the offset of a zone that is an offset or UTC, in microseconds; None for other zones."""
+    """Return the offset of a zone in microseconds if the zone is an offset or UTC, otherwise None."""
     if name in ("UTC", "Etc/UTC"):
         return 0
     minutes = _offset_minutes(name)

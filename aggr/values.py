@@ -1,4 +1,4 @@
-"""Values: one column under one grouping, with quantities that several functions share and that are computed once.
+"""Values: one column under one grouping, with quantities that are computed once and shared by several functions.
 
 array     5  null  2  13          min, max, sum and a sketch of one column share these values: the column without
 groups    0  1     0  1           nulls, its numbers, their extremes by group, their exact sums
@@ -24,16 +24,16 @@ from aggr.groups.numbers import Numbers, sum_by_group
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """One column under one grouping. Its arrays are shared by several functions, and therefore read-only.
+    """One column under one grouping. The arrays are shared by several functions, so they are read-only.
 
     Parameters
     ----------
     array : array, shape (rows,)
-        Of a plain type; a struct if the function has several inputs.
+        The column in a plain type, or a struct if the function has several inputs.
     groups : Groups
-        As many rows as ``array``.
+        The groups, with as many rows as ``array``.
     weights : array of int64 from 1, shape (rows,), or None
-        The number of rows that each row stands for; None if all weights are 1.
+        How many rows each row stands for; None if all weights are 1.
 
     Examples
     --------
@@ -55,8 +55,9 @@ class Values:
 
     @property
     def present(self) -> Values:
-        """The rows that are not null."""
-        return self._valid if self.array.null_count else self  # a cached reference to itself would keep it alive
+        """The values that are not null."""
+        # the object is not cached in itself, because such a reference would keep it alive
+        return self._valid if self.array.null_count else self
 
     @cached_property
     def _valid(self) -> Values:
@@ -64,34 +65,38 @@ class Values:
 
     @cached_property
     def counts(self) -> Whole:
-        """The weighted number of rows of each group, shape (groups.n,); raises ``OverflowError`` beyond int64."""
+        """The number of rows of each group, counted with their weights, shape (groups.n,); raises ``OverflowError``
+        beyond int64.
+        """
         return self.groups.counts() if self.weights is None else read_only(sum_by_group(self.weights, self.groups))
 
     @cached_property
     def numbers(self) -> Numbers:
-        """The values themselves, if they are of float64 or int64 and none is null."""
+        """The values themselves, for float64 or int64 without nulls."""
         return Numbers(self.array.to_numpy(), self.groups)
 
     @cached_property
     def floats(self) -> Numbers:
-        """The values as the nearest doubles, if they are numbers and none is null."""
+        """The values as the nearest doubles, for numbers without nulls."""
         dtype = self.array.type
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
             return Numbers(
                 self.parts[0].array / 10.0**dtype.scale, self.groups
-            )  # as `as_floats`, from parts that are already computed
+            )  # like `as_floats`, but from the parts that are already computed
         return Numbers(as_floats(self.array), self.groups)
 
     @property
     def parts(self) -> list[Numbers]:
-        """Finite doubles that add up to each number exactly; decimals and timestamps count in their unit."""
+        """Finite doubles that add up to each number exactly. Decimals and timestamps are counted in their unit."""
         return self._split[0]
 
     @property
     def special(self) -> NDArray[np.int8] | None:
-        """Flags of the rows that are NaN or infinite, whose parts are 0, shape (rows,); None if there are none."""
+        """Flags of the rows that are NaN or infinite, shape (rows,), or None if there are none. The parts of such rows
+        are 0.
+        """
         return self._split[1]
 
     @cached_property
@@ -114,15 +119,15 @@ class Values:
         return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
 
     def field(self, name: str) -> Values:
-        """Choose one of several inputs."""
+        """Select one of several inputs."""
         return Values(pc.struct_field(self.array, name), self.groups, self.weights)
 
     def filter(self, rows: Flags) -> Values:
-        """Choose the rows for which a mask is true; the number of groups stays, and groups may become empty."""
+        """Select the rows for which a mask is true. The number of groups is unchanged, so groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
 
     def slice(self, rows: slice) -> Values:
-        """Choose a range of rows; the number of groups stays, and groups may become empty."""
+        """Select a range of rows. The number of groups is unchanged, so groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array[rows], self.groups.slice(rows), weights)

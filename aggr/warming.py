@@ -1,4 +1,4 @@
-"""Warming: compile the loops of functions in advance, such as while an image is built or a worker starts."""
+"""Warming: compile the loops of functions in advance, for example while an image is built or a worker starts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _ROWS, _GROUPS = 64, 4
 def warm(functions: Sequence[str] | None = None) -> list[str]:
     """Reduce, merge and finish a few values of each kind, so that the loops are compiled and cached.
 
-    All registered functions are compiled unless ``functions`` names some. Returns the folders of the compiled code, for
-    processes of the same user or image.
+    All registered functions are compiled unless ``functions`` names some. Return the folders of the compiled code,
+    which other processes of the same user or image can use.
 
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
     reduced = []
-    for values in _samples():  # the loops that most jobs need come first, those of results last
+    for values in _samples():  # the loops that most jobs need are compiled first, those of results last
         for function in chosen:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_once():
                     reduced.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
-                continue  # hdr, for example, rejects negative numbers
+                continue  # for example, hdr rejects negative numbers
     for function, states in reduced:
         with compile_at_once():
             function.finish(states)
@@ -40,14 +40,16 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 
 
 def _samples() -> list[pa.Array]:
-    """Return values of each kind that has its own loops: of one sign and of both, close together and far apart."""
+    """Return values of each kind that has separate loops: of one sign and of both signs, close together and far
+    apart.
+    """
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     integers = np.arange(_ROWS)
     return [pa.array(values) for values in (near, np.where(integers % 2, near, -near), far, integers, integers << 40)]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
-    """Return the input columns of a function: the values, with times or small numbers for its further inputs."""
+    """Return the input columns of a function: the values, and times or small numbers for its further inputs."""
     if len(function.inputs) == 1:
         return values
     times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))

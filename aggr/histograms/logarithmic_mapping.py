@@ -63,14 +63,14 @@ class LogarithmicMapping:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Return the key of each value; raises ``ValueError`` for a value that is not above 0 and finite."""
+        """Return the key of each value; raises ``ValueError`` for a value that is not positive and finite."""
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
             raise ValueError(f"buckets hold numbers above 0 and below infinity; got {span[0]} … {span[1]}")
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
-        """Return the key of each value. All values must lie within ``span``, and be above 0 and finite."""
+        """Return the key of each value. All values must be positive and finite, and lie within ``span``."""
         table = self._table(values, span)
         if table is not None:
             return table.keys(values)
@@ -81,21 +81,25 @@ class LogarithmicMapping:
         return keys
 
     def _table(self, values: Floats, span: tuple[float, float]) -> StepTable | None:
-        """Return a table for values if it saves time: for many values, few powers of two and wide buckets."""
-        # a bucket is 2α of a value wide, a step at most 2^-11; below 8 steps per bucket, too many steps have an edge
+        """Return a table for the values if it saves time, which requires many values, few powers of two and wide
+        buckets.
+        """
+        # the relative width of a bucket is 2α, that of a step at most 2^-11; with fewer than 8 steps per bucket, too
+        # many steps have an edge
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
-        low, high = low - low % 8, high - high % 8 + 8  # rounded, so that few tables serve many batches
+        low, high = low - low % 8, high - high % 8 + 8  # rounded, so that a few tables serve many batches
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:
         place = np.log(values)
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)
-        # numpy's logarithm may differ from the C library's in the last bits, by machine. Use that of the C
-        # library if the difference could move a value across a bucket's edge. A logarithm within 4 units in the last
-        # place and two products are off by 1.2e-15 of the place; 4e-15 and 1e-9 leave room, at one row in 10^8
+        # The last bits of numpy's logarithm may differ from those of the C library, depending on the machine. The C
+        # library is used if this could move a value across a bucket's edge. A logarithm within 4 units in the last
+        # place and two products have a relative error of 1.2e-15; the margins 4e-15 and 1e-9 are larger, and concern
+        # one row in 10^8.
         farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
         near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * farthest)
@@ -106,15 +110,17 @@ class LogarithmicMapping:
         return keys
 
     def values(self, keys: Whole) -> Floats:
-        """Return each bucket's value ``2γ^k / (1 + γ)``, within the relative accuracy of all values in it."""
+        """Return the value of each bucket, ``2γ^k / (1 + γ)``, which is within the relative accuracy of all values in
+        the bucket.
+        """
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
-        if high - low < keys.size // 2:  # compute each distinct key once
+        if high - low < keys.size // 2:  # each distinct key is computed once
             return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 
     def _values(self, keys: Whole) -> Floats:
         power = keys / self._multiplier
-        half = np.where(power > 1023.0, 1.0, 0.0)  # prevents an overflow of the last buckets
+        half = np.where(power > 1023.0, 1.0, 0.0)  # prevents the last buckets from overflowing
         with np.errstate(over="ignore"):
             values: Floats = exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
         return values
@@ -122,14 +128,14 @@ class LogarithmicMapping:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """The key of each step from ``first`` on, or `_EDGE`."""
+    """The key of each step, from the step ``first`` on. `_EDGE` marks a step that contains an edge."""
 
     mapping: LogarithmicMapping
     first: int
     key: NDArray[np.int32]
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Look up the keys of values; compute the logarithm of the few values near an edge."""
+        """Look up the keys of values. Logarithms are computed only for the few values near an edge."""
         keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])
@@ -138,7 +144,7 @@ class StepTable:
 
 @compiled
 def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
-    """Return the key of each double's step, and the indices of the doubles whose step contains an edge."""
+    """Return the key of each double's step, and the indices of the doubles in steps that contain an edge."""
     keys, beside, unsure_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first]
@@ -150,14 +156,14 @@ def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys,
 
 @lru_cache(maxsize=32)
 def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
-    """Compute the keys of all steps for the biased exponents from ``low`` up to ``high``, exclusive."""
+    """Compute the keys of all steps for the biased exponents from ``low`` to ``high``, exclusive."""
     first = low << _STEP_BITS
     bits = np.arange(first, high << _STEP_BITS, dtype=np.int64) << _SHIFT
     inside = (bits >= np.float64(mapping.zero_threshold).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
     key = np.full(len(bits), _EDGE, np.int32)
     begins = bits[inside].view(np.float64)
     lasts = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
-    # slightly wider than the step, so that rounding cannot cross an edge either
+    # slightly wider than the step, so that rounding cannot cross an edge
     margin = 1.0 + 1e-9
     lowest = mapping._keys(begins / margin)
     highest = mapping._keys(np.minimum(lasts, sys.float_info.max / margin) * margin)

@@ -1,7 +1,7 @@
-"""Loops that count keys in arrays of cells, one cell per key, and that write such arrays as histograms.
+"""Loops that count keys in arrays of cells, with one cell per key, and that write such arrays as histograms.
 
-An array of cells is called a line. Keys are counted group after group, in a line that stays in the cache. A group is
-left out if its keys are so far apart that it would have many more cells than keys; its keys are sorted instead.
+An array of cells is called a line. Keys are counted group after group, in a line that fits into the cache. A group is
+left out if its keys are so far apart that it would need many more cells than it has keys. Its keys are sorted instead.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A line may have this many cells per entry, or, up to `LINE` cells of 4 or 8 bytes, many more. Cells that are
-# used are marked, a word for 64, so an empty cell costs 0.01 ns, but sorting costs 60 ns per entry (measured).
-# Entries of longer lines are sorted instead.
+# A line may have this many cells per entry. Up to `LINE` cells of 4 or 8 bytes, it may have many more. Used cells are
+# marked in words of 64 bits, so an empty cell costs 0.01 ns, while sorting costs 60 ns per entry (measured). The
+# entries of longer lines are sorted instead.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
-_BLOCK = 8  # cells that are examined together
-ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; shift to a cell's word, mask of its bit
-DENSE = 3  # cells per key above which used cells are marked
-FEW = 1 << 12  # cells that are always allowed: 32 KiB, the size of the first-level cache
+_BLOCK = 8  # the cells that are examined together
+# a single bit; the shift from a cell to its word; the mask for its bit
+ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
+DENSE = 3  # above this number of cells per key, used cells are marked
+FEW = 1 << 12  # this many cells are always allowed: 32 KiB, the size of the first-level cache
 
 Rows = NDArray[np.int32]
-Line = tuple[Whole, Whole]  # room for the keys of a group and their counts
-Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, offsets
+Line = tuple[Whole, Whole]  # memory for the keys of a group and their counts
+Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # the results: lowest keys, highest keys, totals, counts, offsets
 
 
 @compiled
 def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
-    """Return the least and the greatest key of each group; least > greatest for a group without keys."""
+    """Return the lowest and the highest key of each group; lowest > highest for a group without keys."""
     n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
     for group in range(n):
@@ -58,7 +59,7 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
     for group in range(n):
         group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            # keys must not lead outside of the line
+            # keys must not lead outside the line
             if span <= DENSE * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1
@@ -82,14 +83,16 @@ def room(cells: Int) -> Line:
 
 @compiled
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group, whose first and last cell are used, and clear them; return the place after."""
+    """Write the cells of a group, whose first and last cell must be used, and clear them; return the place after the
+    histogram.
+    """
     keys, counts = line
     size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
     for start in range(0, blocks_end, _BLOCK):
         used = cells[start]
         for cell in range(start + 1, start + _BLOCK):
             used |= cells[cell]
-        if used:  # most blocks of scattered keys are empty
+        if used:  # most blocks are empty if keys are scattered
             for cell in range(start, start + _BLOCK):
                 size = _list_cell(cells, cell, keys, counts, size)
     for cell in range(blocks_end, len(cells)):
@@ -99,7 +102,8 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
 
 @compiled
 def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group whose used cells have marks, and clear cells and marks; return the place after.
+    """Write the cells of a group whose used cells are marked, and clear cells and marks; return the place after the
+    histogram.
 
     If most cells are empty, this takes half the time of `write_cells`, which examines all of them.
     """
@@ -109,12 +113,12 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
         left: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
         while left:
-            bit = left & (~left + ONE)  # the lowest mark; the exponent of its double is its place
+            bit = left & (~left + ONE)  # the lowest mark; the exponent of its double is its position
             left &= left - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
             count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
-            gap = (2 * missing - 1) * (missing > 1)  # encoded as by `put_number`, without a call
+            gap = (2 * missing - 1) * (missing > 1)  # encoded like `put_number`, but without a call
             while gap > 127:
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap, at = gap >> 7, at + 1
@@ -130,7 +134,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
 
 @compiled
 def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
-    """Clear a cell, and list its key and count; the entry of an empty cell is overwritten by the next."""
+    """Clear a cell, and list its key and count. If the cell is empty, the next call overwrites the entry."""
     keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
     size += cells[cell] != 0
     cells[cell] = 0
@@ -139,12 +143,12 @@ def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole
 
 @compiled
 def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> Int:
-    """Write ascending keys and their counts, at least one; return the place after."""
+    """Write ascending keys and their counts, at least one; return the place after the histogram."""
     last = keys[0] - 1
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
         last = keys[np.uint64(i)]
-        if count < 64 and missing < 64:  # one byte each, without branches: gaps are unpredictable
+        if count < 64 and missing < 64:  # one byte each, without branches, because gaps are unpredictable
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
             data[np.uint64(at)] = 2 * count
@@ -156,7 +160,7 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
 
 @compiled
 def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
-    """Write a count and the empty keys before it; return the place after."""
+    """Write a count and the empty keys before it; return the place after the count."""
     if missing:
         at = put_number(data, at, -missing if missing > 1 else np.int64(0))
     return put_number(data, at, count)

@@ -1,7 +1,7 @@
-"""Pairs: the sum of two histograms by lists of their keys, for keys that are far apart.
+"""Pairs: add two histograms by interleaving lists of their keys, which is fast if the keys are far apart.
 
-Most merges of a stream have two inputs: the state so far and a new one. The time of cells grows with the distance of
-the keys; the time of two interleaved lists grows with the number of keys.
+Most merges in a stream have two inputs: the state so far and a new state. The time of counting in cells grows with the
+distance of the keys. The time of interleaving two lists grows with the number of keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from aggr.histograms.column import saturated
 from aggr.histograms.loops import write_keys
 from aggr.histograms.reading import listed
 
-Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of the first, of the second, and of both
+# keys and counts of the first histogram, of the second, and of the sum
+Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
 
 
 @compiled
@@ -39,7 +40,9 @@ def add_two(
     data: Bytes,
     at: Int,
 ) -> Int:
-    """Write the sum of the histograms of two rows, neither empty; return the place after, -1 for a damaged one."""
+    """Write the sum of the histograms in two rows that are not empty; return the place after the sum, or -1 if one is
+    damaged.
+    """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
     m = listed(low[second], high[second], bytes_of_rows, places[second], places[second + 1], keys_2, counts_2)
@@ -53,7 +56,9 @@ def add_two(
 
 @compiled
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
-    """Return whether the counts add up to ``total``; False for a size of -1, which marks a damaged histogram."""
+    """Return whether the counts add up to ``total``. The result is False for a size of -1, which marks a damaged
+    histogram.
+    """
     seen = np.uint64(0)
     for i in range(size):
         seen = saturated(seen, counts[i])
@@ -64,9 +69,9 @@ def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
 def _interleave(
     keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
 ) -> Int:
-    """Merge two ascending lists of keys, adding up the counts of keys in both; return the number of keys."""
+    """Merge two ascending lists of keys, and add the counts of keys that occur in both; return the number of keys."""
     i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
-    while i < n and j < m:  # without branches: the order of keys is unpredictable
+    while i < n and j < m:  # without branches, because the order of keys is unpredictable
         a, b = keys_1[i], keys_2[j]
         keys[size] = min(a, b)
         counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]

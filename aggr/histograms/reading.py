@@ -1,4 +1,6 @@
-"""Reading histograms: ranks, counts and means, in one pass over the bytes of each, without listing its buckets."""
+"""Reading histograms: compute ranks, counts and means in one pass over the bytes of each, without listing its
+buckets.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
 
 
 class Packed(NamedTuple):
-    """``n`` histograms in the encoding of a column; each is checked while its keys are read.
+    """``n`` histograms in the encoding of a column. Each histogram is checked while its keys are read.
 
     ``low`` and ``high`` are the lowest and the highest keys, and ``totals`` the numbers of values, shape (n,). The
     counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are those of `check_histograms`, and ``name``
-    is the name of the field for errors.
+    is the name of the field in error messages.
     """
 
     low: NDArray[np.int32]
@@ -55,36 +57,39 @@ class Packed(NamedTuple):
     ) -> Packed:
         """Return the histograms of a column of `HISTOGRAM_TYPE`, with the bounds of `check_histograms`.
 
-        Raises ``OverflowError`` if a histogram counts beyond int64, `DamagedState` for a column of another type.
+        Raises ``OverflowError`` if the total of a histogram exceeds int64, and `DamagedState` for a column of another
+        type.
         """
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
-        if len(totals) and totals.max() == MOST:  # marks a total beyond int64
+        if len(totals) and totals.max() == MOST:  # the mark for a total beyond int64
             totals = Histograms.from_arrow(column).totals()
         return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
     def keys_at(self, ranks: Whole) -> Whole:
         """Return the keys of the values at ``ranks`` in each histogram, shape (ranks, n), and check the histograms.
 
-        Ranks count from 0 in key order, and never decrease from row to row. A rank outside ``[0, total)`` gives an
-        arbitrary key or 0, which the caller must mask. Raises `DamagedState` if `check_histograms` would.
+        Ranks are counted from 0 in key order, and never decrease along the first axis. A rank outside ``[0, total)``
+        gives an undefined key, which the caller must mask. Raises `DamagedState` for the same reasons as
+        `check_histograms`.
         """
         keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
         self._refuse_unless(sound)
         return keys
 
     def check(self) -> None:
-        """Raise `DamagedState` if `check_histograms` would."""
+        """Raise `DamagedState` for the same reasons as `check_histograms`."""
         self.keys_at(np.zeros((0, len(self.low)), np.int64))
 
     def up_to(self, keys: Whole) -> Whole:
-        """Count the values of each sound histogram up to the key ``keys[row]``, inclusive, shape (n,)."""
+        """Count the values of each undamaged histogram up to and including the key ``keys[row]``, shape (n,)."""
         return _up_to(self.low, self.data, self.places, keys)
 
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
-        """Return the keys at ranks, as `keys_at`, and HdrHistogram's means and variances, from the middles of buckets.
+        """Return the keys at ranks, like `keys_at`, and HdrHistogram's means and variances, which use the middles of
+        buckets.
 
-        ``half`` is the binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts
+        ``half`` is the binary logarithm of half the number of sub-buckets. Keys are indices of HdrHistogram's counts
         array.
         """
         most_buckets = int(np.diff(self.places).max(initial=0))
@@ -128,7 +133,7 @@ def _described(
         size = listed(low[row], high[row], data, at, end, key_of, count_of)
         if size < 0:
             return keys, means, variances, False
-        for i in range(size):  # a separate loop, so that it is vectorized
+        for i in range(size):  # a separate loop, so that the compiler vectorizes it
             bucket: Int = max((key_of[i] >> half) - 1, 0)
             middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
         seen, rank_index, middles = np.uint64(0), 0, 0.0
@@ -153,7 +158,9 @@ def _described(
 
 @compiled
 def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
-    """List the keys of one histogram and their counts; return their number, -1 for damage; the total is not checked."""
+    """List the keys of one histogram and their counts; return their number, or -1 if it is damaged. The total is not
+    checked.
+    """
     key: Int = np.int64(low)
     size: Int = 0
     wrong, before = np.uint64(0), np.uint64(1)
@@ -163,10 +170,10 @@ def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, cou
             gaps, never = gaps_of(word, before)
             wrong |= never
             before = gaps >> LAST_BYTE
-            for i in range(WORD):  # no branches: gaps are unpredictable
+            for i in range(WORD):  # no branches, because gaps are unpredictable
                 number: Int = np.int64((word >> np.uint64(8 * i)) & LAST)
                 place = np.uint64(size)
-                keys[place], counts[place] = key, number >> 1  # a gap is overwritten by the next
+                keys[place], counts[place] = key, number >> 1  # the entry of a gap is overwritten by the next entry
                 size += 1 - np.int64((gaps >> np.uint64(8 * i)) & FIRST)
                 key += 1 + ((number >> 1) & -(number & 1))
             at += WORD
@@ -200,8 +207,8 @@ def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: Whole) -> W
 
 @compiled
 def next_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at a place of sound counts; return it and the place after it."""
+    """Read the number at a place of undamaged counts; return it and the place after it."""
     number: Int = np.int64(data[at])
-    if number < 128:  # most are one byte
+    if number < 128:  # most numbers have one byte
         return (number >> 1) ^ -(number & 1), at + 1
     return get_number(data, at, end)

@@ -1,7 +1,7 @@
-"""Sum, min and max of imported sketches: supplied by the caller, or computed from the buckets.
+"""Sum, min and max of imported sketches, which the caller supplies or which are computed from the buckets.
 
 A sum, min or max that the caller supplies is used, row by row. A missing one is computed from the representative values
-of the buckets, which are within the relative accuracy of all values of their bucket.
+of the buckets. These are within the relative accuracy of all values in their bucket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aggr.histograms.column import Histograms, first_last
 def derived(
     positive: Histograms, negative: Histograms, zero: Whole, values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
-    """Compute sum, min and max of ``n`` sketches from their buckets; min and max of an empty sketch are null.
+    """Compute sum, min and max of ``n`` sketches from their buckets. Min and max of an empty sketch are null.
 
     ``values_of`` returns the representative value of each bucket.
 
@@ -53,11 +53,11 @@ def derived(
 
 
 def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
-    """Return the supplied columns, with ``parts`` in place of nulls and of missing columns.
+    """Return the supplied columns, with values of ``parts`` in place of nulls and of missing columns.
 
     ``parts`` has a row for each valid row of ``columns``.
 
-    Raises ``TypeError`` and ``ValueError`` for columns of another type or length, and for a min above its max.
+    Raises ``TypeError`` and ``ValueError`` for columns of another type or length, and if a min is greater than its max.
 
     >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
     >>> filled(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
@@ -71,7 +71,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
     for name in ("min", "max"):  # an empty sketch has no min and max
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
-        if other in supplied:  # a computed bound must not cross a supplied one
+        if other in supplied:  # a computed min or max must not exceed a supplied one
             is_supplied = supplied[name].is_valid() if name in supplied else pa.scalar(False)
             is_final = pc.or_(is_supplied, filled_parts[name].is_null())
             filled_parts[name] = pc.if_else(
@@ -84,16 +84,18 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
 
 
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
-    """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets; ``rows`` name states."""
+    """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets. ``rows`` are the row
+    numbers for the message.
+    """
     if not function.own_state.is_sound(states):
         first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
         raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
 
 
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
-    """Read a column of sums, mins or maxs, at the valid rows; sums may be exact sums.
+    """Return a column of sums, mins or maxs at the valid rows. Sums may also be exact sums.
 
-    Raises ``TypeError`` unless the column has numbers, ``ValueError`` for another length, an infinity or NaN.
+    Raises ``TypeError`` for a column that is not numeric, and ``ValueError`` for another length, an infinity or NaN.
 
     >>> _supplied_column("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
     [{'exponent': 0, 'limbs': [1]}, None]
@@ -119,5 +121,5 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
 
 
 def _finite(values: Floats) -> Floats:
-    """Limit values to finite doubles, because the value of the last bucket can overflow."""
+    """Limit values to finite doubles, because the value of the last bucket may overflow."""
     return np.clip(values, -sys.float_info.max, sys.float_info.max)

@@ -1,13 +1,13 @@
-"""DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
+"""DDSketch protobuf: convert states of `dds` to the messages that DataDog's sketches read and write, and back.
 
-The content of a message, and the values that are passed separately::
+The content of a message, and the values that have to be passed separately::
 
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
     separate   sum, min and max, which a message cannot contain
 
-The libraries number buckets in two ways, and a message does not contain the way. With ``keys="upper"``, bucket ``k``
-ends at ``γ^k``, as in Python, JavaScript and this package. With ``keys="lower"``, bucket ``k`` starts at ``γ^k``, as in
-Go, Java and Rust. If a message is read in the wrong way, all values are wrong by a factor of γ.
+The libraries number buckets in two ways, and a message does not say which one it uses. With ``keys="upper"``, bucket
+``k`` ends at ``γ^k``, as in Python, JavaScript and this package. With ``keys="lower"``, bucket ``k`` starts at ``γ^k``,
+as in Go, Java and Rust. If a message is read with the wrong numbering, all values are wrong by a factor of γ.
 
 Source: ``DDSketch.proto`` and ``LogarithmicMapping`` of sketches-go, ``KeyMapping`` of sketches-py.
 """
@@ -34,11 +34,11 @@ from aggr.state_checks import checked
 Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
-_WIDEST = 1 << 24  # the greatest number of keys in one message: 128 MB
+_WIDEST = 1 << 24  # the maximum number of keys in a message: 128 MB
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Load the message classes and their error class; they are an optional dependency."""
+    """Import the message classes and their error class, which belong to an optional dependency."""
     try:
         from ddsketch.pb import ddsketch_pb2
         from google.protobuf.message import DecodeError
@@ -55,7 +55,7 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     states : column of states of ``function``, shape (n,)
     function : Dds
     keys : "upper" or "lower"
-        "upper" for readers in Python and JavaScript, "lower" for those in Go, Java and Rust.
+        The numbering of buckets: "upper" for readers in Python and JavaScript, "lower" for those in Go, Java and Rust.
 
     Returns
     -------
@@ -64,9 +64,9 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     Raises
     ------
     ValueError
-        For states of another accuracy, counts beyond 2^53, or buckets that span more than 2^24 keys.
+        If states have another accuracy, counts exceed 2^53, or buckets span more than 2^24 keys.
     MissingExtra
-        Without the extra sketches.
+        If the extra sketches is not installed.
 
     Guarantee
     ---------
@@ -113,9 +113,9 @@ def from_dds_proto(
     ----------
     messages : array of binary, shape (n,)
     function : Dds
-        With the accuracy of the messages.
+        The function, with the accuracy of the messages.
     sums, mins, maxs : arrays of numbers, shape (n,), optional
-        Sums may also be exact sums, as in the field of a state.
+        Sums may also be exact sums, like those in the field of a state.
     keys : "upper" or "lower"
         See `to_dds_proto`.
 
@@ -126,15 +126,15 @@ def from_dds_proto(
     Raises
     ------
     TypeError, ValueError
-        For columns of another type or length; damaged messages; another accuracy, an index offset, an interpolation;
-        counts that are negative or not whole; sums, mins, maxs that are not finite.
+        If columns have another type or length, messages are damaged, or their accuracy differs; if messages have an
+        index offset or an interpolation; if counts are negative or not whole; if sums, mins or maxs are not finite.
     MissingExtra
-        Without the extra sketches.
+        If the extra sketches is not installed.
 
     Guarantee
     ---------
     Every count is read into its own bucket. If sum, min or max is missing or null, it is computed from the values of
-    the buckets: min and max within the relative accuracy, the sum within ``α·Σ|x|``.
+    the buckets. Min and max are then within the relative accuracy, and the sum is within ``α·Σ|x|``.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def _shift(keys: Keys) -> int:
 
 
 def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
-    """Write each histogram as one contiguous list, the only form that all readers support."""
+    """Write each histogram as one contiguous list, which is the only form that all readers support."""
     stores = []
     for low, counts in buckets.dense(_WIDEST):
         offset = (low + shift) * (len(counts) > 0)
@@ -184,7 +184,7 @@ def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[
 
 
 def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
-    """Parse messages and check that they have the function's mapping; errors name the rows of messages."""
+    """Parse messages, and check that they have the mapping of the function. Errors name the rows of messages."""
     pb, undecodable = _library()
     sketches = []
     for message, row in zip(messages, rows, strict=True):
@@ -206,8 +206,8 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
         raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
     if mapping.indexOffset != 0:
         raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds reads those with 0")
-    # Libraries compute gamma in several ways, with different last bits. If gamma - 1 is off by 1e-9, an edge
-    # moves by 1e-9 of its key, which is less than half a bucket for the greatest possible key.
+    # Libraries compute gamma in several ways, so that its last bits differ. An error of 1e-9 in gamma - 1 moves an edge
+    # by 1e-9 of its key, which is less than half a bucket for the largest possible key.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy
@@ -215,7 +215,7 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
-    """Read counts that are stored as doubles; ``rows`` are the rows of their messages."""
+    """Convert counts that are stored as doubles to integers; ``rows`` are the rows of their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
         raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; dds counts in whole numbers from 0")
@@ -223,7 +223,7 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 
 
 def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
-    """Read one store of each message; counts in its list and in its map are added up."""
+    """Read one of the two stores of each message. Counts in its list and in its map are added."""
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]
     sparse = [i for i, store in enumerate(stores) if store.binCounts]

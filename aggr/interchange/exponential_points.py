@@ -1,4 +1,6 @@
-"""Points: exponential histograms parsed from messages of any format, and their conversion to a column of states."""
+"""Points: exponential histograms that were parsed from messages of any format, and their conversion to a column of
+states.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from aggr.interchange.bucket_summary import check_fit, derived, filled
 SIGNS = ("positive", "negative")
 MOST = 2**63 - 1
 
-Side = tuple[Whole, Whole]  # ascending keys, numbered as in `exponential_mapping`, and their counts
+Side = tuple[Whole, Whole]  # ascending keys, numbered like those of `exponential_mapping`, and their counts
 
 
 @dataclass(frozen=True)
 class Point:
-    """One exponential histogram, parsed from a message; fields that the message does not contain stay None."""
+    """One exponential histogram that was parsed from a message. Fields that the message does not contain stay None."""
 
     scale: int
     positive: Side
@@ -38,15 +40,16 @@ class Point:
     sum: float | None = None
     min: float | None = None
     max: float | None = None
-    index: int = 0  # the index of the bucket above 1 in the format; that bucket has key 0 here
+    index: int = 0  # the format's index of the bucket above 1, which has key 0 here
 
 
 def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential) -> pa.Array:
-    """Read a column of messages, shape (n,), as states; ``parse`` reads one, and may name its row in a ``ValueError``.
+    """Convert a column of messages, shape (n,), to states. ``parse`` parses one message, and may name its row in a
+    ``ValueError``.
 
-    Messages of a finer scale than that of ``function``, or of more buckets, are read at a coarser scale. A sum, min or
-    max that is null is computed from the values of the buckets. A null message gives a null state. Raises ``TypeError``
-    or ``ValueError``, which describes the error and names the row of the message.
+    If a message has a finer scale than ``function`` or more buckets, its buckets are merged to a coarser scale. A sum,
+    min or max that is null is computed from the values of the buckets. A null message gives a null state. Raises
+    ``TypeError`` or ``ValueError``; the message describes the error and names the row.
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
@@ -70,7 +73,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
 
 
 def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms:
-    """Join the buckets of one sign; buckets of a finer scale than `FINEST` are converted to it."""
+    """Join the buckets of one sign. Buckets of a scale finer than `FINEST` are converted to `FINEST`."""
     keys, counts = [], []
     for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
         own = max(point.scale - FINEST, 0)
@@ -89,13 +92,13 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
 
 
 def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
-    """Read an optional field of points as a column; ``points`` has one for each row that is valid."""
+    """Return an optional field of points as a column; ``points`` contains one point for each valid row."""
     values = iter(points)
     return pa.array([getattr(next(values), name) if here else None for here in valid], pa.float64())
 
 
 def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
-    """Replace the least or the greatest finite value by the infinity of its sign, if the infinity was counted."""
+    """Replace the smallest or greatest finite value by the infinity of its sign, if infinities were counted."""
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
     floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
     return pa.array(floats, mask=~finite & (own == 0) & (other == 0))

@@ -1,4 +1,4 @@
-"""HdrHistogram V2: states of `hdr` as the texts that every HdrHistogram reads and writes, and back.
+"""HdrHistogram V2: convert states of `hdr` to the texts that all HdrHistogram libraries read and write, and back.
 
 The content of a text::
 
@@ -6,11 +6,12 @@ The content of a text::
     header   cookie, length, index offset, digits, lowest and highest trackable value, ratio
     counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 means -n counts of 0
 
-The ratio stores ``unit``, or 1.0 without a unit. The format cannot contain the number of NaN or the exact min and max,
-which readers take from the outermost buckets.
+The ratio stores ``unit``, or 1.0 without a unit. The format cannot contain the number of NaN or the exact min and max.
+Readers take min and max from the outermost buckets.
 
-If the lowest discernible value is 2 or more, values are counted in units of the greatest power of two up to it: 16384
-for jHiccup's 20000. Each bucket of such a histogram is a union of buckets of a histogram that starts at 1.
+If the lowest discernible value is 2 or more, values are counted in units of the largest power of two that does not
+exceed it, such as 16384 for jHiccup's 20000. Each bucket of such a histogram is a union of buckets of a histogram whose
+lowest discernible value is 1.
 
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """
@@ -33,7 +34,7 @@ from aggr.histograms.column import Histograms, first_last
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
-_OTHERS = {  # cookies, without their word size, of unsupported histograms
+_OTHERS = {  # the cookies (without word size) of histograms that are not supported
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
     0x1C849301: "a histogram of version V1",
@@ -42,11 +43,11 @@ _OTHERS = {  # cookies, without their word size, of unsupported histograms
     0x0C72124F: "a compressed histogram of doubles",
 }
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_HIGHEST = np.iinfo(np.int64).max  # the highest value
+_HIGHEST = np.iinfo(np.int64).max  # the maximum of the highest trackable value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
-    """Write each state as an HdrHistogram, V2, compressed, in base64.
+    """Write each state as a compressed HdrHistogram V2 in base64.
 
     Parameters
     ----------
@@ -60,12 +61,13 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     Raises
     ------
     ValueError
-        For states of other digits or another unit.
+        If states have other digits or another unit.
 
     Guarantee
     ---------
-    Every count is written in its own bucket. Counts of NaN are not written, and min and max only to ``digits`` digits.
-    Readers that ignore the ratio count in units; the reader in Rust rejects a ratio other than 1.
+    Every count is written in its own bucket. Counts of NaN are not written, and min and max are written only to
+    ``digits`` digits. Readers that ignore the ratio return values in units. The reader in Rust rejects a ratio other
+    than 1.
 
     Examples
     --------
@@ -79,20 +81,21 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     present = states.drop_null()
     buckets = Histograms.from_arrow(present.field("buckets"))
     _, last = first_last(buckets.sizes, buckets.keys)
-    highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers require at least twice the lowest value
+    # readers require that the highest value is at least twice the lowest
+    highest = np.maximum(function.layout.highest(last), 2).tolist()
     texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
     return pa.array([next(texts) if valid else None for valid in states.is_valid().to_pylist()], pa.string())
 
 
 def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
-    """Read HdrHistograms, V2 in base64, compressed or plain, as states.
+    """Read HdrHistograms (V2 in base64, compressed or not) as states.
 
     Parameters
     ----------
     texts : array of string or binary, shape (n,)
     function : Hdr
-        Its digits must be those of the texts, and its unit their ratio (None or 1.0 if the ratio is 1). The lowest
-        discernible value of a text may be any.
+        The function. Its digits must be those of the texts, and its unit their ratio (None or 1.0 if the ratio is 1).
+        Texts may have any lowest discernible value.
 
     Returns
     -------
@@ -101,16 +104,16 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; for a text that is damaged or is not such a histogram; for other digits or another
-        ratio. The message names the row.
+        If the column has another type, a text is damaged or not such a histogram, or digits or ratio differ. The
+        message names the row.
 
     Guarantee
     ---------
-    Every count is read into its own bucket or, if the lowest discernible value is 2 or more, into the highest bucket
-    here that is part of its bucket. Quantiles above 0 and max are therefore equal to those of the histogram, to the
-    unit; min, mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the
-    highest value of the highest bucket, and agree with the true ones to ``digits`` digits. The index offset in the
-    header describes the memory of the writer (some always write 1) and is ignored.
+    Every count is read into its own bucket. If the lowest discernible value is 2 or more, it is read into the highest
+    bucket that is part of its original bucket. Quantiles above 0 and max are therefore equal to those of the histogram,
+    to the unit; min, mean and stdev differ by at most one of its units. min and max are the lowest value of the lowest
+    bucket and the highest value of the highest bucket, and agree with the exact ones to ``digits`` digits. The index
+    offset in the header describes the writer's memory (some writers always write 1). It is ignored.
 
     Examples
     --------
@@ -129,7 +132,7 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
 
 
 def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence[str]) -> pa.StructArray:
-    """Read HdrHistograms as `from_hdr_v2` does.
+    """Read HdrHistograms like `from_hdr_v2`.
 
     Parameters
     ----------
@@ -137,7 +140,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         None missing.
     function : Hdr
     names : texts, shape (n,)
-        The name of each text in errors.
+        How error messages call each text.
 
     Returns
     -------
@@ -174,7 +177,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:
-    """Return the number of counts in histograms that track values, in their units, up to a highest value."""
+    """Return the number of counts in histograms that can store values up to a highest value, in units."""
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 
@@ -188,13 +191,13 @@ def _text(counts: bytes, highest: int, function: Hdr) -> str:
 
 
 def _written(buckets: Histograms) -> list[bytes]:
-    """Write the counts of each histogram, from 0 on."""
+    """Write the counts of each histogram, beginning at 0."""
     from_0 = leb128.write(np.zeros_like(buckets.sizes), *buckets)
     return [row or b"\0" for row in from_0.to_pylist()]  # some readers require at least one count
 
 
 def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
-    """Decode a text: return its counts as encoded bytes, its highest trackable value, and the exponent of its unit."""
+    """Decode a text. Return its encoded counts, its highest trackable value, and the exponent of its unit."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
@@ -215,12 +218,13 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     if len(data) < _HEADER.size:
         raise ValueError(f"a damaged histogram: its header has {len(data)} bytes, not {_HEADER.size}")
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
-    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers include the header
+    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers count the header as well
         raise ValueError(f"a damaged histogram: {length} bytes of counts announced, up to {highest}")
     if digits != function.digits:
         raise ValueError(f"a histogram of {digits} significant digits cannot be read as digits={function.digits}")
     magnitude = lowest.bit_length() - 1
-    if lowest < 1 or magnitude + function.layout.half_magnitude > 61:  # there would be no values in between
+    # there would be no values between the lowest and the highest
+    if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 instead of a double
     if ratio != (function.unit or 1.0):
@@ -229,7 +233,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
 
 
 def _not_read(cookie: int) -> str:
-    """Return a message that names the histogram of a cookie, and the version that is supported."""
+    """Return a message that names the histogram of a cookie, and the supported version."""
     for other in (cookie & ~0xF0, cookie):
         if other in _OTHERS:
             return (

@@ -1,4 +1,5 @@
-"""Histogram logs, ``.hlog``: an HdrHistogram for each interval of time, as a table of states of `hdr`, and back.
+"""Histogram logs (``.hlog``): an HdrHistogram for each interval of time, converted to a table of states of `hdr`, and
+back.
 
 A log::
 
@@ -7,8 +8,8 @@ A log::
     0.126,1.007,1.933,HISTFAAAAEB42pNpmSzMwMAg…
     Tag=A,1.133,1.000,0.377,HISTFAAAADx42pNpmSzM…
 
-Timestamps are seconds, absolute or from a base time. Without a base time they count from the start time if the first of
-them lies more than a year before it, as in logs of jHiccup.
+Timestamps are in seconds, absolute or relative to a base time. Without a base time, timestamps are relative to the
+start time if the first one lies more than a year before it, as in logs of jHiccup.
 
 Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and of the ``hdrhistogram`` package.
 """
@@ -42,7 +43,7 @@ Micros = Whole
 _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
-_MOST = 10**11  # seconds: times after the year 5000
+_MOST = 10**11  # seconds; larger timestamps would be after the year 5000
 _TOLD = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
@@ -52,26 +53,26 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     Parameters
     ----------
     path : path of a text file
-        Of any version whose histograms are V2 of HdrHistogram: 1.2 and 1.3.
+        A log of any version with histograms in V2 of HdrHistogram, such as 1.2 and 1.3.
     function : Hdr
-        Its digits must be those of the histograms, and its unit their ratio, as for
-        `aggr.interchange.hdr_v2.from_hdr_v2`. Their lowest discernible value may be any.
+        The function. Its digits must be those of the histograms, and its unit their ratio, as in
+        `aggr.interchange.hdr_v2.from_hdr_v2`. Histograms may have any lowest discernible value.
 
     Returns
     -------
-    table of start and end (timestamps in microseconds UTC, the end exclusive), tag (text, null if there is none) and
+    table with start and end (timestamps in microseconds UTC, the end exclusive), tag (text, null if there is none) and
     histogram (states of ``function``), in the order of the file
 
     Raises
     ------
     ValueError
-        For a line that is neither a comment, a legend nor an interval, or whose histogram cannot be read, by its
-        number; for a file that cannot be read.
+        If a line is neither a comment, a legend nor an interval, or its histogram cannot be read; the message has its
+        number. Also if the file cannot be read.
 
     Guarantee
     ---------
-    Counts are read as by `from_hdr_v2`. The states can be merged and read like all others; `tiltframe.rollup_states`
-    adds them to a frame, and so to a store.
+    Counts are read like in `from_hdr_v2`. The states can be merged and read like all other states.
+    `tiltframe.rollup_states` adds them to a frame, and so to a store.
 
     Examples
     --------
@@ -105,17 +106,17 @@ def write_histogram_log(
     Parameters
     ----------
     path : path of the file; an existing file is replaced
-    intervals : table of start, end, histogram and optionally tag, as `read_histogram_log` returns it
+    intervals : table with start, end, histogram and optionally tag, like the result of `read_histogram_log`
     function : Hdr
         The function of the states.
     max_value_unit_ratio : float
-        The divisor of the greatest value in each line: 1,000,000 shows nanoseconds as milliseconds.
+        The divisor of the maximum in each line. With 1,000,000, nanoseconds are shown as milliseconds.
 
     Raises
     ------
     ValueError, TypeError
-        If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
-        blank or a line break in it; if the file cannot be written. On an error, an existing file is not changed.
+        If a column is missing, has another type, or is null; if an interval ends before it starts; if a tag contains a
+        comma, a blank or a line break; if the file cannot be written. After an error, an existing file is unchanged.
 
     Guarantee
     ---------
@@ -139,8 +140,10 @@ def write_histogram_log(
 
 
 def _replace(path: str, text: str) -> None:
-    """Write a text file under a temporary name and rename it, so that a failure does not change an existing file."""
-    path = os.path.realpath(path)  # a symbolic link is not replaced
+    """Write a text file under a temporary name and then rename it, so that an error leaves an existing file
+    unchanged.
+    """
+    path = os.path.realpath(path)  # write to the target of a symbolic link, so that the link is not replaced
     with _explained("written"):
         descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
         try:
@@ -154,7 +157,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _mode(path: str) -> int:
-    """Return the permissions of a file: its own, or those that a new file gets."""
+    """Return the permissions of a file, or those that a new file would get."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -164,7 +167,7 @@ def _mode(path: str) -> int:
 
 
 def _checked(path: object) -> str:
-    """Return the path of a file as text; a number, which `open` takes as a descriptor, raises ``ValueError``."""
+    """Return the path of a file as text. A number, which `open` would treat as a descriptor, raises ``ValueError``."""
     if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
         raise ValueError(f"path must name a file; got {shown(path)}")
     with _explained("opened"):
@@ -195,7 +198,9 @@ def _read(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Interval:
-    """A line of a log: times in microseconds, the encoded histogram, and the position of the line for errors."""
+    """A line of a log: times in microseconds, the encoded histogram, and the location of the line
+    for error messages.
+    """
 
     start: int
     end: int
@@ -205,7 +210,7 @@ class _Interval:
 
 
 def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
-    """Read the lines that are intervals; times become absolute."""
+    """Read the lines that are intervals, and convert times to absolute ones."""
     base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"
@@ -235,7 +240,7 @@ _TIMES = ("StartTimestamp", "Interval_Length")
 
 
 def _micros(text: str, what: str) -> int:
-    """Read seconds as microseconds, to the nearest."""
+    """Convert seconds to the nearest microseconds."""
     try:
         seconds = Decimal(text.strip())
     except InvalidOperation:
@@ -250,7 +255,7 @@ def _seconds(micros: int) -> str:
 
 
 def _start_time(starts: Micros) -> list[str]:
-    """Return the line with the start time of a log; an empty log has no such line."""
+    """Return the line with the start time of a log, which an empty log does not have."""
     if not len(starts):
         return []
     first = int(starts.min())
@@ -259,7 +264,7 @@ def _start_time(starts: Micros) -> list[str]:
 
 
 def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
-    """Check a table of intervals: starts and ends in microseconds, tags, states."""
+    """Check a table of intervals; return starts and ends in microseconds, tags, and states."""
     for name in (START, END, HISTOGRAM):
         if name not in intervals.column_names:
             suggestion = nearest(name, intervals.column_names)

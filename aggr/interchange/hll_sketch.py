@@ -1,8 +1,8 @@
-"""HLL sketches: states of `hll` as the bytes of Apache DataSketches, which Spark's ``hll_…`` functions read.
+"""HLL sketches: convert states of `hll` to the bytes of Apache DataSketches, which Spark's ``hll_…`` functions read.
 
-Few coupons are written as a list or a set, with a header of 8 or 12 bytes. Registers are written as HLL_8, with a
-header of 40 bytes that marks the sketch as out of order, so that readers do not use the estimate that depends on the
-order of rows.
+A few coupons (32-bit hashes) are written as a list or a set, with a header of 8 or 12 bytes. Registers are written as
+HLL_8, with a header of 40 bytes. The header marks the sketch as out of order, so that readers do not use the estimate
+that depends on the order of rows.
 
 Source: ``PreambleUtil`` of the HLL sketch of Apache DataSketches in Java.
 """
@@ -20,11 +20,11 @@ from aggr.functions.hll import Hll
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.state_checks import checked
 
-_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the last: bits of the mode for registers of 8 bits
+_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the last one contains the mode bits for 8-bit registers
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
-_LISTED = 7  # the greatest number of coupons that are written as a list; more are written as a set
-_WIDE = 32  # DataSketches sums 2^-value separately for registers of at least this value
+_LISTED = 7  # the maximum number of coupons that are written as a list; more are written as a set
+_WIDE = 32  # DataSketches adds 2^-value separately for registers of at least this value
 
 
 def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
@@ -42,11 +42,11 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     Raises
     ------
     ValueError
-        For states of another function, or of another lg_k.
+        If states belong to another function, or have another lg_k.
 
     Guarantee
     ---------
-    Every register and every coupon is preserved. Readers may use another estimate, within the same error.
+    Every register and every coupon is preserved. Readers may compute another estimate, which has the same error.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""OTLP: states of `exponential` as OpenTelemetry's data points of exponential histograms, and back.
+"""OTLP: convert states of `exponential` to OpenTelemetry's data points of exponential histograms, and back.
 
 The content of a message, and the values that it cannot contain::
 
@@ -26,7 +26,7 @@ from aggr.state_checks import checked
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Load the message classes and their error class; they are an optional dependency."""
+    """Import the message classes and their error class, which belong to an optional dependency."""
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.metrics.v1 import metrics_pb2
@@ -50,14 +50,14 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
     Raises
     ------
     ValueError
-        For states of other parameters.
+        If states have other parameters.
     MissingExtra
-        Without the extra otlp.
+        If the extra otlp is not installed.
 
     Guarantee
     ---------
-    Every count is written in its own bucket, at the state's scale; the sum is rounded once. Counts of NaN and of
-    infinities are not written, nor are min and max of a state that has counted infinities.
+    Every count is written in its own bucket, at the state's scale. The sum is rounded once. Counts of NaN and of
+    infinities are not written. For a state that has counted infinities, min and max are not written either.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     ----------
     messages : array of binary, shape (n,)
     function : Exponential
-        Messages of a finer scale than its own, or of more buckets, are read at a coarser scale.
+        If a message has a finer scale than the function or more buckets, its buckets are merged to a coarser scale.
 
     Returns
     -------
@@ -105,16 +105,16 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; messages that are damaged or contradict themselves, by their row; a scale below
-        -11; buckets beyond all doubles.
+        If the column has another type; if a message is damaged, contradicts itself, has a scale below -11 or buckets
+        beyond all doubles. The error names its row.
     MissingExtra
-        Without the extra otlp.
+        If the extra otlp is not installed.
 
     Guarantee
     ---------
     Every count is read into its own bucket, or into the coarser bucket that contains it. Values that a message counts
-    as zero, up to its threshold, are 0 here. A missing sum, min or max is computed from the values of the buckets, each
-    within the relative accuracy of the scale.
+    as zero, up to its threshold, become 0. A missing sum, min or max is computed from the values of the buckets, which
+    are within the relative accuracy of the scale.
 
     Examples
     --------
@@ -136,18 +136,20 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
     Returns
     -------
-    table of row, value and weight
-        ``row`` is the row of the state. With ``weight="weight"``, any function that takes weights counts the values.
+    table with row, value and weight
+        ``row`` is the row number of the state. Passing ``weight="weight"`` makes any function that takes weights count
+        the values.
 
     Raises
     ------
     ValueError
-        For states of other parameters.
+        If states have other parameters.
 
     Guarantee
     ---------
-    Each value is within the relative accuracy α of the state's scale, and between its min and max. A dds of accuracy β
-    over these values has quantiles within ``α + β + α·β``. Counts of NaN and of infinities are left out.
+    Each value is within the relative accuracy α of the state's scale, and between the state's min and max. The
+    quantiles of a dds with accuracy β over these values are within ``α + β + α·β``. Counts of NaN and of infinities are
+    left out.
 
     Examples
     --------
@@ -166,7 +168,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         side = Histograms.from_arrow(present.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))  # null without values
+    # null for states without values
+    low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})
 

@@ -1,12 +1,12 @@
-"""OTLP metrics as rows: a request of OpenTelemetry's exporters, one row per data point or per bucket.
+"""OTLP metrics as rows: convert a request of OpenTelemetry's exporters to one row per data point or per bucket.
 
 ::
 
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
     exponential histogram     the same for each bucket: its value, and as weight the number of values in it
 
-A point that cannot be added to others is rejected alone: points of cumulative sums and histograms, of explicit buckets
-or summaries, and points without a time or a value.
+A point that cannot be added to others is rejected, without rejecting the other points. These are points of cumulative
+sums and histograms, of explicit buckets or summaries, and points without a time or a value.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
@@ -24,8 +24,8 @@ from aggr.extras import MissingExtra
 from aggr.functions.exponential import Exponential
 from aggr.interchange.otlp import bucket_values, from_otlp
 
-_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # at the scale of each message
-_DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA; of DataPointFlags
+_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # with the scale of each message
+_DELTA, _NO_VALUE = 1, 1  # the values AGGREGATION_TEMPORALITY_DELTA and those of DataPointFlags
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,29 +40,29 @@ def rows_of_metrics(
     as_json : bool
         Whether the message is OTLP's JSON rather than protobuf.
     time : str
-        The name of the column of times; ISO 8601 in UTC, microseconds.
+        The name of the column of times, which are in ISO 8601, UTC, with microseconds.
     refused : list, optional
-        Receives a sentence for each rejected point; the other points are read. Without it, the first rejected point
-        raises an error.
+        A function that receives a message for each rejected point; the other points are read. Without the function, the
+        first rejected point raises an error.
 
     Returns
     -------
     list of dicts
-        Of attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute that has the name of
-        such a column gets the prefix ``exported_``.
+        Each has the attributes by their names, ``metric``, ``value``, ``weight`` and the time. An attribute with the
+        name of one of the other columns gets the prefix ``exported_``.
 
     Raises
     ------
     ValueError
-        If the body is not such a request. Without ``refused`` also for cumulative sums and histograms, which do not add
-        up; for explicit buckets and summaries; for a point without a time or a value.
+        If the body is not such a request. Without ``refused``, also for cumulative sums and histograms, which do not
+        add up, for explicit buckets and summaries, and for points without a time or a value.
     MissingExtra
-        Without the extra otlp.
+        If the extra otlp is not installed.
 
     Guarantee
     ---------
-    The rows of an exponential histogram, counted by their weights, fall into its buckets, and between its min and max;
-    their sum is the sum of the buckets' values. Values and attributes have the types that the message gives them.
+    The rows of an exponential histogram, counted with their weights, fall into its buckets and between its min and max.
+    Their sum is that of the buckets' values. Values and attributes have the types that the message gives them.
 
     Examples
     --------
@@ -104,9 +104,9 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     Parameters
     ----------
     rejected : int
-        The number of rejected points; 0 writes an empty response.
+        The number of rejected points; with 0, the response is empty.
     message : str
-        The reasons, as text.
+        The reasons for the rejections, as text.
     as_json : bool
         Whether the message is OTLP's JSON rather than protobuf.
 
@@ -117,7 +117,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     Raises
     ------
     MissingExtra
-        Without the extra otlp.
+        If the extra otlp is not installed.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
 
 
 def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Rename attributes that have the name of a column of the rows."""
+    """Rename the attributes that have the name of another column of the rows."""
     if own.isdisjoint(attributes):
         return attributes
     renamed = {name: value for name, value in attributes.items() if name not in own}
@@ -169,7 +169,7 @@ def _request(body: bytes, as_json: bool) -> Any:
 
 
 def _check(metric: Any, kind: str, point: Any) -> None:
-    """Raise ``ValueError`` for a point that does not add up, or that lacks its time or its value."""
+    """Raise ``ValueError`` for a point that cannot be added to others, or that has no time or no value."""
     name = shown(metric.name)
     if kind in ("histogram", "summary"):
         raise ValueError(
@@ -192,7 +192,7 @@ def _check(metric: Any, kind: str, point: Any) -> None:
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:
-    """Read attributes; a list or a map is read as text."""
+    """Return attributes as values. A list or a map is returned as text."""
     read = {}
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
@@ -202,7 +202,7 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
-    """Return the values of a point, each with its weight; raises ``ValueError`` for a histogram that is damaged."""
+    """Return the values of a point, each with its weight; raises ``ValueError`` for a damaged histogram."""
     if kind != "exponential_histogram":
         return [(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double, 1)]
     try:

@@ -1,12 +1,14 @@
-"""Prometheus: states of `exponential` as native histograms, and back; `prometheus_text` reads classic histograms.
+"""Prometheus: convert states of `exponential` to native histograms, and back; `prometheus_text` reads classic
+histograms.
 
 The content of a message, and the values that it cannot contain::
 
     message    count, sum, schema, zero count        positive, negative: spans of buckets, and the change of the counts
     not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
 
-A schema is a scale. Bucket i includes its upper edge ``2^(i / 2^schema)``, so it has key ``i - 1`` here. The bucket
-after that of the greatest double counts infinities. NaN is not counted in a bucket, and makes the sum NaN.
+A schema is the same as a scale. Bucket i includes its upper edge ``2^(i / 2^schema)``, so that its key is ``i - 1``
+here. The bucket after the one of the largest double counts infinities. NaN is counted in no bucket, and makes the sum
+NaN.
 
 Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
 """
@@ -47,15 +49,15 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     Raises
     ------
     ValueError
-        For states of other parameters; a state of a scale below -4, by its row.
+        If states have other parameters, or a state has a scale below -4. The error names its row.
     MissingExtra
-        Without the extra prometheus.
+        If the extra prometheus is not installed.
 
     Guarantee
     ---------
-    Every count is written in its own bucket, at the state's scale or at scale 8 if the state's scale is finer. Counts
-    of infinities and of NaN are written too, and make the sum infinite or NaN. The sum is rounded once; min and max are
-    not written.
+    Every count is written in its own bucket, at the state's scale, or at scale 8 if the state's scale is finer. Counts
+    of infinities and of NaN are also written. They make the sum infinite or NaN. The sum is rounded once. Min and max
+    are not written.
 
     Examples
     --------
@@ -88,19 +90,20 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             count += _write(message, name, *side[i], schema, int(infinite[i]))
         message.sample_count = count
         if not (message.positive_span or message.negative_span or zero):
-            message.positive_span.add(offset=0, length=0)  # distinguishes an empty native histogram from a classic one
+            # the mark that distinguishes an empty native histogram from a classic one
+            message.positive_span.add(offset=0, length=0)
         written.append(message.SerializeToString())
     return with_nulls(pa.array(written, pa.binary()), states.is_valid())
 
 
 def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:
-    """Read serialized io.prometheus.client.Histograms, their sparse buckets, as states.
+    """Read the sparse buckets of serialized io.prometheus.client.Histograms as states.
 
     Parameters
     ----------
     messages : array of binary, shape (n,)
     function : Exponential
-        Messages of a finer scale than its own, or of more buckets, are read at a coarser scale.
+        If a message has a finer scale than the function or more buckets, its buckets are merged to a coarser scale.
 
     Returns
     -------
@@ -109,17 +112,17 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; messages that are damaged or contradict themselves, by their row; counts that are
-        not whole; a schema that is not from -4 to 8; buckets beyond all doubles.
+        If the column has another type; if a message is damaged, contradicts itself, or has counts that are not whole, a
+        schema outside -4 to 8, or buckets beyond all doubles. The error names its row.
     MissingExtra
-        Without the extra prometheus.
+        If the extra prometheus is not installed.
 
     Guarantee
     ---------
-    Every count is read into its own bucket, or into the coarser bucket that contains it; so are whole counts of float
-    type, which Prometheus passes on. Values that a message counts as zero, up to its threshold, are 0 here. Min and
-    max, and a sum that is missing or not finite, are computed from the values of the buckets, each within the relative
-    accuracy of the scale.
+    Every count is read into its own bucket, or into the coarser bucket that contains it. The same is true for whole
+    counts of float type, which Prometheus forwards. Values that a message counts as zero, up to its threshold, become
+    0. Min and max, and a sum that is missing or not finite, are computed from the values of the buckets, which are
+       within the relative accuracy of the scale.
 
     Examples
     --------
@@ -140,12 +143,12 @@ def _sides(column: pa.StructArray) -> list[Side]:
 
 
 def _infinite(schema: int) -> int:
-    """Return the key of the bucket that counts infinities: the bucket after that of the greatest double."""
+    """Return the key of the bucket that counts infinities, which follows the bucket of the largest double."""
     return 1024 << schema if schema >= 0 else 1024 >> -schema
 
 
 def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
-    """Write the buckets of one sign, one span per run of adjacent buckets; return the number of counted values."""
+    """Write the buckets of one sign, with one span per run of adjacent buckets; return the number of values in them."""
     if infinite:
         keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
@@ -181,7 +184,7 @@ def _parsed(message: bytes, row: int) -> Point:
 
 
 def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
-    """Read the buckets of one sign, and the number of infinities."""
+    """Return the buckets of one sign, and the number of infinities."""
     counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
     counted = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")

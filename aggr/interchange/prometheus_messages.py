@@ -1,7 +1,7 @@
-"""The messages of Prometheus' protobuf format, built from a table: no package on PyPI ships them.
+"""The messages of Prometheus' protobuf format, built from a table of fields, because no package on PyPI contains them.
 
-Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model; fields that this
-package does not read are not listed, and protobuf skips them.
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model. Fields that this
+package does not read are not in the table; protobuf skips them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MESSAGES = {
     "Metric": {"label": (1, "repeated LabelPair"), "timestamp_ms": (6, "int64"), "histogram": (7, "Histogram")},
     "MetricFamily": {
         **{"name": (1, "string"), "help": (2, "string"), "metric": (4, "repeated Metric")},
-        "type": (3, "int32"),  # an enum, of the same bytes: 4 is a histogram
+        "type": (3, "int32"),  # an enum, which has the same bytes; 4 is a histogram
     },
 }
 
@@ -33,7 +33,7 @@ _MESSAGES = {
 def prometheus_message(name: str) -> type[Any]:
     """Return the class of a message of the package io.prometheus.client.
 
-    Raises ``MissingExtra`` without the extra prometheus.
+    Raises ``MissingExtra`` if the extra prometheus is not installed.
 
     >>> prometheus_message("BucketSpan")(offset=-1, length=2).SerializeToString()
     b'\\x08\\x01\\x10\\x02'

@@ -1,4 +1,5 @@
-"""The text of a scrape: classic histograms of Prometheus as values and weights, for any function that takes weights::
+"""The text of a scrape: convert Prometheus' classic histograms to values and weights, for any function that takes
+weights::
 
     latency_bucket{le="0.1"} 4        0    to 0.1   value 0.05, error 0.05, weight 4
     latency_bucket{le="0.5"} 9        0.1  to 0.5   value 0.3,  error 0.2,  weight 5
@@ -29,33 +30,34 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     Parameters
     ----------
     text : str
-        In Prometheus' text format.
+        The text, in Prometheus' text format.
     name : str
         The name of the histogram, without ``_bucket``.
     since : str, optional
-        An earlier scrape: only values after it are counted. A series whose buckets changed or whose counts went down
-        began again in between, as after a restart. Without ``since``, all values of a series are counted.
+        An earlier scrape. Only values that were counted after it are returned. If the buckets of a series have changed
+        or its counts have decreased, the series was reset in between, for example by a restart. Without ``since``, and
+        after a reset, all values of a series are returned.
 
     Returns
     -------
-    table of labels, low, high, value, error and weight
-        A row for each bucket of each series that has a count above 0: ``weight`` values are above ``low`` and at most
-        ``high``.
+    table with labels, low, high, value, error and weight
+        There is one row for each bucket of each series with a count above 0: ``weight`` values are above ``low`` and at
+        most ``high``.
 
     Raises
     ------
     ValueError
-        For a text that is not a scrape or has no such histogram; a series, named by its labels, whose counts decrease,
-        are not whole, or lack the bucket up to infinity.
+        If the text is not a scrape or has no such histogram, or if a series has counts that decrease or are not whole,
+        or has no bucket up to infinity. The error names the labels of the series.
     MissingExtra
-        Without the extra prometheus.
+        If the extra prometheus is not installed.
 
     Guarantee
     ---------
-    Each of the counted values is within ``error`` of ``value``, the middle of its bucket, if no value in a first bucket
-    that ends above 0 is below 0, which Prometheus assumes too. So a quantile of exact weighted values is within the
-    error of its bucket, and a `dds` of accuracy β within ``error + β·|value|``. For a bucket with only one finite edge,
-    ``value`` is that edge, and ``error`` is infinite.
+    Each of the counted values is within ``error`` of ``value``, the middle of its bucket. Like Prometheus, this assumes
+    that a first bucket that ends above 0 has no values below 0. A quantile of exact weighted values is therefore within
+    the error of its bucket, and a `dds` of accuracy β is within ``error + β·|value|``. For a bucket with only one
+    finite edge, ``value`` is that edge, and ``error`` is infinite.
 
     Examples
     --------
@@ -84,7 +86,7 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
 
 
 def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
-    """Return for each series, by its labels, the cumulative count of each bucket, by its upper bound."""
+    """For each series, identified by its labels, return the cumulative count of each bucket, by its upper bound."""
     counts_by_labels: dict[Labels, dict[float, float]] = {}
     for sample in _samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
@@ -130,7 +132,7 @@ def _samples(text: str, name: str) -> list[Any]:
 
 
 def _middle(low: float, high: float) -> tuple[float, float]:
-    """Return the middle of a bucket, and the greatest distance of its values from the middle."""
+    """Return the middle of a bucket, and the maximum distance of its values from the middle."""
     if math.isinf(low) or math.isinf(high):
         return (high if math.isinf(low) else low), math.inf
     value = low / 2 + high / 2

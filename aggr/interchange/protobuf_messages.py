@@ -1,4 +1,4 @@
-"""Classes of protobuf messages, built from a table of their fields, for messages without a package on PyPI."""
+"""Classes of protobuf messages, built from a table of their fields, for messages that no package on PyPI contains."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Table = Mapping[str, Mapping[str, tuple[int, str]]]
 
 
 def message_classes(package: str, table: Table, extra: str) -> dict[str, type[Any]]:
-    """Build a class for each message of a table: field -> its number, and its type, optionally after ``repeated``.
+    """Build a class for each message of a table, which maps each field to its number and its type, optionally after
+    ``repeated``.
 
-    Raises ``MissingExtra``, which names the extra, without protobuf.
+    Raises ``MissingExtra``, which names the extra, if protobuf is not installed.
 
     >>> table = {"Pair": {"name": (1, "string")}, "Pairs": {"pair": (3, "repeated Pair")}}
     >>> message_classes("x", table, "prometheus")["Pairs"](pair=[{"name": "a"}]).SerializeToString()
@@ -34,7 +35,8 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
                 field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()  # not the default pool, where an application may have these messages
+    # not the default pool, because an application may have registered these messages there
+    pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
     return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}

@@ -1,4 +1,5 @@
-"""Theta sketches: states of `approx_count_distinct` as the bytes that Apache DataSketches reads and writes, and back.
+"""Theta sketches: convert states of `approx_count_distinct` to the bytes that Apache DataSketches reads and writes, and
+back.
 
 A compact sketch, in little-endian order::
 
@@ -7,9 +8,9 @@ A compact sketch, in little-endian order::
     theta                                                                8, unless every hash is kept
     hashes, ascending                                                    8 each
 
-Sketches are written in this form, byte for byte as DataSketches in C++ and Python serializes a trimmed, ordered sketch.
-Spark, Druid, Pinot and others read it. Version 3, which is this form, and version 4, which Spark writes and which packs
-the differences of hashes into bits, can be read.
+Sketches are written in this form. The bytes are those that DataSketches in C++ and Python writes for a trimmed, ordered
+sketch. Spark, Druid, Pinot and others read it. Two versions can be read: version 3, which is this form, and version 4,
+which Spark writes and which stores differences of hashes with few bits.
 
 Source: ``CompactThetaSketch`` and ``PreambleUtil`` of Apache DataSketches in Java, ``compact_theta_sketch`` in C++.
 """
@@ -29,10 +30,11 @@ from aggr.groups.groups import Groups
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 from aggr.state_checks import checked
 
-_COMPACT = 3  # the family of sketches that are written
-_SEED_HASH = 0x93CC  # the hash of the seed 9001
-_BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16  # _FLAGS: read-only, compact and ordered, set in all written sketches
-_LONG, _LONGS = 8, 0x3F  # bytes of a long; the mask of the first byte for the number of longs in the preamble
+_COMPACT = 3  # the number of the sketch family that is written
+_SEED_HASH = 0x93CC  # the hash of DataSketches' default seed 9001
+# the flags read-only, compact and ordered, which are set in all written sketches
+_BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
+_LONG, _LONGS = 8, 0x3F  # the bytes of a long; the mask in the first byte for the number of longs in the preamble
 _PLAIN, _PACKED = 3, 4  # versions
 
 
@@ -51,11 +53,11 @@ def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array
     Raises
     ------
     ValueError
-        For states of another function, or of another k.
+        If states belong to another function, or have another k.
 
     Guarantee
     ---------
-    `from_theta_sketch` returns the identical state.
+    `from_theta_sketch` restores an identical state.
 
     Examples
     --------
@@ -82,7 +84,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     Parameters
     ----------
     sketches : array of binary, shape (n,)
-        Sketches of any number of hashes, ordered or not, hashed with the default seed of DataSketches.
+        Sketches with any number of hashes, ordered or not, that were hashed with the default seed of DataSketches.
     function : ApproxCountDistinct
 
     Returns
@@ -92,13 +94,13 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; for a sketch that is not compact, is damaged, or was hashed by another seed, by
-        its row.
+        If the column has another type, or a sketch is not compact, is damaged, or was hashed with another seed. The
+        error names its row.
 
     Guarantee
     ---------
-    If a sketch has more than k hashes, the k smallest are kept, and the state is that of its values. A sketch of fewer
-    hashes keeps its own theta, and so its own error.
+    If a sketch has more than k hashes, the k smallest are kept. The state is then the same as for its values. A sketch
+    with fewer hashes keeps its theta, and therefore its error.
 
     Examples
     --------
@@ -122,7 +124,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
 
 def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
-    """Read sketches of any number of hashes; errors name sketches by ``rows``."""
+    """Read sketches with any number of hashes. Errors name sketches by ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
     _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
@@ -133,7 +135,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     _refuse(rows, ~packed & (version != _PLAIN), "not of version 3 or 4 of the format")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
     _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed by another seed than 9001")
-    shortest = 1 + ~packed  # longs of a preamble without theta
+    shortest = 1 + ~packed  # the longs of a preamble without theta
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
     )
@@ -155,7 +157,7 @@ def _refuse(rows: Ids, bad: Flags, what: str) -> None:
 
 
 def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
-    """Read a little-endian number of ``widths`` bytes at each place; bytes beyond the data are 0."""
+    """Return the little-endian number of ``widths`` bytes at each place. Bytes beyond the data are 0."""
     numbers = np.zeros(len(places), np.int64)
     for byte in range(min(int(np.max(widths, initial=0)), _LONG)):
         is_inside = (byte < widths) & (places + byte < len(data))
@@ -165,7 +167,9 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 @compiled
 def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
-    """Read the hashes of each sketch: words, or packed differences to the previous hash, the highest bit first."""
+    """Return the hashes of each sketch. They are stored as words, or as packed differences to the previous hash,
+    highest bit first.
+    """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
         before, at = np.int64(0), 8 * starts[row]
@@ -181,7 +185,7 @@ def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed:
 
 @compiled
 def _bits_at(data: Bytes, at: Int, size: Int) -> Int:
-    """Read a number of ``size`` bits, the highest first, from bit ``at`` on."""
+    """Return the number of ``size`` bits, highest first, that begins at bit ``at``."""
     number, end = np.int64(0), at + size
     while at < end:
         bit_count = min(8 - (at & 7), end - at)

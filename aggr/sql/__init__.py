@@ -1,9 +1,10 @@
-"""Conditions and values in SQL, compiled for Arrow; `docs/conditions.md` describes the language.
+"""Conditions and expressions in SQL, compiled for Arrow. `docs/conditions.md` describes the language.
 
 text ──▶ `parse` (by sqlglot; nodes outside `function_table` are refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
-`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the values a condition allows.
+`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the values that a condition
+allows.
 
-The parser is loaded at the first access to a function, because loading it takes a tenth of a second.
+The parser is loaded when a function is first used, because loading it takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MODULES |= dict.fromkeys(("Side", "equalities"), "equality_sides")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module of a public function at its first use."""
+    """Load the module of a public function when the function is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'aggr.sql' has no attribute {name!r}")
     function = getattr(import_module(f"aggr.sql.{_MODULES.get(name, 'evaluation')}"), name)

@@ -1,7 +1,8 @@
-"""Arithmetic: + - * / % on numbers, times and dates, and functions of numbers. Overflow is an error, x / 0 is null.
+"""Arithmetic: + - * / % on numbers, times and dates, and functions of numbers. Overflow raises an error, and x / 0 is
+null.
 
-Whole numbers are computed in int64, decimals exactly in up to 38 digits, as in Spark and DuckDB. / always returns
-float64, and so do all operations with a float, except for operations on float32 alone.
+Whole numbers are computed in int64, and decimals exactly with up to 38 digits, as in Spark and DuckDB. / always returns
+float64. Other operations with a float return float64 as well, unless both operands are float32.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
 HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 _MOST_DIGITS = 38
-_WIDEST = 76  # digits of Arrow's 256-bit decimals
+_WIDEST = 76  # the digits of Arrow's 256-bit decimals
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
 _PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -29,7 +30,7 @@ Steps = tuple[Term, Sequence[tuple[str, Term]]]
 
 
 def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
-    """Split a chain of operators of one precedence into its first operand and pairs of operator and operand."""
+    """Split a chain of operators of the same precedence into its first operand and pairs of operator and operand."""
     level = _SUMS if type(node) in _SUMS else _PRODUCTS
     reversed_steps = list[tuple[str, exp.Expr]]()
     while type(node) in level:
@@ -42,7 +43,9 @@ def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
 @reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
 @reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
-    """Compute from left to right, without a call per step; raises ``ValueError`` for types that cannot be combined."""
+    """Compute a chain of operators from left to right, without recursion; raises ``ValueError`` for types that cannot
+    be combined.
+    """
     first, further_steps = steps
     if first.null or any(term.null for _, term in further_steps):
         return null(pa.float64())
@@ -63,7 +66,7 @@ def compute(steps: Steps) -> Term:
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # durations are temporal too
+    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # durations count as temporal types too
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
@@ -88,7 +91,9 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 def _through(
     kernel: Kernel, a: pa.DataType, b: pa.DataType, left_type: pa.DataType, right_type: pa.DataType = None
 ) -> Kernel:
-    """Return a kernel that first casts its operands to ``left_type`` and ``right_type``, or both to ``left_type``."""
+    """Return a kernel (a function of arrays) that first casts its operands to ``left_type`` and ``right_type``, or both
+    to ``left_type``.
+    """
     left, right = caster(a, left_type), caster(b, left_type if right_type is None else right_type)
     return lambda x, y: kernel(left(x), right(y))
 
@@ -106,10 +111,10 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 
 
 def _remainder(kind: pa.DataType) -> Kernel:
-    """Return the kernel of the remainder with the sign of the dividend."""
+    """Return the kernel for the remainder, which has the sign of the dividend."""
     if not hasattr(pc, "remainder"):
         raise ValueError("% needs a newer pyarrow, one that has pyarrow.compute.remainder")
-    # the remainder by -1 is 0; computing it would overflow for the least int64
+    # the remainder of a division by -1 is 0; computing it would overflow for the smallest int64
     whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
@@ -120,11 +125,14 @@ def _remainder(kind: pa.DataType) -> Kernel:
 
 
 def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that computes in up to 76 digits if 38 may be too few, and casts to 38, which may overflow."""
+    """Return a kernel that uses up to 76 digits if 38 may be too few, and casts the result to 38 digits, which may
+    overflow.
+    """
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
-    before = (x.precision - x.scale, y.precision - y.scale)  # digits before the point
+    before = (x.precision - x.scale, y.precision - y.scale)  # the digits before the decimal point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
-    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)  # the precision that Arrow declares
+    # the precision that Arrow declares for the result
+    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)
     if digits <= _MOST_DIGITS:
         return _through(kernel, a, b, left_type=x, right_type=y)
     if scale > _MOST_DIGITS:
@@ -133,14 +141,14 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     narrow = pa.decimal128(_MOST_DIGITS, scale)
     if digits <= _WIDEST:
         return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
-    # Two factors of 38 digits: their product has up to 76 digits, which fit in 256 bits, but Arrow would declare 77. So
-    # the first is declared as one of 37 digits; an unsafe cast keeps all its digits.
+    # The product of two factors of 38 digits has up to 76 digits, which fit 256 bits, but Arrow would declare 77
+    # digits. The first factor is therefore declared with 37 digits. The cast is unsafe, but keeps all digits.
     declared = pa.decimal256(_MOST_DIGITS - 1, x.scale)
     return _through(lambda left, right: kernel(left.cast(declared, safe=False), right).cast(narrow), a, b, *wide)
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that adds an interval to a time, or days to a date, or subtracts them."""
+    """Return a kernel that adds an interval to a time, or days to a date, or that subtracts them."""
     duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
     if operator == "+" and (duration_first or not pa.types.is_temporal(a)):
         turned = _step_of_times(operator, b, a)
@@ -159,7 +167,7 @@ def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 
 @reads(exp.Neg, called="-", this=NUMBER)
 def negative(term: Term) -> Term:
-    """Change the sign of a number."""
+    """Return a number with the opposite sign."""
     if term.literal is not None and pa.types.is_decimal(term.type) and term.literal.as_py() == 2**63:
         return constant(-(2**63), pa.int64())
     if term.type == pa.uint64():
@@ -173,14 +181,14 @@ def _as_int64(term: Term) -> Term:
 
 @reads(exp.Abs, names="abs", this=NUMBER)
 def absolute(term: Term) -> Term:
-    """Return the absolute value; whole numbers as int64."""
+    """Return the absolute value. Whole numbers become int64."""
     signed = pa.types.is_signed_integer(term.type)
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 
 
 @reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("its digits"), 0))
 def rounded(term: Term, digits: int) -> Term:
-    """Round to a number of digits after the point, halves away from zero."""
+    """Round to a number of digits after the decimal point. Halves are rounded away from zero."""
     if pa.types.is_integer(term.type) and digits >= 0:
         return term
     term = coerce(term, pa.decimal128(20, 0)) if term.type == pa.uint64() else _as_int64(term)
@@ -188,7 +196,7 @@ def rounded(term: Term, digits: int) -> Term:
 
 
 def rounded_to_whole(kernel: Kernel, term: Term) -> Term:
-    """Round down or up to a whole number; the type of floats and decimals stays."""
+    """Round down or up to a whole number. Floats and decimals keep their type."""
     return term if pa.types.is_integer(term.type) else apply(kernel, term)
 
 

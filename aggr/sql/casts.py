@@ -1,7 +1,7 @@
 """Casts: CAST and TRY_CAST, also of text to numbers and dates.
 
-Both parse text alike: TRY_CAST returns null if CAST raises an error. Blanks around a value are ignored. A text with a
-point or an exponent is not a whole number, as in Spark.
+Both parse text in the same way. If CAST would raise an error, TRY_CAST returns null. Blanks around a value are ignored.
+A text with a point or an exponent is not a whole number, as in Spark.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
 @reads(exp.Cast, names="cast boolean date double float int string timestamp to_timestamp", this=ANY, to=Argument(_type))
 @reads(exp.TryCast, names="try_cast", this=ANY, to=Argument(_type), safe=maybe(RAW, False))
 def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
-    """Cast to a type; raises an error for values that cannot be cast, and at once if engines differ.
+    """Cast to a type. Values that cannot be cast raise an error. A cast for which engines differ raises an error at
+    once.
 
-    With ``attempt`` the result is null for a text that is not a value of the type, and for a whole number beyond its
-    range; other casts that might fail are rejected.
+    With ``attempt``, the result is null for a text that is not a value of the type, and for a whole number beyond its
+    range. Other casts that may fail raise an error.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
@@ -103,7 +104,7 @@ def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
 
 
 def _date_of(value: Value) -> Value:
-    """Return the date of a time in its own zone."""
+    """Return the date of a time in the time's own zone."""
     return pc.floor_temporal(pc.local_timestamp(value), unit="day").cast(pa.date32())
 
 
@@ -115,10 +116,10 @@ def _rounded(term: Term, kind: pa.DataType) -> Term:
 
 
 def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
-    """Read text as numbers or dates; raises ``ValueError`` for another text.
+    """Parse text as numbers or dates; raises ``ValueError`` for other texts.
 
-    With ``attempt``, and in an expression of Arrow, which also evaluates branches that are not taken, the result is
-    null instead.
+    With ``attempt``, other texts become null. They also become null in an expression of Arrow, because Arrow evaluates
+    branches that are not taken.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
@@ -160,7 +161,7 @@ def _where(pattern: str, text: Value) -> Value:
 
 
 def _whole_within(value: Value, kind: pa.DataType) -> Value:
-    """Cast whole numbers to a narrower type; numbers beyond its range become null."""
+    """Cast whole numbers to a narrower type. Numbers beyond its range become null."""
     end = 2 ** (kind.bit_width - 1)
     wide = pa.decimal128(38, 0)
     number = value.cast(wide)
@@ -170,7 +171,7 @@ def _whole_within(value: Value, kind: pa.DataType) -> Value:
 
 
 def _below(number: Value, kind: pa.DataType) -> Value:
-    """Replace numbers by null that have more digits before the point than a decimal type."""
+    """Replace numbers that have too many digits before the decimal point for a decimal type by null."""
     digits = kind.precision - kind.scale
     if digits == 38:
         return number

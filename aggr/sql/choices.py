@@ -20,7 +20,7 @@ from aggr.sql.types import coerce, unify_types
 
 @reads(exp.If, names="if", this=CONDITION, true=ANY, false=maybe(ANY, null()))
 def choose(condition: Term, value: Term, otherwise: Term) -> Term:
-    """Return ``value`` for rows whose condition is true, otherwise ``otherwise``."""
+    """Return ``value`` for the rows whose condition is true, and ``otherwise`` for the others."""
     return case_when([(condition, value)], otherwise)
 
 
@@ -37,7 +37,7 @@ def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise:
 
 @reads(exp.Nullif, names="nullif", this=ANY, expression=ANY)
 def nullif(value: Term, other: Term) -> Term:
-    """Return null if two values are equal, else the first."""
+    """Return null if two values are equal, otherwise the first value."""
     return case_when([(compare("=", value, other), null(value.type))], value)
 
 
@@ -60,7 +60,9 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Compute every branch for all rows, which is fast; if one fails, compute each for the rows that take it."""
+    """Compute every branch for all rows, which is fast. If one fails, compute each branch only for the rows that take
+    it.
+    """
 
     def evaluate(source: Source) -> Value:
         try:
@@ -93,7 +95,7 @@ def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
 
 
 def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:
-    """Return the greatest value (``>``) or the least (``<``), ignoring nulls; NaN is the greatest."""
+    """Return the greatest value (``>``) or the smallest value (``<``), ignoring nulls. NaN is the greatest value."""
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     if not parts:

@@ -1,7 +1,7 @@
-"""Bounds of columns under a condition, by which readers skip files and row groups without matching rows.
+"""Bounds of columns under a condition, with which readers skip files and row groups that have no matching rows.
 
-A bound is necessary, never sufficient: every row for which the condition is true lies within it, and other rows may
-too. Conditions that do not restrict a column in a simple way, such as NOT, LIKE and arithmetic, give no bound.
+A bound is necessary but not sufficient: every row for which the condition is true lies within it, but other rows may
+too. Conditions that do not restrict a column in a simple way, such as NOT, LIKE and arithmetic, have no bound.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Bound:
     Parameters
     ----------
     low, high : value, optional
-        The least and the greatest, both included: int of whole numbers, of times (in their unit) and of dates (days),
-        Decimal, str. None if the column is unbounded on that side.
+        The smallest and the greatest value, both included: int for whole numbers, times (in their unit) and dates (in
+        days); Decimal; str. None if there is no bound on that side.
     values : set of values, optional
-        The only possible values, if they are known.
+        All possible values, if they are known.
     """
 
     low: Any = None
@@ -50,12 +50,12 @@ class Bound:
 
     @classmethod
     def of_values(cls, values: Iterable[Any]) -> Bound:
-        """Bound a column by the only values it can have.
+        """Return the bound of a column whose possible values are known.
 
         Parameters
         ----------
         values : iterable of values
-            Of one type, as in `Bound`; without values the bound is empty.
+            The values, of one type, as in `Bound`. Without values, the bound is empty.
 
         Returns
         -------
@@ -70,12 +70,12 @@ class Bound:
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value is from ``low`` to ``high``.
+        """Return whether a value lies between ``low`` and ``high``.
 
         Parameters
         ----------
         value : value
-            Of the type of ``low`` and ``high``, not null.
+            A value of the type of ``low`` and ``high``, which must not be null.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class Bound:
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:
-        """Return the bound of a column that satisfies both bounds."""
+        """Return the bound of a column that must lie within both bounds."""
         if self.values is None and other.values is None:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
@@ -99,26 +99,26 @@ class Bound:
 
 
 def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, Bound]:
-    """Find the bounds that a condition sets on the columns of a schema.
+    """Return the bounds that a condition sets on the columns of a schema.
 
     Parameters
     ----------
     condition : str
-        SQL, as `docs/conditions.md` describes it.
+        An SQL condition, as described in `docs/conditions.md`.
     schema : pa.Schema
     timezone : str
-        IANA name of the time zone in which times are read.
+        The IANA name of the time zone in which times are interpreted.
 
     Returns
     -------
     dict of name -> Bound
-        For the bounded columns, which can be whole numbers, decimals of up to 38 digits, text, times and dates. Floats
-        have no bounds: the minimum and maximum in files leave out NaN.
+        The bounded columns. They can have whole numbers, decimals of up to 38 digits, text, times and dates. Floats
+        have no bounds, because the minimum and maximum in files ignore NaN.
 
     Raises
     ------
     ValueError
-        If the condition is not valid SQL.
+        If the condition is invalid.
 
     Guarantee
     ---------
@@ -147,11 +147,11 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # evaluating the condition raises the error
+        return {}  # evaluating the condition raises the error instead
 
 
 def _either(alternatives: Sequence[Bound]) -> Bound:
-    """Return the bound of a column that satisfies at least one of several bounds."""
+    """Return the bound of a column that must lie within at least one of several bounds."""
     if all(bound.values is not None for bound in alternatives):
         return Bound.of_values(frozenset[Any]().union(*(bound.values or () for bound in alternatives)))
     lows, highs = [bound.low for bound in alternatives], [bound.high for bound in alternatives]
@@ -174,12 +174,12 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 def _bounded(
     compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Return the bound of a column by the constants with which it is compared, if its type can represent them."""
+    """Return the bound of a column that is compared with constants, if the column's type can represent them."""
     node = node.unnest()
     if not isinstance(node, exp.Column):
         return {}
     name = name_of(node)
-    if name not in compiler.schema.names:  # a field of a struct
+    if name not in compiler.schema.names:  # a field of a struct has no bound
         return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
         return {}
@@ -193,7 +193,7 @@ def _bounded(
 
 
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
-    """Convert a constant to the column's type; None if that would change the comparison."""
+    """Convert a constant to the column's type; return None if that would change the comparison."""
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None
@@ -211,5 +211,5 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values itself, no bound for null
+    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values, there is no bound for null
 }

@@ -1,6 +1,6 @@
-"""Comparisons, such as =, <, IN, BETWEEN and IS, exact and null-aware; and the operators AND, OR and NOT.
+"""Comparisons, such as =, <, IN, BETWEEN and IS, which are exact and respect null; and the operators AND, OR and NOT.
 
-NaN is the greatest number and equal to itself, -0.0 equals 0.0, and comparisons with null are null, except for IS.
+NaN is the greatest number and equal to itself, and -0.0 equals 0.0. Comparisons with null are null, except for IS.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ def compare(operator: str, a: Term, b: Term) -> Term:
 
 
 def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = None) -> Kernel:
-    """Return the kernel that compares values of one type; ``literal`` is the second value if it is a constant."""
+    """Return the kernel (a function of arrays) that compares values of one type. ``literal`` is the second value if it
+    is a constant.
+    """
     kernel = _KERNELS[operator]
     if not pa.types.is_floating(kind):
         return kernel
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
         if operator not in (">", ">="):
             return kernel
-        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both are null if a is
+        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both results are null if a is null
     return {
         "=": _equal,
         "<>": lambda a, b: pc.invert(_equal(a, b)),
@@ -83,7 +85,7 @@ for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
 
 @reads(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
-    """Compare two terms for equality; null equals null and no other value: IS NOT DISTINCT FROM."""
+    """Compare two terms for equality. Null equals null and no other value, as in IS NOT DISTINCT FROM."""
 
     def kernel(equal: Value, left: Value, right: Value) -> Value:
         return pc.coalesce(equal, pc.and_kleene(left, right))
@@ -96,7 +98,7 @@ reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, n
 
 @reads(exp.Is, this=ANY, expression=RAW)
 def is_(term: Term, operand: exp.Expr) -> Term:
-    """Return whether each row of a term is null, true or false; a null condition is neither true nor false."""
+    """Return whether each row of a term is null, true or false. A condition that is null is neither true nor false."""
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
     if not isinstance(operand, exp.Boolean):
@@ -129,13 +131,15 @@ reads(exp.Or, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.
 
 @reads(exp.Between, this=ANY, low=ANY, high=ANY)
 def between(term: Term, low: Term, high: Term) -> Term:
-    """Return whether each row of a term is from ``low`` to ``high``, both included."""
+    """Return whether each row of a term lies between ``low`` and ``high``, both included."""
     return balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
 
 
 @reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
-    """Return whether a term equals one of many, compared in a common type; null if it equals none and one is null."""
+    """Return whether a term equals one of several, compared in a common type. The result is null if none is equal and
+    one of them is null.
+    """
     (term, *items), kind = unify_types([term, *items])
     if term.always_null:
         return null(BOOL)
@@ -160,7 +164,7 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
     def looked_up(value: Value) -> Value:
-        """Replace -0.0 by 0.0, and every NaN by the same bits, because hashing would distinguish them."""
+        """Replace -0.0 by 0.0, and every NaN by the same bits, because a hash table would distinguish them."""
         return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
     values = looked_up(pa.array(scalars, term.type))

@@ -1,4 +1,4 @@
-"""Entry columns: a column with the value that belongs to the row's own key, for ``fields[class]``.
+"""Entry columns: a column with the value for the row's own key, so that ``fields[class]`` can be computed.
 
 A key ``class = each(fields)`` repeats a row for each entry of the record ``fields``. Its table then has the values of
 these entries as a column, so that ``fields[class]`` reads the entry itself, without a copy of the record in each row.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-_ENTRY_OF = "\ue001"  # from the private use area, so that it does not occur in a user's column names
+_ENTRY_OF = "\ue001"  # from Unicode's private use area, so that it does not occur in a user's column names
 
 
 def entry_column(record: str, key: str) -> str:
-    """Return the name of the column with the values of the entries of a record by which rows are repeated.
+    """Return the name of the column with the values of a record's entries, if rows are repeated per entry.
 
     >>> entry_column("fields", "class") == "fields[class]"
     False

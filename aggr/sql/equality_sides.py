@@ -13,7 +13,7 @@ from aggr.sql.parse import parsed, written
 
 
 class Side(NamedTuple):
-    """One side of an equality: its text without qualifiers, the qualifiers, and whether it is a column by itself."""
+    """One side of an equality: its text without qualifiers, the qualifiers, and whether it is just a column."""
 
     text: str
     qualifiers: frozenset[str]
@@ -21,14 +21,14 @@ class Side(NamedTuple):
 
 
 def equalities(text: str, qualifiers: Collection[str] = ()) -> list[tuple[Side, Side]]:
-    """Return the sides of the equalities that AND connects in a condition.
+    """Return the sides of the equalities that a condition connects by AND.
 
     Parameters
     ----------
     text : str
         An SQL condition.
     qualifiers : names
-        Words such as ``row`` in ``row.symbol``, which are removed from the names of columns.
+        Words such as ``row`` in ``row.symbol``. They are removed from the names of columns.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def equalities(text: str, qualifiers: Collection[str] = ()) -> list[tuple[Side, 
     Raises
     ------
     ValueError
-        If the text cannot be read, or contains anything other than equalities.
+        If the text cannot be parsed, or contains anything other than equalities.
 
     Examples
     --------

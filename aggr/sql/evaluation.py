@@ -1,4 +1,6 @@
-"""Evaluation: the rows that match a condition, values of expressions, and conditions as expressions of Arrow."""
+"""Evaluation: select the rows that match a condition, compute the values of expressions, and convert conditions to
+expressions of Arrow.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.uses import use_of, uses_among
 from aggr.sql.zones import UTC
 
-_MOST_READS = 6000  # Arrow evaluates expressions recursively, and its stack overflows somewhere above
+_MOST_READS = 6000  # Arrow evaluates expressions recursively, and its stack would overflow somewhat above this number
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:
@@ -27,15 +29,15 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
     Parameters
     ----------
     text : str
-        SQL, as `docs/conditions.md` describes it.
+        An SQL condition, as described in `docs/conditions.md`.
     schema : pa.Schema, optional
-        If present, columns and types are checked as well.
+        If it is passed, columns and types are checked as well.
 
     Raises
     ------
     ValueError
-        If it cannot be parsed; with a schema, if it names a column that does not exist, compares values of incompatible
-        types, or is not a condition.
+        If the condition cannot be parsed. With a schema, also if it names a column that does not exist, compares values
+        of incompatible types, or is not boolean.
 
     Examples
     --------
@@ -47,15 +49,15 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
 
 
 def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> Flags:
-    """Return a mask of the rows for which a condition is true, neither false nor null.
+    """Return a mask of the rows for which a condition is true, rather than false or null.
 
     Parameters
     ----------
     condition : str
-        SQL, as `docs/conditions.md` describes it.
+        An SQL condition, as described in `docs/conditions.md`.
     table : table or batch
     timezone : str
-        An IANA name: of the clock that times are read on.
+        The IANA name of the time zone in which times are interpreted.
 
     Returns
     -------
@@ -83,12 +85,12 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     Parameters
     ----------
     text : str
-        SQL, say ``"price * quantity"`` or ``"lower(route)"``.
+        An SQL expression, such as ``"price * quantity"`` or ``"lower(route)"``.
     table : table or batch
     timezone : str
-        An IANA name: of the clock that times are read on.
+        The IANA name of the time zone in which times are interpreted.
     use : Use
-        The use of the values, which matters if a column of text has a column of its numbers.
+        How the values are used, which matters if a text column has an additional column of its numbers.
 
     Returns
     -------
@@ -97,7 +99,7 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     Raises
     ------
     ValueError
-        If it cannot be parsed or computed.
+        If the expression cannot be parsed or computed.
 
     Examples
     --------
@@ -110,15 +112,15 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
 
 
 def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
-    """Return the type of the values that `evaluate` computes for tables of a schema.
+    """Return the type of the values that `evaluate` computes for tables with a schema.
 
     Parameters
     ----------
     text : str
-        SQL, as `evaluate` takes it.
+        An SQL expression; see `evaluate`.
     schema : pa.Schema
     use : Use
-        As `evaluate` takes it.
+        See `evaluate`.
 
     Returns
     -------
@@ -127,7 +129,7 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     Raises
     ------
     ValueError
-        If it cannot be parsed, names a column that does not exist, or its types cannot be combined.
+        If the expression cannot be parsed, names a column that does not exist, or combines incompatible types.
 
     Examples
     --------
@@ -139,19 +141,19 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
 
 
 def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
-    """Compile a condition to an expression of Arrow that filters files and datasets.
+    """Compile a condition to an expression of Arrow, with which files and datasets can be filtered.
 
     Parameters
     ----------
     condition : str
-        SQL, as `docs/conditions.md` describes it.
+        An SQL condition, as described in `docs/conditions.md`.
     schema : pa.Schema
-        Of the data to be filtered.
+        The schema of the data to filter.
 
     Returns
     -------
     pyarrow.compute.Expression
-        It is true for the rows of `rows_where`.
+        The expression is true for the same rows as `rows_where`.
 
     Raises
     ------

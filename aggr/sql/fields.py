@@ -1,4 +1,4 @@
-"""Names: the column that a name reads, and the values in structs and maps at a path such as ``http.status``."""
+"""Names: the column that a name refers to, and the values in structs and maps at a path such as ``http.status``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from aggr.sql.zones import UTC, in_zone
 
 
 def column_in(name: str, names: Collection[str]) -> str | None:
-    """Return the column that a name reads: the column of this name, or the column that contains it as a field.
+    """Return the column that a name refers to: the column of this name, or the column that contains it as a field.
 
     Parameters
     ----------
     name : str
-        Such as ``http.status``.
+        A name such as ``http.status``.
     names : collection of str
         The names of the existing columns.
 
     Returns
     -------
     str or None
-        None if neither exists.
+        None if there is neither.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def column_in(name: str, names: Collection[str]) -> str | None:
 
 
 def name_of(column: exp.Column) -> str:
-    """Return the name of a column as written, including the parts before its last dot."""
+    """Return the full name of a column, including the parts before its last dot."""
     return ".".join(part.name for part in column.parts)
 
 
@@ -60,7 +60,7 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
 
 
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
-    """Make the term of a column, or of a field of a column; times are read in a time zone."""
+    """Return the term of a column, or of a field of a column. Times are interpreted in a time zone."""
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)
     if pa.types.is_union(dtype):
@@ -71,10 +71,11 @@ def named(path: str, schema: pa.Schema, timezone: str) -> Term:
 
 
 def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
-    """Return the term of a struct's field by its path, or of the value of a map's key; null if the key does not exist.
+    """Return the term of a struct's field by its path, or of a map's value by its key. It is null if the key does not
+    exist.
 
-    A field of a list of structs is the list of that field, as in Spark. Names of fields may contain dots: the longest
-    name that the struct has is used.
+    A field of a list of structs gives the list of the fields of its elements, as in Spark. Names of fields may contain
+    dots. The longest name that exists in the struct is used.
     """
     kind = term.type
     if pa.types.is_map(kind):
@@ -106,7 +107,7 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
 
 
 def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
-    """Return the term of the lists of a field of the elements of lists."""
+    """Return the term for the lists of a field of the elements of lists."""
     field = field_of(column("", term.type.value_type), path, timezone)
 
     def kernel(value: Value) -> Value:
@@ -115,7 +116,7 @@ def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
         lists = value.cast(pa.large_list(term.type.value_field))
         elements = pa.table({"": lists.flatten()})
         offsets = pc.subtract(lists.offsets, lists.offsets[0]) if len(lists) else lists.offsets
-        if lists.null_count:  # a null list may span elements, which flatten leaves out
+        if lists.null_count:  # a null list may cover elements, which flatten leaves out
             sizes = pc.fill_null(pc.list_value_length(lists), 0)
             offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
         values = field.evaluate(Rows(elements))

@@ -1,11 +1,11 @@
-"""The table of the SQL that is read: each function and operator, its arguments, their types, and how Arrow computes it.
+"""The table of supported SQL: each function and operator, its arguments and their types, and how Arrow computes it.
 
     @computes(exp.Replace, names="replace", this=TEXT, expression=written("what it looks for"), ...)
     def replace(text, old, new):                 # arrays, or expressions of Arrow; constants
         return pc.replace_substring(text, old, new)
 
-Nodes and arguments that are not in the table are rejected. The parser and `docs/conditions.md` have exactly the names
-of the table.
+Nodes and arguments that are not in the table raise an error. The names that the parser and `docs/conditions.md` know
+are exactly those in the table.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _REQUIRED = object()
 
 
 class Argument(NamedTuple):
-    """How an argument of a node is read: by compiling and checking it, or unchanged."""
+    """How an argument of a node is read: either compiled and checked, or unchanged."""
 
     take: Take | None
     default: Any = _REQUIRED
 
 
 class Rule(NamedTuple):
-    """How a node is read: its arguments by their names in sqlglot, and the function that makes a term from them."""
+    """How a node is compiled: its arguments, by their names in sqlglot, and the function that returns a term for
+    them.
+    """
 
     names: tuple[str, ...]
     called: str
@@ -52,9 +54,10 @@ TABLE: dict[type[exp.Expr], Rule] = {}
 
 
 def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments: Argument) -> Callable[[Make], Make]:
-    """Register a function that makes a term from a node's arguments, which ``arguments`` reads, in their order.
+    """Register a function that returns a term for a node's arguments. ``arguments`` says how each argument is read, in
+    order.
 
-    ``names`` are the names of the function in SQL, and ``called`` is its name in errors.
+    ``names`` are the names of the function in SQL, and ``called`` is its name in error messages.
     """
 
     def enter(make: Make) -> Make:
@@ -68,7 +71,7 @@ def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments
 def computes(
     *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function that computes values from values; a literal NULL gives null of type ``gives``."""
+    """Register a function that computes values from values. A literal NULL gives null of the type ``gives``."""
 
     def enter(kernel: Kernel) -> Kernel:
         def make(*arguments: Any) -> Term:
@@ -91,21 +94,22 @@ def computes(
 
 
 def read_as_value(column: exp.Expr) -> Use:
-    """Return the use of a column whose surroundings are unknown: its value."""
+    """Return the use of a column that is passed on as a value, because the surrounding expression is unknown."""
     return Use.VALUE
 
 
 @dataclass(frozen=True, eq=False)
 class Compiler:
-    """Compiles nodes over the columns of a schema; times are read in a time zone."""
+    """A compiler for nodes over the columns of a schema. Times are interpreted in a time zone."""
 
     schema: pa.Schema
     timezone: str = UTC
-    outer: Use = Use.KEEP  # the use of the expression's values
-    use_of: Callable[[exp.Expr], Use] = read_as_value  # returns the use of a column by the expression around it
+    outer: Use = Use.KEEP  # how the values of the expression are used
+    # a function that returns how the expression around a column uses it
+    use_of: Callable[[exp.Expr], Use] = read_as_value
 
     def column(self, node: exp.Expr) -> Term:
-        """Make the term of a column, or of the column of its numbers if the expression reads numbers."""
+        """Return the term of a column, or of the column of its numbers if the expression needs numbers."""
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
             use = self.use_of(node)
@@ -113,7 +117,7 @@ class Compiler:
         return named(name, self.schema, self.timezone)
 
     def term(self, node: exp.Expr) -> Term:
-        """Compile a node; raises ``ValueError`` if types cannot be combined."""
+        """Compile a node to a term; raises ``ValueError`` if types cannot be combined."""
         rule = TABLE[type(node)]
         arguments = []
         for name, argument in rule.arguments.items():
@@ -124,22 +128,24 @@ class Compiler:
 
 
 def called(node: exp.Expr) -> str:
-    """Return the name of a function in errors."""
+    """Return the name of a function for error messages."""
     return TABLE[type(node)].called
 
 
 def maybe(argument: Argument, default: Any) -> Argument:
-    """Return the rule of an argument that may be left out."""
+    """Return the rule for an argument that may be left out."""
     return argument._replace(default=default)
 
 
 def typed(check: Callable[[Term, str], Term]) -> Argument:
-    """Return the rule of a term that must pass a check; the check receives the name of the function for its errors."""
+    """Return the rule for a term that must pass a check. The check receives the name of the function for its error
+    messages.
+    """
     return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
 
 
 def require_text(term: Term, what: str) -> Term:
-    """Return a term of text, or NULL as text; raises ``ValueError`` for other types."""
+    """Return a text term, or NULL as text; raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.string())
     if not pa.types.is_string(term.type):
@@ -148,7 +154,7 @@ def require_text(term: Term, what: str) -> Term:
 
 
 def require_number(term: Term, what: str) -> Term:
-    """Return a term of numbers, or NULL as a number; raises ``ValueError`` for other types."""
+    """Return a numeric term, or NULL as a number; raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.float64())
     if not is_number(term.type):
@@ -157,7 +163,7 @@ def require_number(term: Term, what: str) -> Term:
 
 
 def as_boolean(term: Term, what: str = "") -> Term:
-    """Return a term of booleans, or NULL as a boolean; raises ``ValueError`` for other types."""
+    """Return a boolean term, or NULL as a boolean; raises ``ValueError`` for other types."""
     if term.null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
@@ -166,7 +172,7 @@ def as_boolean(term: Term, what: str = "") -> Term:
 
 
 def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
-    """Return the text of a literal, None for NULL; raises ``ValueError`` for another term."""
+    """Return the text of a literal, or None for NULL; raises ``ValueError`` for other terms."""
     term = compiler.term(node)
     if term.null:
         return None
@@ -177,12 +183,14 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
 
 
 def written(what: str) -> Argument:
-    """Return the rule of a literal text; ``what`` names it in errors, with ``{}`` for the function."""
+    """Return the rule for a literal text. ``what`` names the text in error messages, with ``{}`` in place of the
+    function's name.
+    """
     return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
 
 
 def whole_number(what: str) -> Argument:
-    """Return the rule of a literal whole number."""
+    """Return the rule for a literal whole number."""
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
@@ -197,8 +205,8 @@ ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
 MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
 TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
 DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
-RAW = Argument(lambda compiler, node, name: node.args[name])  # the parsed node, not compiled
-SKIP = Argument(None, None)  # an argument without a meaning, or that is read with another
+RAW = Argument(lambda compiler, node, name: node.args[name])  # the parsed node, which is not compiled
+SKIP = Argument(None, None)  # an argument that is ignored, or that is read together with another one
 
 reads(exp.Paren, this=ANY)(lambda term: term)
 reads(exp.Null)(null)
@@ -207,7 +215,7 @@ reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.sca
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by the parent node
+for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # an argument that the parent node reads
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -220,9 +228,10 @@ _SUPPORTED = (
 
 
 def unread(tree: exp.Expr, what: str) -> str | None:
-    """Return a message about an unsupported part of a tree, or None; it calls the text ``what``, such as "a condition".
+    """Return a message about an unsupported part of a tree, or None. The message calls the text ``what``, such as "a
+    condition".
 
-    A comparison of a comparison needs parentheses, since engines group it differently.
+    A comparison of a comparison needs parentheses, because engines group it differently.
     """
     for node in tree.walk():
         rule = TABLE.get(type(node))

@@ -1,8 +1,8 @@
-"""Inputs: a column by its name, or the value of an expression in SQL over columns.
+"""Inputs: a column by its name, or the value of an SQL expression over columns.
 
-A text that is the name of a column reads that column, whatever the name; any other text is an expression, as in
-`docs/conditions.md`. The columns must be known to distinguish the two. An ambiguous text, which names a column and is
-also an expression of other existing columns, is rejected.
+A text that is the name of a column refers to that column, whatever the name. Any other text is an expression, as
+described in `docs/conditions.md`. To distinguish the two, the existing columns must be known. An ambiguous text, which
+names a column and is also an expression over other existing columns, raises an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use, column_read, columns_of_use
 
-_WORDS = re.compile(r"\w+(\.\w+)*")  # always a name, or a constant if it starts with a digit
+_WORDS = re.compile(r"\w+(\.\w+)*")  # always a name, or a constant if it begins with a digit
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
@@ -39,10 +39,10 @@ def is_column(text: str, names: Collection[str]) -> bool:
 
 
 def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
-    """Return those of ``names`` that a text reads; ``use`` is the purpose of its values.
+    """Return the columns among ``names`` that a text reads; ``use`` says how its values are used.
 
     Raises ``ValueError`` for a text that is neither a column nor an expression, or is ambiguous, and for an expression
-    of a column that does not exist.
+    over a column that does not exist.
 
     >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
     (('price', 'quantity'), ('latency ms',))
@@ -66,7 +66,9 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
 
 
 def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
-    """Return the type of a column or an expression; raises as `columns_in`, and if types do not fit."""
+    """Return the type of a column or an expression. Raises the same errors as `columns_in`, and an error if types do
+    not fit.
+    """
     if is_column(text, schema.names):
         return schema.field(column_read(text, schema.names, use)).type
     columns_in(text, schema.names, use)
@@ -74,7 +76,7 @@ def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
 
 
 def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC", use: Use = Use.KEEP) -> pa.Array:
-    """Return a column, or compute an expression; raises ``ValueError`` if it cannot be computed."""
+    """Return the values of a column or an expression; raises ``ValueError`` if they cannot be computed."""
     names = table.schema.names
     if is_column(text, names):
         return one_array(table.column(column_read(text, names, use)))
@@ -82,7 +84,7 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def may_read(text: str) -> tuple[str, ...]:
-    """Return the columns that a text may read, if the existing columns are unknown.
+    """Return the columns that a text might read, if the existing columns are unknown.
 
     They are the text itself, the columns of its expression, and the columns that may contain these names as fields.
 
@@ -94,13 +96,13 @@ def may_read(text: str) -> tuple[str, ...]:
 
 
 def _and_outer(name: str) -> list[str]:
-    """Return a name, and the names of the columns and structs that may contain it, the longest first."""
+    """Return a name, and the names of the columns and structs that may contain it, longest first."""
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
 
 
 def quoted(name: str) -> str:
-    """Write the name of a column so that an expression reads it: in backquotes unless it is a plain word.
+    """Write the name of a column so that an expression can refer to it: in backquotes, unless it is a plain word.
 
     >>> quoted("route"), quoted("latency ms")
     ('route', '`latency ms`')
@@ -110,7 +112,9 @@ def quoted(name: str) -> str:
 
 
 def _read_by(text: str) -> tuple[str, ...]:
-    """Return the columns of an expression that is more than a column; empty for a text that is not an expression."""
+    """Return the columns in an expression that is more than a column. The result is empty for a text that is not an
+    expression.
+    """
     try:
         return () if sql.column_of(text) else sql.columns_of(text, "expression")
     except ValueError:

@@ -1,4 +1,4 @@
-"""to_json: values as JSON text, whole columns at a time."""
+"""to_json: convert values to JSON text, for complete columns at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ToJson(exp.Expression, exp.Func):
 
 
 def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
-    """Return the terms to write: one value, or columns with their names."""
+    """Return the terms to write: a single value, or columns with their names."""
     if len(node.expressions) == 1:
         return [(None, compiler.term(node.expressions[0]))]
     parts = list[tuple[str | None, Term]]()
@@ -68,7 +68,7 @@ def to_json(parts: list[tuple[str | None, Term]]) -> Term:
 
 
 def json_texts(values: pa.Array) -> pa.Array:
-    """Return the JSON text of each value; a null value stays null.
+    """Return the JSON text of each value. A null value stays null.
 
     >>> json_texts(pa.array([{"a": 1.0, "b": "x"}, {"a": None, "b": '"'}, None])).to_pylist()
     ['{"a":1.0,"b":"x"}', '{"a":null,"b":"\\\\""}', None]
@@ -130,7 +130,7 @@ def _objects(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
 
 
 def _lists(values: pa.Array) -> pa.Array:
-    """Return lists, or maps, as JSON: their elements are written as one column, and joined per list."""
+    """Return lists, or maps, as JSON. Their elements are written as one column, and joined per list."""
     is_map = pa.types.is_map(values.type)
     if is_map:
         entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
@@ -166,7 +166,7 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    """Write floats with the fewest digits that read back; NaN and infinity, which JSON does not have, become null."""
+    """Write floats with the fewest digits that restore them. NaN and infinity, which JSON lacks, become null."""
     texts = values.cast(pa.string())
     is_whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
     texts = pc.if_else(is_whole, pc.binary_join_element_wise(texts, pa.scalar(".0"), ""), texts)
@@ -174,7 +174,7 @@ def _floats(values: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    """Write text as JSON strings; controls are searched for once, because few texts have any."""
+    """Write text as JSON strings. One search finds out whether any text has control characters, because few have."""
     escapes = dict(_SHORT_ESCAPES)
     if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():
         escapes |= _CONTROLS

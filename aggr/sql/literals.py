@@ -1,8 +1,8 @@
 """Literals: numbers, times and dates in the syntax of conditions.
 
-Times are ISO 8601, extended or basic: a date, optionally ``T`` or a blank and a time of day with up to nine digits of
-a second, optionally an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Times without an offset are local times of the
-time zone.
+Times are ISO 8601 in extended or basic form: a date, optionally ``T`` or a blank and a time of day with up to nine
+decimal places of a second, and optionally an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Times without an offset
+are local times of the time zone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def number(text: str) -> pa.Scalar:
-    """Read a number literal: a whole number as int64 or decimal, one with a point as decimal, one with an e as float64.
+    """Parse a number: a whole number as int64 or decimal, a number with a point as decimal, and a number with an e as
+    float64.
 
     >>> number("2.50").type, number("9223372036854775808").type
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
@@ -47,7 +48,7 @@ def number(text: str) -> pa.Scalar:
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Read text as a value of the type with which it is compared; raises ``ValueError`` for another text."""
+    """Parse text as a value of the type that it is compared with; raises ``ValueError`` for other texts."""
     if pa.types.is_timestamp(kind):
         return timestamp(text, kind.tz)
     if pa.types.is_date32(kind):
@@ -80,7 +81,8 @@ def _signed(text: str) -> pa.Scalar:
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
-    """Read a time, in nanoseconds if it has them, otherwise in microseconds; without an offset in the zone.
+    """Parse a time, in nanoseconds if it has that many digits, otherwise in microseconds. Without an offset it is in
+    the zone.
 
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
@@ -98,7 +100,7 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
 
 
 def date(text: str) -> pa.Scalar:
-    """Read a date; a time of day after it is ignored, as in DuckDB and Spark.
+    """Parse a date. A time of day after it is ignored, as in DuckDB and Spark.
 
     >>> str(date("2024-05-01"))
     '2024-05-01'

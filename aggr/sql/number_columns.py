@@ -1,7 +1,7 @@
-"""Number columns: a second column with the numbers of a column of text, for readers of numbers.
+"""Number columns: an additional column with the numbers of a text column, for functions that read numbers.
 
-``zip = '007'`` compares text, ``zip > 100`` numbers. If a column is read both ways, a table may contain it twice: the
-original text, and a column of its numbers, `number_column`. Each reader uses the column that it needs.
+``zip = '007'`` compares text, ``zip > 100`` compares numbers. If a column is used in both ways, a table may contain it
+twice: the original text, and a column of its numbers, `number_column`. Each expression uses the column that it needs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-_NUMBERS_OF = "\ue000"  # from the private use area, so that it does not occur in a user's column names
+_NUMBERS_OF = "\ue000"  # from Unicode's private use area, so that it does not occur in a user's column names
 
 
 class Use(Enum):
-    """How values of a column are read.
+    """How the values of a column are used.
 
-    ``TEXT`` needs text, ``KEEP`` keeps them unchanged, ``NUMBER`` is for arithmetic, ``ORDER`` compares them,
-    ``ANY`` looks for nulls only, and ``VALUE`` passes them on to the reader of the expression.
+    ``TEXT`` needs text, ``KEEP`` copies the values unchanged, ``NUMBER`` computes with them, ``ORDER`` compares them,
+    ``ANY`` only looks for nulls, and ``VALUE`` passes them to the surrounding expression.
     """
 
     TEXT = "text"
@@ -28,7 +28,7 @@ class Use(Enum):
 
 
 def number_column(name: str) -> str:
-    """Return the name of the column with the numbers of a column of text.
+    """Return the name of the column with the numbers of a text column.
 
     >>> number_column("price") == "price"
     False
@@ -37,7 +37,7 @@ def number_column(name: str) -> str:
 
 
 def text_column(name: str) -> str:
-    """Return the user's name of a column, which may be a column of numbers.
+    """Return the user's name of a column that may be a column of numbers.
 
     >>> text_column(number_column("price"))
     'price'
@@ -46,7 +46,8 @@ def text_column(name: str) -> str:
 
 
 def column_read(name: str, names: Collection[str], use: Use) -> str:
-    """Return the column that is read for a use of a column: itself, or its column of numbers if ``names`` has it.
+    """Return the column to read for a use of a column: the column itself, or its column of numbers if ``names``
+    contains it.
 
     >>> column_read("price", ["price"], Use.NUMBER)
     'price'
@@ -56,7 +57,8 @@ def column_read(name: str, names: Collection[str], use: Use) -> str:
 
 
 def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
-    """Return the columns that a table needs for a use of a column: the column itself, and the column that is read.
+    """Return the columns that a table needs for a use of a column: the column itself, and the column that is read
+    instead.
 
     >>> columns_of_use("price", ["price"], Use.NUMBER)
     ('price',)

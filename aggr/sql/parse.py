@@ -1,7 +1,7 @@
-"""Parsing: from the text of a condition to a tree of supported SQL expressions.
+"""Parsing: convert the text of a condition to a tree of supported SQL expressions.
 
-The language is that of Spark, with two differences: a quote is doubled inside a string, as in standard SQL, and nodes
-and arguments that are not in the table of functions are rejected with an error message of this package.
+The language is that of Spark, with two differences. A quote inside a string is doubled, as in standard SQL. Nodes and
+arguments that are not in the table of functions raise an error with a message of this package.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from aggr.sql.fields import name_of
 from aggr.sql.function_table import TABLE, unread
 
 Builder = Callable[..., exp.Expr]
-_ENTERED = (arithmetic, casts, choices, comparisons, json_text, records, text, times)  # modules that fill the table
+# the modules that fill the table of functions
+_ENTERED = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
 _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
 _BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments that functions do not have
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
-_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # characters that may follow a backslash in a string
+_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
-CONDITION, EXPRESSION = "condition", "expression"  # the name in errors of a text that selects rows, or computes values
+# how error messages call a text that selects rows, or that computes values
+CONDITION, EXPRESSION = "condition", "expression"
 _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 
@@ -41,7 +43,7 @@ def _day_of_week(part: str) -> Builder:
 
 
 def _builder_of_nodes(name: str) -> Builder:
-    """Return the function that makes a function's node from its arguments."""
+    """Return the function that creates a function's node from its arguments."""
     if name in ("DOW", "ISODOW"):
         return _day_of_week(name)
     if name in _OWN_NODES:
@@ -52,9 +54,10 @@ def _builder_of_nodes(name: str) -> Builder:
 
 
 def _builder(name: str) -> Builder:
-    """Return a builder of a function's nodes that rejects superfluous arguments, which sqlglot would ignore.
+    """Return a function that creates a function's node and raises an error for superfluous arguments, which sqlglot
+    would ignore.
 
-    A time may be followed by a zone: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
+    A zone may follow a time: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
     """
     build = _builder_of_nodes(name)
     arguments = _NAMES[name].arguments
@@ -65,7 +68,7 @@ def _builder(name: str) -> Builder:
         if at is not None and len(args) == at + 2:
             in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
             in_zone.meta[times.OF_A_FUNCTION] = True
-            args[at:] = [in_zone]  # in place, because the parser counts them later
+            args[at:] = [in_zone]  # in place, because the parser counts the arguments later
         if len(args) > max_arguments:
             raise ValueError(
                 f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
@@ -100,9 +103,10 @@ _DIALECT = Conditions()
 
 
 def parsed(text: str, what: str = CONDITION) -> exp.Expr:
-    """Parse a text to a tree for the compiler; errors call the text ``what``, "condition" or "expression".
+    """Parse a text to a tree for the compiler. Error messages call the text ``what``, which is "condition" or
+    "expression".
 
-    Raises ``ValueError`` if it is not text or not SQL, or uses unsupported syntax.
+    Raises ``ValueError`` if it is not text or not SQL, or uses syntax that is not supported.
 
     >>> parsed("status >= 500").key
     'gte'
@@ -143,24 +147,24 @@ def _parsed(text: str, what: str) -> exp.Expr:
 
 
 def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
-    """Return the columns that a condition or an expression reads, in order of appearance.
+    """Return the columns that a condition or an expression reads, in the order of their first occurrence.
 
     Parameters
     ----------
     text : str or None
-        None reads none.
+        The condition or expression; None reads no columns.
     what : "condition" or "expression"
-        The name of the text in errors.
+        How error messages call the text.
 
     Returns
     -------
     tuple of str
-        Each name once.
+        The names, each once.
 
     Raises
     ------
     ValueError
-        If it cannot be read.
+        If the text cannot be parsed.
 
     Examples
     --------
@@ -179,7 +183,7 @@ def _columns(text: str, what: str) -> tuple[str, ...]:
 
 
 def column_of(text: str) -> str | None:
-    """Return the column of an expression that is only a column.
+    """Return the column of an expression that consists only of a column.
 
     Parameters
     ----------
@@ -194,7 +198,7 @@ def column_of(text: str) -> str | None:
     Raises
     ------
     ValueError
-        If it cannot be read.
+        If the text cannot be parsed.
 
     Examples
     --------
@@ -206,7 +210,7 @@ def column_of(text: str) -> str | None:
 
 
 def written(node: exp.Expr) -> str:
-    """Return the text of a tree, which `parsed` reads as an equal tree."""
+    """Return the text of a tree, which can be parsed to an equal tree."""
     return node.sql(dialect=_DIALECT)
 
 
@@ -224,7 +228,9 @@ def _tree(text: str) -> exp.Expr:
 
 
 def _plain(node: exp.Expr) -> exp.Expr:
-    """Name a field by its path, ``p.quantiles['0.99']`` as ``p.quantiles.0.99``; move ESCAPE into its LIKE."""
+    """Name a field by its path, so that ``p.quantiles['0.99']`` becomes ``p.quantiles.0.99``; move ESCAPE into its
+    LIKE.
+    """
     if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
         node.this.set("escape", node.expression)
         return node.this
@@ -243,7 +249,9 @@ def _plain(node: exp.Expr) -> exp.Expr:
 
 
 def _check_escapes(written: str) -> None:
-    """Raise ``ValueError`` for a backslash that escapes nothing: DuckDB would keep it, and Spark would drop it."""
+    """Raise ``ValueError`` for a backslash that escapes nothing, because DuckDB would keep it and Spark would drop
+    it.
+    """
     escaped = False
     for character in written:
         if escaped and character not in _ESCAPED:

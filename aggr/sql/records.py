@@ -1,4 +1,4 @@
-"""Records in expressions: ``m[k]``, ``s.field``, map_keys, map_values and struct; and the type that each returns."""
+"""Records in expressions: ``m[k]``, ``s.field``, map_keys, map_values and struct, and the type of each result."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from aggr.sql.types import coerce, unify_types
 
 
 class MapValues(exp.Expression, exp.Func):
-    """map_values(record), which sqlglot does not know."""
+    """map_values(record), which sqlglot does not support."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
     _sql_names: ClassVar[list[str]] = ["MAP_VALUES"]
 
 
 def on_rows(kernel: Kernel, what: str) -> Kernel:
-    """Return a kernel that computes with arrays only, not with an expression of Arrow."""
+    """Return a kernel that computes only with arrays, not with expressions of Arrow."""
 
     def compute(*values: Value) -> Value:
         if any(isinstance(value, pc.Expression) for value in values):
@@ -40,7 +40,7 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
 
 
 def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
-    """Return the term of an entry column, or those of a record and a key."""
+    """Return the term of an entry column, or the terms of a record and a key."""
     entry = entry_column_of(node, compiler.schema.names)
     if entry is not None:
         return column(entry, compiler.schema.field(entry).type), None, None
@@ -51,7 +51,7 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
 
 @reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
 def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
-    """Return the value of a key of a record: ``m[k]``."""
+    """Return the value that a record has for a key: ``m[k]``."""
     entry, record, key = parts
     if record is None or key is None:
         assert entry is not None
@@ -101,7 +101,7 @@ def field_of_value(record: Term, field: exp.Expr) -> Term:
 
 
 def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str, Term]]:
-    """Return the names and the terms of the parts of a struct; a part without a name is a column."""
+    """Return the names and the terms of the parts of a struct. A part without a name must be a column."""
     named = list[tuple[str, Term]]()
     for part in node.expressions:
         value = part.expression if isinstance(part, exp.PropertyEQ) else part

@@ -1,7 +1,7 @@
-r"""Regular expressions of RE2: plain texts among them, and a bound on their size.
+r"""Regular expressions of RE2: recognise plain texts among them, and limit their size.
 
-RE2 takes time linear in the text for any expression, but its factor is the size of the compiled program. An expression
-of some kilobytes can keep a thread busy for seconds, so larger expressions are rejected.
+The time of RE2 is linear in the length of the text for any expression, multiplied by the size of the compiled program.
+An expression of a few kilobytes can occupy a thread for seconds, so larger expressions are rejected.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import re
 
 from aggr.arguments import shown
 
-MOST_STEPS = 3_000  # steps of a compiled program: some milliseconds for a thousand short texts
+MOST_STEPS = 3_000  # the maximum steps of a compiled program, which takes some milliseconds for a thousand short texts
 _REPEATED = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
-_UNICODE_STEPS = 20  # the least number of steps of a Unicode class, such as \pL
+_UNICODE_STEPS = 20  # the minimum number of steps of a Unicode class, such as \pL
 _PLAIN_TEXT = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-`{-~])*", re.DOTALL)
 _BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def plain_texts(regex: str) -> list[str] | None:
-    r"""Return the texts of an expression that is a choice of plain texts, or None for any other.
+    r"""Return the texts if an expression is a choice of plain texts, otherwise None.
 
     >>> plain_texts(r"(a\.example|b)"), plain_texts("a.*|b")
     (['a.example', 'b'], None)
@@ -34,9 +34,9 @@ def plain_texts(regex: str) -> list[str] | None:
 
 
 def check_size(regex: str) -> None:
-    """Raise ``ValueError`` for an expression that would compile to too large a program.
+    """Raise ``ValueError`` for an expression whose compiled program would be too large.
 
-    The size of the program is estimated: a step for each character or class, times the counts that repeat it.
+    The size of the program is estimated: one step for each character or class, multiplied by the counts that repeat it.
 
     >>> check_size("(ab){0,2000}")
     Traceback (most recent call last):
@@ -52,7 +52,7 @@ def check_size(regex: str) -> None:
 
 def _count_steps(regex: str) -> int:
     open_groups = [0]
-    last = 0  # steps of the last atom, which a count repeats
+    last = 0  # the steps of the last atom, which a count would repeat
     position = 0
     while position < len(regex):
         character = regex[position]
@@ -78,7 +78,7 @@ def _count_steps(regex: str) -> int:
 
 
 def _atom(regex: str, position: int) -> tuple[int, int]:
-    """Return the end of the atom at a position, and its number of steps."""
+    """Return the end of the atom (a character, class or group) at a position, and its number of steps."""
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
     if regex[position] == "[" and (characters := _CLASS.match(regex, position)):

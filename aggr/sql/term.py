@@ -1,7 +1,8 @@
-"""Terms: typed expressions that compute values from columns, which are arrays or Arrow's own expressions.
+"""Terms: typed expressions that compute values from columns. A column is an array or an expression of Arrow.
 
-A term has an Arrow type, which does not depend on rows. The same term can be evaluated over the arrays of a table and
-over ``pyarrow.compute.field`` references, because Arrow's functions accept both, so one compiler serves both.
+A term has an Arrow type, which does not depend on the rows. The same term can be evaluated over the arrays of a table
+and over ``pyarrow.compute.field`` references, because Arrow's functions accept both. One compiler therefore serves
+both.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ NULL = pa.null()
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A source whose columns are the arrays of a table."""
+    """A source of columns that are the arrays of a table."""
 
     table: pa.Table | pa.RecordBatch
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Return the values of a column as a plain type."""
+        """Return the values of a column in a plain type."""
         values = normalize(self.table.column(name))
         return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
@@ -45,12 +46,12 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """A source whose columns are references in Arrow's expressions."""
+    """A source of columns that are references in Arrow's expressions."""
 
     schema: pa.Schema
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Return a reference to a column, as a plain type."""
+        """Return a reference to a column, in a plain type."""
         field = pc.field(name)
         return field if self.schema.field(name).type == kind else field.cast(kind)
 
@@ -65,7 +66,7 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """A typed expression: a function that computes its values from a source, and its value if it is constant."""
+    """A typed expression: a function that computes its values from a source, or a constant."""
 
     type: pa.DataType
     evaluate: Callable[[Source], Value]
@@ -78,35 +79,36 @@ class Term:
 
     @property
     def always_null(self) -> bool:
-        """Whether it is null in every row, for any type, such as ``nullif(1, 1)``."""
+        """Whether the term is null in every row, for any type, such as ``nullif(1, 1)``."""
         return self.null or (self.literal is not None and not self.literal.is_valid)
 
     @property
     def sample(self) -> Value:
-        """Its constant, or an empty array of its type."""
+        """The constant, or an empty array of the term's type."""
         return self.literal if self.literal is not None else pa.array([], self.type)
 
 
 def column(name: str, kind: pa.DataType) -> Term:
-    """Make a term of a column."""
+    """Return the term of a column."""
     return Term(kind, lambda source: source.column(name, kind))
 
 
 def constant(value: Any, kind: pa.DataType | None = None) -> Term:
-    """Make a term of a constant: a scalar, or a Python value and its type."""
+    """Return the term of a constant, which is a scalar, or a Python value with its type."""
     scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, kind)
     return Term(scalar.type, lambda source: source.literal(scalar), scalar)
 
 
 def null(kind: pa.DataType = NULL) -> Term:
-    """Make a term of nulls of a type."""
+    """Return a term whose values are null."""
     return constant(pa.scalar(None, kind))
 
 
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
-    """Make a term that applies a kernel to other terms; if all are constants, it is computed at once.
+    """Return a term that applies a kernel (a function of arrays) to other terms. If all of them are constants, it is
+    computed at once.
 
-    Without ``kind``, its type is that of the kernel's output for empty arrays of the terms' types.
+    Without ``kind``, its type is that of the kernel's result for empty arrays of the terms' types.
     """
     if all(term.literal is not None for term in terms):
         return constant(kernel(*(term.literal for term in terms)))
@@ -116,13 +118,13 @@ def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term
 
 
 def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
-    """Combine boolean terms by an associative kernel, as a tree whose depth is logarithmic in their number."""
+    """Combine boolean terms by an associative kernel, as a tree of logarithmic depth."""
     parts = tuple(terms)
     if len(parts) == 1:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # pairs of equal size are combined at once, so that few values are in memory at a time
+        # pairs of equal size are combined immediately, so that few values are in memory at a time
         joined: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)

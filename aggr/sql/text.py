@@ -1,4 +1,6 @@
-"""Text: LIKE, regular expressions and functions of strings. Lengths and places count characters, not bytes."""
+"""Text: LIKE, regular expressions and functions of strings. Lengths and positions are counted in characters, not
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"  # never equal to other parts of a pattern, which are single characters
+# not equal to any other part of a pattern, because those are single characters
+_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
 
@@ -58,9 +61,10 @@ def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
 
 
 def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool) -> Value:
-    """Match the whole text with a pattern: ``%`` is any text and ``_`` any character, unless ``escape`` precedes them.
+    """Match the complete text with a pattern: ``%`` is any text and ``_`` any character, unless ``escape`` precedes
+    them.
 
-    Raises ``ValueError`` if ``escape`` precedes a character other than ``%``, ``_`` and itself, as Spark does.
+    Like Spark, raises ``ValueError`` if ``escape`` precedes a character other than ``%``, ``_`` and itself.
     """
     parts = _like_parts(pattern, escape)
     any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
@@ -113,7 +117,7 @@ for _kind in (exp.Like, exp.ILike):
 
 
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
-    """Return a literal regular expression of RE2; raises ``ValueError`` for another text."""
+    """Return a literal regular expression of RE2; raises ``ValueError`` for other texts."""
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     if regex is not None:
         check_size(regex)
@@ -146,7 +150,7 @@ computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, e
     replacement=_PUT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
-    """Replace all matches of a regular expression; ``$1`` in the replacement is the first group, as in Spark."""
+    """Replace all matches of a regular expression. ``$1`` in the replacement is the first group, as in Spark."""
     put = _of_re2(replacement)
     try:
         return pc.replace_substring_regex(text, regex, put)
@@ -155,7 +159,7 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 
 
 def _of_re2(replacement: str) -> str:
-    """Convert the groups of a replacement to RE2: ``$1`` to ``\\1``, and double each backslash."""
+    """Convert the groups in a replacement to RE2: ``$1`` becomes ``\\1``, and each backslash is doubled."""
     pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
     for piece in pieces:
         if piece in ("$", "\\"):
@@ -172,7 +176,7 @@ _START, _LENGTH = whole_number("its start"), whole_number("its length")
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
-    """Return a part of the text; positions count from 1, or from -1 at the end."""
+    """Return a part of the text. Positions are counted from 1, or from the end by -1 and below."""
     if start == 0:
         raise ValueError("substring counts from 1, or from -1 at the end; engines differ in what 0 is")
     if length < 0:
@@ -182,7 +186,7 @@ def substring(text: Value, start: int, length: int) -> Value:
 
 
 def left_or_right(left: bool, text: Value, length: int) -> Value:
-    """Return the first, or the last, characters of the text."""
+    """Return the first, or the last, characters of a text."""
     if length < 0:
         raise ValueError(f"{'left' if left else 'right'} takes 0 characters or more; got {length}")
     return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
@@ -202,7 +206,7 @@ for _kind in (exp.Left, exp.Right):
     position=maybe(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:
-    """Remove blanks, or ``characters``, at both ends of the text or at one."""
+    """Remove blanks, or ``characters``, at one end or both ends of a text."""
     cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
     return cut(text, characters) if characters else text
 
@@ -227,7 +231,7 @@ def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
 @reads(exp.Concat, names="concat", expressions=Argument(_joined), safe=SKIP)
 @reads(exp.DPipe, this=Argument(_joined), expression=SKIP, safe=SKIP)
 def concat(parts: Iterable[Term]) -> Term:
-    """Join texts and whole numbers; null if one is null."""
+    """Concatenate texts and whole numbers. The result is null if one of them is null."""
     whole_as_text = [coerce(part, _STRING) if pa.types.is_integer(part.type) else part for part in parts]
     texts = [require_text(part, "CONCAT") for part in whole_as_text]
 

@@ -1,4 +1,4 @@
-"""Times: their parts, their units, intervals, and time zones."""
+"""Times: their parts, units, intervals, and time zones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
-OF_A_FUNCTION = "of_a_function"  # marks a zone that is the last argument of a function, in which its times are read
+OF_A_FUNCTION = "of_a_function"  # marks a zone that is a function's last argument, in which its times are interpreted
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
 _CALENDAR = ("year", "quarter", "month", "week", "day")
-_OFFSETS = {"week": 3 * 86_400}  # weeks begin on Monday, and 1970 began on a Thursday
+_OFFSETS = {"week": 3 * 86_400}  # weeks begin on Monday, but 1970 began on a Thursday
 _ABBREVIATED = {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour"}
 _ABBREVIATED |= {"d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
 _ABBREVIATED |= {"msec": "millisecond", "usec": "microsecond", "sec": "second", "min": "minute", "mon": "month"}
@@ -38,7 +38,7 @@ _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 60480
 
 
 def require_time(term: Term, what: str) -> Term:
-    """Return a term as a time, a date as its first instant; raises ``ValueError`` for other types."""
+    """Return a term as a time; a date becomes its first instant. Raises ``ValueError`` for other types."""
     if term.null:
         return null(pa.timestamp("us", "UTC"))
     if pa.types.is_date32(term.type):
@@ -49,7 +49,7 @@ def require_time(term: Term, what: str) -> Term:
 
 
 def extract(part: str, term: Term) -> Term:
-    """Return a part of a date, or of a time in its zone; EPOCH is seconds since 1970 in UTC, with their fraction."""
+    """Return a part of a date, or of a time in its zone. EPOCH is seconds since 1970 in UTC, with fractions."""
     if part == "EPOCH":
         return apply(_epoch_seconds, require_time(term, "epoch"), kind=pa.float64())
     if part not in _PARTS:
@@ -68,7 +68,7 @@ for _kind in CLOCK_PARTS:
 
 @reads(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
 def date_trunc(unit: exp.Expr, term: Term) -> Term:
-    """Round a time down to a unit, in its zone; weeks begin on Monday."""
+    """Round a time in its zone down to a unit. Weeks begin on Monday."""
     name = unit.name.upper()
     if name not in _TRUNCATED:
         raise ValueError(f"cannot truncate to {unit.name}; there are {', '.join(_TRUNCATED)}")
@@ -79,7 +79,7 @@ def date_trunc(unit: exp.Expr, term: Term) -> Term:
 
 
 def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
-    """Round down to a unit of local time; a repeated hour is not merged with the first one."""
+    """Round down to a unit of local time. The second occurrence of a repeated hour is not merged with the first one."""
     local = pc.local_timestamp(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
     first = from_local(floor, kind.tz)
@@ -98,7 +98,7 @@ def _epoch_seconds(value: Value) -> Value:
 
 
 def _epoch_milliseconds(value: Value) -> Value:
-    """Return whole milliseconds since 1970, rounded towards the past."""
+    """Return whole milliseconds since 1970, rounded down."""
     if isinstance(value, pc.Expression):
         raise ValueError("epoch_ms cannot filter files; compare times instead")
     unit = value.type.unit
@@ -117,12 +117,12 @@ class EpochMs(exp.Expression, exp.Func):
 @reads(EpochMs, names="epoch_ms", this=ANY)
 @reads(exp.UnixMillis, names="unix_millis", this=ANY)
 def epoch_ms(term: Term) -> Term:
-    """Return the whole milliseconds from 1970 in UTC to a time."""
+    """Return the whole milliseconds from 1970 (UTC) to a time."""
     return apply(_epoch_milliseconds, require_time(term, "epoch_ms"), kind=pa.int64())
 
 
 class DateDifference(exp.Expression, exp.Func):
-    """date_diff(unit, start, end), in DuckDB's order of arguments."""
+    """date_diff(unit, start, end), with DuckDB's order of arguments."""
 
     arg_types: ClassVar[dict[str, bool]] = {"unit": True, "this": True, "expression": True}
     _sql_names: ClassVar[list[str]] = ["DATE_DIFF"]
@@ -130,7 +130,9 @@ class DateDifference(exp.Expression, exp.Func):
 
 @reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
-    """Count the boundaries of a unit between two times, each on the clock of its zone; negative if they are swapped."""
+    """Count the boundaries of a unit between two times, each on the clock of its zone. The result is negative if end is
+    before start.
+    """
     name = _DIFFERENCES.get((unit or "").lower())
     if name is None:
         raise ValueError(
@@ -144,13 +146,15 @@ def date_diff(unit: str | None, start: Term, end: Term) -> Term:
 
 
 def _boundaries_between(start: Value, end: Value, unit: str) -> Value:
-    """Count boundaries of a unit: months by their numbers, other units by the whole units since 1970."""
+    """Count the boundaries of a unit between times: months from the numbers of months, other units from whole units
+    since 1970.
+    """
     first, last = (_unit_numbers(value, unit) for value in (start, end))
     return pc.subtract_checked(last, first)
 
 
 def _unit_numbers(value: Value, unit: str) -> Value:
-    """Number the units in which times lie, on the clock of their zone."""
+    """Return the number of the unit in which each time lies, on the clock of its zone."""
     if isinstance(value, pc.Expression):
         raise ValueError("date_diff cannot filter files; compare times instead")
     local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR else value
@@ -167,7 +171,7 @@ def _unit_numbers(value: Value, unit: str) -> Value:
 
 @reads(exp.Interval, this=RAW, unit=RAW)
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
-    """Return an interval of a fixed unit: INTERVAL '1' DAY."""
+    """Return an interval with a fixed unit: INTERVAL '1' DAY."""
     if not isinstance(count, exp.Literal):
         raise ValueError("an interval is written as INTERVAL '1' DAY")
     name = unit.name.upper().removesuffix("S")
@@ -181,7 +185,9 @@ def interval(count: exp.Expr, unit: exp.Expr) -> Term:
 
 
 def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
-    """Compile the operand of AT TIME ZONE; also return whether it is a local time, that is, a column without a zone."""
+    """Compile the operand of AT TIME ZONE; also return whether it is a local time, which means a column without a
+    zone.
+    """
     operand = node.args[name].unnest()
     if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):
         moment = Compiler(compiler.schema).column(operand)
@@ -192,9 +198,9 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
 
 @reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
 def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Read times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
+    """Interpret times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
 
-    A column without a zone is interpreted as local times of the zone, as in DuckDB and PostgreSQL.
+    A column without a zone contains local times of this zone, as in DuckDB and PostgreSQL.
     """
     term, is_local = moment
     if zone is None:

@@ -1,7 +1,7 @@
 """Types: the common type in which values are compared and computed, and lossless casts to it.
 
-Floats: float32 combines with float32 to float32; with any other number, both become float64, as in Spark. Integers and
-decimals are never combined as floats: their common type is int64, or a decimal type that contains both.
+Two float32 combine to float32. With any other number, both become float64, as in Spark. Integers and decimals are never
+combined as floats. Their common type is int64, or a decimal type that contains both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aggr.sql.zones import UTC, follows_clock, from_local
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
 _UNITS = ("s", "ms", "us", "ns")
-_EXACT_FLOAT = 2**53  # whole numbers below this are exact doubles
+_EXACT_FLOAT = 2**53  # smaller whole numbers are exact as doubles
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
@@ -43,9 +43,9 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
-    """Make terms comparable: literal text is read as the type of the other terms.
+    """Make terms comparable: a literal text is parsed as the type of the other terms.
 
-    Returns them, not yet cast, and their common type.
+    Return the terms, which are not cast yet, and their common type.
     """
     typed_kinds = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
     if typed_kinds and any(not pa.types.is_string(kind) for kind in typed_kinds):
@@ -71,7 +71,7 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
-        # Arrow's own cast is not correctly rounded: 0.3 would not be 0.3
+        # Arrow's own cast is not correctly rounded: 0.3 would not become 0.3
         return lambda value: value.cast(pa.string()).cast(new)
     if pa.types.is_floating(new):
         return lambda value: value.cast(new, safe=False)
@@ -84,9 +84,9 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 
 
 def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
-    """Convert a constant to the type of the column with which it is compared, so that the column needs no cast.
+    """Convert a constant to the type of the column with which it is compared, so that the column need not be cast.
 
-    Returns None if that would change the comparison, which is defined in the type ``through``.
+    Return None if that would change the comparison, which is made in the type ``through``.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
@@ -103,7 +103,8 @@ def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar
         if value is None:
             of_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
             near = caster(scalar.type, kind)(scalar) if of_date else scalar.cast(kind)
-            return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None  # not only its day
+            # the constant is more than a day
+            return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)
         if pa.types.is_floating(kind):
@@ -120,7 +121,7 @@ def decimal_type(kind: pa.DataType) -> pa.DataType:
 
 
 def nanoseconds_since_epoch(term: Term) -> Term:
-    """Return the nanoseconds since 1970 as a decimal, which is wide enough for every date."""
+    """Return the nanoseconds since 1970 as a decimal, which can represent every date."""
     unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
     steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
     kind = term.type if pa.types.is_timestamp(term.type) else pa.timestamp("s")
@@ -145,5 +146,5 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def named_type(kind: pa.DataType) -> str:
-    """Return the name of a type in errors."""
+    """Return the name of a type for error messages."""
     return "text" if pa.types.is_string(kind) else str(kind)

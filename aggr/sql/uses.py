@@ -1,4 +1,4 @@
-"""Uses: how an expression reads a column, such as text or a number."""
+"""Uses: how an expression uses a column, such as text or a number."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _NOT_NUMBERS = exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
 
 
 def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns that a condition or an expression reads, each with its use.
+    """List the columns that a condition or an expression reads, each with how it is used.
 
     Parameters
     ----------
     text : str or None
-        None reads no columns.
+        The condition or expression; None reads no columns.
     what : "condition" or "expression"
-        What an error calls it.
+        How error messages call the text.
 
     Returns
     -------
     tuple of (str, Use)
-        In order of appearance; a column that is read in two ways is listed twice.
+        The columns in the order of their occurrence. A column that is used in two ways is listed twice.
 
     Raises
     ------
     ValueError
-        If it cannot be parsed.
+        If the text cannot be parsed.
 
     Examples
     --------
@@ -56,26 +56,26 @@ def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
 
 
 def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns as `uses_of` does, with entry columns among ``names`` in place of their record and key.
+    """List the columns like `uses_of`, but with entry columns among ``names`` in place of a record and a key.
 
     Parameters
     ----------
     text : str or None
-        None reads no columns.
+        The condition or expression; None reads no columns.
     names : collection of str
         The columns of the table.
     what : "condition" or "expression"
-        The name of the text in errors.
+        How error messages call the text.
 
     Returns
     -------
     tuple of (str, Use)
-        In order of appearance.
+        The columns in the order of their occurrence.
 
     Raises
     ------
     ValueError
-        If it cannot be parsed.
+        If the text cannot be parsed.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
 
 
 def use_of(column: exp.Expr) -> Use:
-    """Return how the parts of an expression around a column read it."""
+    """Return how the parts of an expression around a column use it."""
     node = column
     while (parent := node.parent) is not None:
         if isinstance(parent, _ARITHMETIC):
@@ -119,12 +119,12 @@ def use_of(column: exp.Expr) -> Use:
 
 
 def _compared(node: exp.Expr) -> Use:
-    """Return how a comparison reads its columns: as text if it compares with a literal text."""
+    """Return how a comparison uses its columns: as text if it compares them with a literal text."""
     return Use.TEXT if True in _literals(node) else Use.ORDER
 
 
 def _literals(node: exp.Expr) -> set[bool]:
-    """Return whether the constants among a node's arguments are texts; constants in its conditions are ignored."""
+    """Return whether the constants among a node's arguments are texts. Constants in its conditions are ignored."""
     is_text = set[bool]()
     for child in node.iter_expressions():
         inner = child.unnest()
@@ -138,7 +138,7 @@ def _literals(node: exp.Expr) -> set[bool]:
 
 
 def _argument_use(node: exp.Expr, argument: str) -> Use:
-    """Return how a function of the table reads an argument."""
+    """Return how a function in the table uses an argument."""
     rule = TABLE.get(type(node))
     take = rule.arguments[argument].take if rule is not None and argument in rule.arguments else None
     if take is TEXT.take:

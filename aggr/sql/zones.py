@@ -1,7 +1,8 @@
-"""Zones: times are instants, and the time zone in their Arrow type determines their hours, days and dates.
+"""Zones: times are instants. The time zone in their Arrow type determines their hours, days and dates.
 
-A local time is converted to the first instant that has this local time or a later one: the earlier instant of a
-repeated time, and the instant of the change for a skipped time. Days therefore begin at the same instants as windows.
+A local time is converted to the first instant that has this local time or a later one. For a repeated time, this is the
+earlier instant; for a skipped time, it is the instant of the transition. Days therefore begin at the same instants as
+windows.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ def follows_clock(kind: pa.DataType) -> bool:
 
 
 def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
-    """Return the type of times with a zone; return other types, and every type for UTC, unchanged."""
+    """Return the type of times with a zone. Other types are unchanged, and with UTC all types are."""
     return pa.timestamp(kind.unit, zone) if pa.types.is_timestamp(kind) and zone != UTC else kind
 
 
 def localized(term: Term, zone: str) -> Term:
-    """Interpret results computed from dates, such as a date plus an interval, as local times of a zone."""
+    """Interpret the results of computations with dates, such as a date plus an interval, as local times of a zone."""
     if zone == UTC or not pa.types.is_timestamp(term.type) or term.type.tz is not None:
         return term
     return apply(lambda value: from_local(value, zone), term, kind=in_zone(term.type, zone))
 
 
 def from_local(local: Value, zone: str) -> Value:
-    """Return the first instants whose local time in a zone is ``local``, or later."""
+    """Return the first instants at which the local time in a zone is ``local`` or later."""
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")

@@ -1,1 +1,1 @@
-"""Tables of states: by keys, over ranges of rows, and from streams of batches."""
+"""Tables of states: grouped by keys, over ranges of rows, and from streams of batches."""

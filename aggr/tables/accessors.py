@@ -1,8 +1,8 @@
-"""Accessors: one or a few numbers per state, read from the states of any function that can provide them.
+"""Accessors: one or several numbers per state, computed from the states of any function that provides them.
 
     quantile   rank   mean   stdev   count   min   max   bounds
 
-Accessors do not change states, so other results can be read from the same states later.
+Accessors do not change states, so that other results can be computed from the same states later.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from aggr.tables.identify import function_of
 
 
 def quantile(states: pa.Array, q: float) -> pa.Array:
-    """Read one quantile of each state of dds, hdr or another sketch as float64, null if a state is null or empty.
+    """Return one quantile of each state of dds, hdr or another sketch as float64, null if a state is null or empty.
 
-    Raises ``TypeError`` for states of a function that has no quantiles, ``ValueError`` for a q outside [0, 1].
+    Raises ``TypeError`` for states of a function that has no quantiles, and ``ValueError`` for a q outside [0, 1].
 
     >>> from aggr import Dds, Groups
     >>> quantile(Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3)), 1.0).to_pylist()
@@ -47,10 +47,10 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 
 
 def rank(states: pa.Array, value: float) -> pa.Array:
-    """Read the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
+    """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    For dds the result is exact for some value within α of ``value``, for hdr for one with its significant digits. NaN
-    is never counted.
+    For dds, the result is exact for some value within α of ``value``. For hdr, it is exact for some value with the same
+    significant digits. NaN is never counted.
     """
     value, function = number(value), function_of(states)
     state = function.own_state
@@ -61,14 +61,14 @@ def rank(states: pa.Array, value: float) -> pa.Array:
 
 
 def number(value: float) -> float:
-    """Return a number to rank as a float; raises ``ValueError`` unless it is a number."""
+    """Return a number for `rank` as a float; raises ``ValueError`` for other values."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"rank needs a number; got {shown(value)}")
     return float(value)
 
 
 def mean(states: pa.Array) -> pa.Array:
-    """Read the mean of each state as float64, null if there are no values."""
+    """Return the mean of each state as float64, null if there are no values."""
     function = function_of(states)
     if _is_read_by(Avg, function):
         if pa.types.is_timestamp(states.type.field("unit").type):
@@ -78,9 +78,9 @@ def mean(states: pa.Array) -> pa.Array:
 
 
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
-    """Read the standard deviation of each state, of a sample (ddof=1) or a population (ddof=0).
+    """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
-    Null if the count is not above ddof. For hdr, it is accurate to the significant digits.
+    It is null if the count is not above ddof. For hdr, it is accurate to the significant digits.
     """
     reader, function = Stdev(ddof), function_of(states)  # checks ddof
     if _is_read_by(Stdev, function):
@@ -91,7 +91,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 
 
 def count(states: pa.Array) -> pa.Array:
-    """Read the number of values of each state, as int64; NaN counts only if it makes the results NaN."""
+    """Return the number of values of each state as int64. NaN counts only if it makes the results NaN."""
     function = function_of(states)
     if _is_read_by(Count, function):
         return Count().finish(states)
@@ -100,12 +100,12 @@ def count(states: pa.Array) -> pa.Array:
 
 
 def min(states: pa.Array) -> pa.Array:
-    """Read the least value of each state as float64, null if there are no values."""
+    """Return the smallest value of each state as float64, null if there are no values."""
     return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
 
 
 def max(states: pa.Array) -> pa.Array:
-    """Read the greatest value of each state as float64, null if there are no values.
+    """Return the greatest value of each state as float64, null if there are no values.
 
     >>> from aggr import Dds, Groups
     >>> max(Dds().reduce(pa.array([1.5, 7.25]), Groups.single(2))).to_pylist()
@@ -115,25 +115,26 @@ def max(states: pa.Array) -> pa.Array:
 
 
 def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
-    """Read the estimate of each state of approx_count_distinct, with bounds of the true number.
+    """Return the estimate of each state of approx_count_distinct, with bounds of the true number.
 
     Parameters
     ----------
     states : column of states, shape (n,)
     sigmas : float above 0
-        The number of standard errors to each side: with 2, the bounds contain the true number for 95 % of all sets of
-        values.
+        The number of standard errors between the estimate and each bound. With 2, the bounds contain the true number
+        for 95 % of all sets of values.
 
     Returns
     -------
     array of struct, shape (n,)
-        ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, which is 1 while the
-        count is exact; and ``retained``, the number of kept hashes. Null for a null state.
+        Each has ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, which is 1 as
+        long as the count is exact; and ``retained``, the number of hashes that are kept. The result is null for a null
+        state.
 
     Raises
     ------
     TypeError
-        If these are not states, or the function does not estimate a number.
+        If the column does not contain states, or the function does not estimate a number.
     ValueError
         If ``sigmas`` is not a number above 0.
 
@@ -191,7 +192,9 @@ def accessors_of(function: type[Function]) -> list[str]:
 
 @cache
 def _record_of(function: type[Function]) -> frozenset[str]:
-    """Return the names of the fields of a function's record, for numbers; empty if its result is not a record."""
+    """Return the names of the numeric fields of a function's record, or an empty result if it does not return a
+    record.
+    """
     try:
         result = function().result_type(function().state_type(pa.float64()))
     except (TypeError, AttributeError):
@@ -200,7 +203,7 @@ def _record_of(function: type[Function]) -> frozenset[str]:
 
 
 def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
-    """Return whether a function reads the states of another."""
+    """Return whether a function can read the states of another one."""
     reading, state = reader(), function.own_state
     return state == reading.own_state or state in reading.reads
 

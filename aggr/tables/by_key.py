@@ -1,10 +1,12 @@
-"""Tables by key: tables with key columns and columns of states, which are reduced, merged and finished as a whole.
+"""Tables by key: tables with key columns and columns of states, which are reduced, merged and finished as complete
+tables.
 
     host   latency (states)          host   p (results)
     a      {…}                 ──▶   a      {"count": …}
     b      {…}                       b      {"count": …}
 
-There is one row per group, in the order of the keys, null last. A tilt frame has the window's start as another key.
+There is one row per group, in the order of the keys, with null last. A tilt frame adds the start of the window as
+another key.
 """
 
 from __future__ import annotations
@@ -46,17 +48,19 @@ def reduce_by(
     carried: Arrays = MappingProxyType({}),
     timezone: str = "UTC",
 ) -> pa.Table:
-    """Reduce rows to one state per group and column of states: a table in the order of the keys.
+    """Reduce rows to one state per group and column of states. The result is a table in the order of the keys.
 
-    Keys come from `aggr.tables.keys`, columns of states from `aggr.tables.state_plan`. ``times`` are event times, for
-    first and last. ``carried`` are columns that the keys determine; the value of one row per group is kept.
+    `aggr.tables.keys` provides the keys, and `aggr.tables.state_plan` the columns of states. ``times`` are the event
+    times, which first and last need. ``carried`` are columns whose values the keys determine. The value of one row per
+    group is kept.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
-    values: dict[object, Values] = {}  # measures of equal values share quantities computed from them
+    values: dict[object, Values] = {}  # measures with equal values share the quantities that are computed from them
     reduced = {}
     for column in states:
         measure = column.measure
-        read = measure.reads, measure.columns(rows.column_names)  # which may be the columns of numbers of texts
+        # which may include columns with the numbers of text columns
+        read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
         try:
@@ -75,11 +79,12 @@ def merge_by(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
+    """Merge the states of each group. The result is a table in the order of the keys. `CheckedStates` are not checked
+    again.
 
     With a ``max_ratio`` below 1, the table is returned unchanged if merging would leave more than this share of its
-    rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state is unknown, and the merged state of its group
-    is null; otherwise null is an identity.
+    rows. ``carried`` is described in `reduce_by`. With ``unknown``, a null state is unknown, and the merged state of
+    its group is null. Otherwise, null counts as an identity.
     """
     table = arrow_of(states)
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
@@ -105,7 +110,9 @@ def merge_by(
 def _with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
-    """Add the window and the keys of a group to an error that names the measure, or is preceded by it."""
+    """Add the window and the keys of a group to an error. The error names the measure, or the measure is put before
+    it.
+    """
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:
         text += f" (at {_row_text(pa.table(_group_keys(keys, row_of_group)), group)})"
@@ -113,7 +120,9 @@ def _with_key(
 
 
 def _first_refused(measure: Measure, values: Values) -> int | None:
-    """Return the first group whose rows a measure rejects; None if it accepts each group, or rejects the type."""
+    """Return the first group whose rows a measure rejects, or None if it accepts each group separately or rejects the
+    type.
+    """
 
     def refuses(low: int, high: int) -> bool:
         try:
@@ -141,7 +150,9 @@ def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates,
 
 
 def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
-    """Return the first number in [0, n) that ``refuses`` rejects, by bisection; None if it rejects the empty range."""
+    """Return the first number in [0, n) that ``refuses`` rejects, found by bisection, or None if it rejects the empty
+    range.
+    """
     if n == 0 or refuses(0, 0):
         return None
     low, high = 0, n
@@ -157,10 +168,10 @@ def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
 def subtract_by(
     states: pa.Table, subtracted: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]
 ) -> pa.Table:
-    """Subtract merged states from others, key by key; keys without remaining rows are left out.
+    """Subtract merged states from other states, key by key. Keys without remaining rows are left out.
 
-    Both are tables as returned by `merge_by`. A null state is unknown, and so is its remainder. Raises
-    `CannotSubtract`, which names column and key, for a key that does not exist, and as `aggr.Function.subtract`.
+    Both are tables from `merge_by`. A null state is unknown, and so is the remainder. Raises `CannotSubtract`, which
+    names column and key, for a key that does not exist, and for the same reasons as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -197,14 +208,14 @@ def subtract_by(
 
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
-    """Raise ``TypeError`` that names the columns of states that do not support subtraction."""
+    """Raise ``TypeError`` if columns of states cannot be subtracted; the message names them."""
     fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
 
 
 def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
-    """Replace a merged state by null if a state of its group is null."""
+    """Replace a merged state by null if a state in its group is null."""
     if not states.null_count:
         return merged
     missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
@@ -219,11 +230,12 @@ def finish_by(
     measures: Mapping[str, tuple[str, Measure]],
     neighbours: Mapping[str, Neighbours] = MappingProxyType({}),
 ) -> pa.Table:
-    """Read results: ``measures`` names each result, the column of states it is read from and its measure.
+    """Compute results. ``measures`` names each result, the column of states that it is computed from, and its measure.
 
-    Results named in ``neighbours`` are read with the points of other rows.
+    Results named in ``neighbours`` are computed with the points of other rows.
 
-    `CheckedStates` are not checked again. An error names the measure, and the first row whose state has no result.
+    `CheckedStates` are not checked again. An error names the measure, and the first row from whose state no result can
+    be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}
@@ -239,7 +251,7 @@ def finish_by(
 
 
 def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Exception) -> tuple[int | None, Exception]:
-    """Return the first row without a result and its error; None and ``error`` if each row has a result alone."""
+    """Return the first row that has no result, and its error; None and ``error`` if each row has a result by itself."""
     low, high = 0, len(states)
     while high - low > 1:
         middle = (low + high) // 2
@@ -256,7 +268,7 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
 
 def _row_text(keys: pa.Table, row: int) -> str:
-    """Write the keys of a row: timestamps as ISO 8601, other values as in Python."""
+    """Write the keys of a row: timestamps as ISO 8601, and other values in Python's notation."""
     (key_values,) = keys.slice(row, 1).to_pylist()
     texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in key_values.items()}
     return ", ".join(f"{k}={text}" for k, text in texts.items())
@@ -265,16 +277,16 @@ def _row_text(keys: pa.Table, row: int) -> str:
 def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that the keys and the measures read.
 
-    Raises ``ValueError`` for a column that does not exist, or a text with two meanings.
+    Raises ``ValueError`` for a column that does not exist, or a text that is ambiguous.
     """
     _check_there(plain_keys(keys), names)
-    columns_of_keys = key_columns(keys, names)  # first, because its errors are those of keys
+    columns_of_keys = key_columns(keys, names)  # checked first, because its errors are about keys
     needed = [name for name in columns_reduced(keys, states, names) if name in names]
     return tuple(dict.fromkeys([*columns_of_keys, *needed]))
 
 
 def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
-    """Return the columns that measures read from the rows of `aggr.tables.keys.keyed`: of the data, and of keys.
+    """Return the columns that measures read from the rows of `aggr.tables.keys.keyed`: columns of the data and keys.
 
     Raises ``ValueError`` for a column that does not exist.
     """
@@ -331,27 +343,30 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     Parameters
     ----------
     states : table of keys and columns of states
-        For example, as returned by a rollup. The columns without states are keys, and a key may occur more than once.
+        A table, such as the result of a rollup. The columns that do not contain states are keys. A key may occur more
+        than once.
     gone : table of the same columns
-        States of rows that are among those of ``states``.
+        States whose rows are among those of ``states``.
 
     Returns
     -------
     table
-        The keys and the remaining states, in the order of the keys. Keys without remaining rows are left out.
+        The keys with their remaining states, in the order of the keys. Keys without remaining rows are left out.
 
     Raises
     ------
     TypeError
-        For functions whose states do not allow it: min, max, first, last, sets and lists. The message names them.
+        If states of a function cannot be subtracted, as those of min, max, first, last, sets and lists. The message
+        names them.
     CannotSubtract
-        As `aggr.Function.subtract`, and for a key that does not exist; a ``ValueError`` that names column and key.
+        For the same reasons as `aggr.Function.subtract`, and for a key that does not exist. It is a ``ValueError`` that
+        names column and key.
     ValueError
-        If there are no states, or the columns of the tables differ.
+        If there are no states, or the tables have different columns.
 
     Guarantee
     ---------
-    The result is bit-identical to the states of the remaining rows.
+    The result is bit-for-bit the states of the remaining rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Column uses: for each column of rows, whether keys and measures keep, order or compute with its values."""
+"""Column uses: for each column of rows, whether keys and measures copy, order or compute with its values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ColumnUses:
     def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
         """Return the uses of the columns with these names; columns that are not read are left out.
 
-        A text that reads another column is left out as well, because the frame rejects it later.
+        A text that reads another column is left out as well, because the frame raises an error for it later.
         """
         uses: dict[str, frozenset[Use]] = {}
         try:
@@ -60,7 +60,7 @@ class ColumnUses:
         return uses
 
     def is_missing(self, schema: pa.Schema) -> bool:
-        """Return whether a key or a measure reads a column that a schema does not have, or that has the null type."""
+        """Return whether a key or a measure reads a column that is missing in a schema, or has the null type."""
         try:
             readable = names_with_keys(self.keys, schema.names)
             read = [name for text, _ in self._texts() for name in columns_in(text, readable) if name in schema.names]
@@ -69,14 +69,14 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def keys_may_read(self) -> tuple[str, ...]:
-        """Return the columns that keys may read, if the existing columns are unknown."""
+        """Return the columns that keys might read, if the existing columns are unknown."""
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return measures that share a state but need the same input of a column as text and as numbers.
+        """Return measures that share a state although one needs a column as text and another as numbers.
 
-        Empty if there is no conflict. ``arg_max('x', by='x')`` has two inputs: its values are texts, its order that of
-        numbers.
+        The result is empty if there are none. ``arg_max('x', by='x')`` is not a conflict, because it has two inputs:
+        the values are text, but the order is that of numbers.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):
@@ -93,7 +93,9 @@ class ColumnUses:
 
 
 def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
-    """Return the columns that a text reads, with their uses; empty if it cannot be parsed or reads other columns."""
+    """Return the columns that a text reads, with their uses. The result is empty if it cannot be parsed or reads other
+    columns.
+    """
     with suppress(ValueError):
         if is_column(text, names):
             return [(text, Use.VALUE)]

@@ -1,9 +1,10 @@
-"""Flat results: records as plain columns, with the same names for all readers of results.
+"""Flat results: the fields of records as plain columns, with the same names for all readers of results.
 
     latency {count, mean, quantiles {0.5, 0.99, 0.999}}
         ──▶  latency_count  latency_mean  latency_p50  latency_p99  latency_p99_9
 
-A field is named after its record, with ``_`` between them; a quantile by its percentile, with ``_`` for the point.
+A field is named after its record and itself, with ``_`` between them. A quantile is named by its percentile, with ``_``
+for the point.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Turn every field of a record into a column, null if the record is null; other columns stay unchanged.
+    """Convert every field of a record to a column, which is null if the record is null. Other columns are unchanged.
 
     Raises ``ValueError`` if two columns would have the same name.
 
@@ -37,7 +38,7 @@ def flattened(results: pa.Table) -> pa.Table:
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of `flattened` for results of a schema; raises ``ValueError`` for names that clash."""
+    """Return the schema of `flattened` for results of a schema; raises ``ValueError`` if names clash."""
     fields: dict[str, pa.Field] = {}
     for field in schema:
         for path, name, dtype in leaves(field.name, field.type):
@@ -50,7 +51,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def percentile_name(quantile: str) -> str:
-    """Name a quantile by its percentile.
+    """Return the name of a quantile, which is its percentile.
 
     >>> [percentile_name(q) for q in ("0.5", "0.999", "1", "0.145", "1e-05")]
     ['p50', 'p99_9', 'p100', 'p14_5', 'p0_001']
@@ -59,7 +60,7 @@ def percentile_name(quantile: str) -> str:
 
 
 def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
-    """Yield the plain fields of a column: the path to each, its flat name and its type."""
+    """Yield the plain fields in a column: the path to each, its flat name and its type."""
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype
         return

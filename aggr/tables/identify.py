@@ -1,4 +1,4 @@
-"""Identification: the function that a column of states belongs to, read from the states themselves."""
+"""Identification: determine from the states in a column to which function they belong."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aggr.state_checks import FUNCTION, VERSION, checked
 
 
 def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
-    """Return the function that merges and reads these states, with the parameters that shape them.
+    """Return the function that merges and reads these states, with the parameters that the states depend on.
 
-    Parameters that affect results only have their defaults. If functions share a state, the simpler one is returned:
-    sum for avg, var for stdev. For a column without states, it is the first function by name whose states have the
-    column's type. Raises ``TypeError`` if no registered function has such states, ``ValueError`` if they are of several
-    functions, or have unequal parameters.
+    Parameters that affect only results have their defaults. If several functions share a state, the simpler one is
+    returned: sum rather than avg, var rather than stdev. For a column without states, the result is the first function
+    by name whose states have the column's type. Raises ``TypeError`` if no registered function has such states, and
+    ``ValueError`` if they belong to several functions or have different parameters.
 
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
@@ -48,7 +48,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
 
 def _named(states: pa.Array) -> type[Function] | None:
-    """Return the function that is named in the states; None if there are no states."""
+    """Return the function that is named in the states, or None if there are no states."""
     if class_of(states.type) is None:
         return None
     owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
@@ -64,9 +64,9 @@ def _named(states: pa.Array) -> type[Function] | None:
 
 
 def class_of(dtype: pa.DataType) -> type[Function] | None:
-    """Return the first registered function by name whose states have this type; None if there is none.
+    """Return the first registered function by name whose states have this type, or None if there is none.
 
-    Several functions can have states of one type; only the states contain the name of their function.
+    Several functions can have states of the same type; only the states themselves contain the name of their function.
     """
     if not pa.types.is_struct(dtype):
         return None

@@ -1,4 +1,4 @@
-"""Keys: columns, values of expressions, and elements of lists, by which rows are grouped.
+"""Keys by which rows are grouped: columns, values of expressions, and elements of lists.
 
     {"route": "lower(route)"}      one group per value of an expression
     {"tag": "each(tags)"}          one group per element: a row is in as many groups as its list has elements
@@ -10,8 +10,8 @@
     ["a", "a"]      a         2        once for each element, also if they are equal
     null            a         2        without elements, a row is in no group
 
-Several `each` produce every combination of their elements. Measures may read a key by its name if no column has that
-name, and ``fields[class]`` is the value of the entry by which `each` has repeated the row.
+Several uses of `each` produce all combinations of their elements. Measures may read a key by its name if no column has
+that name. ``fields[class]`` is the value of the entry for which `each` has repeated the row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aggr.arrow.sort_keys import has_order
 from aggr.sql.entry_columns import entry_column
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
-Keys = Mapping[str, str]  # the name of a key -> a column of that name, or an expression
+Keys = Mapping[str, str]  # maps the name of a key to a column of that name, or to an expression
 
 _ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _KEYS_OF = re.compile(r"\s*map_keys\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
@@ -44,7 +44,9 @@ _LISTS = (
 
 
 class Elements(NamedTuple):
-    """The elements of lists or records: the row of each, in ascending order, its key, and its value in a record."""
+    """The elements of lists or records: the row of each element, in ascending order, its key, and in a record its
+    value.
+    """
 
     rows: np.ndarray[Any, Any]
     keys: pa.Array
@@ -52,7 +54,7 @@ class Elements(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """Rows, each repeated once per group, their original row numbers, and the values of their keys."""
+    """Rows, each repeated once per group, with their original row numbers and the values of their keys."""
 
     rows: pa.Table
     places: np.ndarray[Any, np.dtype[np.intp]] | None
@@ -60,25 +62,25 @@ class Keyed(NamedTuple):
 
 
 def each(column: str) -> str:
-    """Write the key of the elements of a list, or the keys of a record: each row is in one group per element.
+    """Return the key for the elements of a list, or for the keys of a record. A row is then in one group per element.
 
     Parameters
     ----------
     column : str
-        A column of lists, or of records, or an expression such as ``map_keys(fields)``. A row whose list is null or
-        empty is not in any group. A row whose list has an element twice counts twice in its group. A null element is an
-        ordinary element. A record is a struct, whose fields that are null are missing, a map, or a list of records with
-        ``key`` and ``value``; its elements are its keys.
+        A column of lists or of records, or an expression such as ``map_keys(fields)``. A row whose list is null or
+        empty is not in any group. A row whose list contains an element twice counts twice in the element's group. A
+        null element is treated like any other element. A record is a struct (whose null fields count as missing), a
+        map, or a list of records with ``key`` and ``value``. Its elements are its keys.
 
     Returns
     -------
     str
-        The text of the key, in Python, in JSON and on the command line.
+        The text of the key, as used in Python, in JSON and on the command line.
 
     Raises
     ------
     ValueError
-        If it is not a name.
+        If ``column`` is not a name.
 
     Examples
     --------
@@ -91,9 +93,10 @@ def each(column: str) -> str:
 
 
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
-    """Return keys from names of columns, or from name -> column or expression; raises ``ValueError`` for others.
+    """Check keys, which are names of columns, or a mapping from name to column or expression; raises ``ValueError`` for
+    others.
 
-    A key from a list of names, or whose text equals its name, is the column of that name, or the field of a struct.
+    A key in a list of names, or whose text equals its name, is the column of that name, or the field of a struct.
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -111,12 +114,14 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
 
 
 def described_keys(keys: Keys) -> list[Any]:
-    """Describe keys as plain data: names, and for other keys one dict each; `read_keys` reads it back."""
+    """Describe keys as plain data: names, and for other keys one dict each. `read_keys` restores them."""
     return [name if name == text else {name: text} for name, text in keys.items()]
 
 
 def read_keys(described: object) -> Any:
-    """Read the output of `described_keys`; other objects are returned unchanged, and `checked_keys` rejects them."""
+    """Restore keys from the output of `described_keys`. Other objects are returned unchanged, and `checked_keys` raises
+    an error for them.
+    """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
     parts = list(described)
@@ -139,7 +144,7 @@ def shown_keys(keys: Keys) -> str:
 
 
 def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
-    """Return the columns among ``names`` that keys read; raises as `columns_in`."""
+    """Return the columns among ``names`` that keys read; raises the same errors as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
         lists = _each_of(name, text, names)
@@ -149,7 +154,7 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
 
 
 def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
-    """Name the columns that keys may read, before it is known which there are."""
+    """Return the columns that keys might read, if the existing columns are unknown."""
     columns: list[str] = []
     for name, text in keys.items():
         inner = _ELEMENT_KEY.fullmatch(text)
@@ -160,15 +165,16 @@ def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
 def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
     """Return the fields of the key columns in tables of states, for rows of a schema.
 
-    Raises ``TypeError`` for a key whose type cannot be grouped, ``ValueError`` as `columns_in`.
+    Raises ``TypeError`` for a key whose type cannot be grouped, and ``ValueError`` for the same reasons as
+    `columns_in`.
     """
     return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
 
 
 def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> Keyed:
-    """Compute the keys of rows, and repeat a row once per element if a key is the elements of a list.
+    """Compute the keys of rows. If a key consists of the elements of a list, repeat a row once per element.
 
-    If rows occur more than once, only the ``needed_columns`` are repeated.
+    If rows are repeated, this applies only to the ``needed_columns``.
     """
     names = rows.column_names
     plain, lists = dict[str, pa.Array](), dict[str, Elements]()
@@ -196,14 +202,14 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in the form of a key; all NaN are one key, and so are both zeros, as in Spark."""
+    """Return a column in the form of a key. All NaN are one key, and both zeros are one key, as in Spark."""
     if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
         return one_array(column)  # already encoded
     return normalize_floats(normalize(column).cast(key_type(column.type)))
 
 
 def key_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of a stored key column; text for a column of the null type."""
+    """Return the type of a stored key column, which is text for a column of nulls."""
     return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
 
 
@@ -213,14 +219,14 @@ def _is_column(name: str, text: str, names: Collection[str]) -> bool:
 
 
 def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
-    """Return the names of columns that measures may read: those of the data, of keys, and of entries of records."""
+    """Return the names of columns that measures may read: those of the data, of keys, and of the entries of records."""
     own = [name for name, text in keys.items() if name != text and name not in names]
     entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
     return [*names, *own, *entries]
 
 
 def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
-    """Return the schema of the columns that measures may read, as `names_with_keys`; raises as `key_fields`."""
+    """Return the schema of the columns in `names_with_keys`; raises the same errors as `key_fields`."""
     names = schema.names
     fields = [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items() if name not in names]
     fields = [field for field in fields if keys[field.name] != field.name]
@@ -234,7 +240,7 @@ def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
 
 
 def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
-    """Return the record of each key that is ``each(record)`` or each of its keys, by the name of the key."""
+    """Return the record of each key that is ``each(record)`` or ``each`` of its keys, by the name of the key."""
     records = dict[str, str]()
     for name, text in keys.items():
         inner = _each_of(name, text, names)
@@ -263,7 +269,7 @@ def _is_call(text: str) -> bool:
 
 
 def _each_of(name: str, text: str, names: Collection[str]) -> str | None:
-    """Return the column of lists, or an expression of lists, in a text of `each`; None for any other text."""
+    """Return the column or the expression of lists in a text with `each`, or None for any other text."""
     match = None if name == text or text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
         return None
@@ -282,7 +288,7 @@ def _type_of(text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _entry_value_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type of the values of records; None for a type that is not a record, or has values of many types."""
+    """Return the type of the values in records, or None if a type is not a record or its values have many types."""
     if not is_record(dtype):
         return None
     try:
@@ -316,7 +322,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _check_reads(name: str, text: str, names: Collection[str]) -> None:
-    """Raise ``ValueError`` for a key whose expression reads no column, because it would be constant."""
+    """Raise ``ValueError`` for a key whose expression reads no column, because the key would be constant."""
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
@@ -341,7 +347,9 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
-    """Return the elements by which rows are repeated: of a list, the keys of a record, or its ``key`` field."""
+    """Return the elements by which rows are repeated: those of a list, the keys of a record, or the ``key`` field of a
+    list of records.
+    """
     names = rows.column_names
     record = _record_in(text, names)
     if record is not None:
@@ -356,7 +364,7 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
-    """Add those columns that are needed and that the rows do not have."""
+    """Add the needed columns that the rows do not have."""
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
             rows = rows.append_column(name, column)
@@ -366,7 +374,9 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
 def _combined(
     lists: Mapping[str, Elements], rows: int
 ) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
-    """Return all combinations of the rows' elements: the row of each, its element and the element's number, by list."""
+    """Return all combinations of the elements of rows. For each list, return the row of each combination, its element
+    and the element's number.
+    """
     places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
     for place, (name, elements) in enumerate(lists.items()):
         if place == 0:

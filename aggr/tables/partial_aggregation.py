@@ -1,4 +1,4 @@
-"""Partial states: incremental reduction of a stream of batches, in memory that does not grow with the rows."""
+"""Partial states: reduce a stream of batches incrementally, in memory that does not grow with the number of rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
-REDUCE_ROWS = 1 << 19  # rows per call of reduce: enough to amortize the call, few enough for the cache
-_MOST_ROWS = 1 << 20  # the same for groups of few rows, for which merging would cost more than the cache saves
-_MANY = 32  # rows per group from which groups count as large
-MAX_RATIO = 0.7  # merge partial states if at most this share of them remains
-_UNSEEN = 7  # tables that are passed on without counting groups after a table with nearly as many groups as rows
-_MERGE_BYTES = 1 << 27  # bytes of partial states before they are merged
-_KEPT_BYTES = 31 << 20  # after freeing such a block, glibc keeps blocks of up to 32 MiB, and twice as much free memory
-_FIRST_ROWS = 1 << 16  # rows of the first table if memory is bounded, because the size of states is still unknown
+REDUCE_ROWS = 1 << 19  # the rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
+_MOST_ROWS = 1 << 20  # the same if groups have few rows, because merging would then cost more than the cache saves
+_MANY = 32  # groups with at least this many rows count as large
+MAX_RATIO = 0.7  # partial states are merged if at most this share of them would remain
+_UNSEEN = 7  # after a table with nearly as many groups as rows, this many tables are passed on without counting groups
+_MERGE_BYTES = 1 << 27  # the bytes of partial states that are collected before they are merged
+# after freeing a block of this size, glibc keeps blocks of up to 32 MiB, and up to twice as much free memory
+_KEPT_BYTES = 31 << 20
+_FIRST_ROWS = 1 << 16  # the rows of the first table if memory is limited, because the size of states is unknown
 
 
 def partial_states(
@@ -27,20 +28,20 @@ def partial_states(
     merge: Callable[[pa.Table], pa.Table],
     max_bytes: int | None = None,
 ) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states, merged as they come.
+    """Reduce a stream of batches to states, which are merged as they arrive.
 
     Parameters
     ----------
     batches : record batches
     reduce : rows -> states
-    merge : states -> fewer states, or the same states if merging does not pay
+    merge : states -> fewer states, or the same states if merging is not worthwhile
     max_bytes : int, optional
-        Yield the merged states whenever they reach this size, and start again, so that memory is bounded.
+        When the merged states reach this size, they are yielded and a new table is started, so that memory is limited.
 
     Returns
     -------
     iterator of tables of states
-        A group may occur more than once. Batches without rows give one empty table, for its types.
+        A group may occur more than once. If there are no rows, one empty table is yielded for its types.
     """
     return map(itemgetter(1), adaptive_states(batches, reduce, merge, max_bytes))
 
@@ -52,12 +53,13 @@ def adaptive_states(
     max_bytes: int | None = None,
     groups: Callable[[pa.Table], int] | None = None,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches as `partial_states` does, or pass rows on unchanged if reducing leaves too many.
+    """Reduce a stream of batches like `partial_states`, or pass rows on unchanged if reducing would leave too many
+    states.
 
-    This is known as adaptive partial aggregation. If a table of rows has nearly as many groups as rows, its states
-    would need more memory than the rows, and would still have to be merged later. While this is so, groups are counted
-    in only one table of eight, because counting takes as long as reducing. Otherwise they are counted in every table,
-    so that a stream may change.
+    This is known as adaptive partial aggregation. If a table has nearly as many groups as rows, its states would need
+    more memory than the rows, and would still have to be merged later. As long as this is the case, groups are counted
+    in only one of eight tables, because counting takes as long as reducing. Otherwise, they are counted in every table,
+    because a stream may change.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def adaptive_states(
 
     Yields
     ------
-    pairs of whether these are states, and the table: of states, or of rows
+    pairs of a boolean, whether the table contains states, and the table of states or rows
     """
     _keep_freed_memory()
     partials: list[pa.Table] = []
@@ -106,9 +108,10 @@ def adaptive_states(
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory for the next table, which it does after it has freed a block of `_KEPT_BYTES`.
+    """Make glibc keep freed memory for the next table. It does so after it has freed a block of `_KEPT_BYTES`.
 
-    New memory from the system costs as much as the computation that uses it. The block itself is never accessed.
+    Getting new memory from the system takes as long as the computation that uses it. The block itself is never
+    accessed.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
@@ -118,10 +121,10 @@ def _joined(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> 
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Fetch the next table while the last one is processed, so that the source does not wait.
+    """Fetch the next table while the current one is processed, so that the source does not wait.
 
-    A consumer that stops early does not wait for the source either: the thread ends after its current table, and does
-    not prevent the process from exiting.
+    A consumer that stops early does not wait for the source. The thread ends after its current table, and does not
+    prevent the process from exiting.
     """
     requests: SimpleQueue[bool] = SimpleQueue()
     fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
@@ -140,17 +143,19 @@ def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 def _fetch(
     tables: Iterator[pa.Table], requests: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
-    """Send one table per request, None after the last table, and an exception instead of a table that fails."""
+    """Send one table per request, and None after the last table. If a table fails, the exception is sent instead."""
     while requests.get():
         try:
             table = next(tables, None)
-        except BaseException as error:  # raised again in the requesting thread
+        except BaseException as error:  # raised again in the thread that requested the table
             table = error
         fetched.put(table)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
-    """Join small batches into tables of ``want[0]`` rows; the first may have no rows, and is sent for its types."""
+    """Join small batches into tables of ``want[0]`` rows. The first table may have no rows, and is sent for its
+    types.
+    """
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False
     for batch in chain.from_iterable(map(_pieces, batches)):
@@ -164,12 +169,12 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into tables of at most ``REDUCE_ROWS``: larger arrays would need new memory each time."""
+    """Cut a batch into tables of at most ``REDUCE_ROWS``, because larger arrays would need new memory each time."""
     return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 
 def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Join batches into a table of one chunk."""
+    """Join batches into a table with one chunk."""
     table = pa.Table.from_batches(batches)
     rows = sum(batch.num_rows for batch in batches)
     if table.num_rows != rows:

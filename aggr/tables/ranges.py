@@ -1,16 +1,16 @@
-"""States of ranges of rows: any mergeable function over overlapping ranges, without reducing a row twice.
+"""States of ranges of rows: evaluate any mergeable function over overlapping ranges, without reducing a row twice.
 
-Rows are reduced once, to one state for each *run* of rows that no range divides. A range consists of consecutive runs,
-and overlapping ranges share the merges of their runs:
+Rows are reduced once, to one state per *run*. A run is a sequence of rows in which no range begins or ends. A range
+consists of consecutive runs, and overlapping ranges share the merges of their runs:
 
     ranges         ├───────────┤        Each range spans a boundary. Its left part ends a segment, and its right
                      ├───────────┤      part begins the next one. Segments are scanned once backwards and once
                          ├─────────┤    forwards; then a range is one merge of two states, however long it is.
     boundaries     ········┆···········┆
 
-Disjoint ranges need no scan, and ranges that grow from one start need one, forwards. Other ranges cost about five
-merges per run, independent of their lengths. This is the aggregation of a queue by two stacks, as whole-array
-operations.
+Disjoint ranges need no scan, and ranges that grow from the same start need only one forwards. Other ranges need about
+five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks, implemented for
+whole arrays.
 
 Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time" (2017);
 Blelloch, "Prefix sums and their applications" (1990).
@@ -34,9 +34,9 @@ Places = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """The runs of ranges of rows: the rows in use, the run of each row, and each range in terms of runs.
+    """The runs of ranges of rows: the rows that are used, the run of each row, and the runs of each range.
 
-    ``groups`` is the run of each of the rows ``[begin, end)``; range ``i`` consists of the runs ``[first[i],
+    ``groups`` contains the run of each row in ``[begin, end)``. Range ``i`` consists of the runs ``[first[i],
     last[i])``.
     """
 
@@ -48,19 +48,19 @@ class Runs(NamedTuple):
 
 
 def runs_of(first: Places, last: Places, rows: int) -> Runs:
-    """Divide rows into the runs of ranges.
+    """Divide rows into runs, sequences of rows in which no range begins or ends.
 
     Parameters
     ----------
     first, last : arrays of int64, shape (ranges,)
-        Range ``i`` is the rows ``[first[i], last[i])``, which may be empty. Both arrays ascend.
+        Range ``i`` consists of the rows ``[first[i], last[i])``, and may be empty. Both arrays ascend.
     rows : int
         The number of rows.
 
     Raises
     ------
     ValueError
-        If ``first`` or ``last`` does not ascend, a range ends before it begins, or it lies outside of the rows.
+        If ``first`` or ``last`` does not ascend, a range ends before it begins, or a range lies outside the rows.
 
     Examples
     --------
@@ -95,11 +95,11 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     Parameters
     ----------
     function : Function
-        Any function, also a sketch or a user-defined one.
+        Any function, including sketches and user-defined functions.
     states : column of states, shape (runs,)
-        One for each run, in their order.
+        States, one per run, in order.
     first, last : arrays of int64, shape (ranges,)
-        As returned by `runs_of`.
+        The result of `runs_of`.
 
     Returns
     -------
@@ -107,8 +107,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
     Guarantee
     ---------
-    The same bits as merging each range on its own. The number of merges grows with runs and ranges, not with the
-    lengths of ranges.
+    The states have the same bits as if each range were merged separately. The number of merges grows with the numbers
+    of runs and ranges, not with the lengths of ranges.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def _growing(first: Places, last: Places) -> bool:
 
 
 def _starts(first: Places, last: Places, n: int) -> Places:
-    """Return the segment of each run: the last range that begins at or before the run."""
+    """Return the segment of each run, which is the number of the last range that begins at or before the run."""
     starts = np.zeros(n, np.int64)
     starts[first[last > first]] = 1
     return np.cumsum(starts)
@@ -161,7 +161,9 @@ def _is_one_range_per_run(last: Places, n: int) -> bool:
 
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
-    """Choose boundaries such that every range extends to the first one after its start, but not beyond the next."""
+    """Select boundaries such that every range extends to the first one after its start, but not beyond the one after
+    that.
+    """
     boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
@@ -172,19 +174,19 @@ def _boundaries(first: Places, last: Places) -> Places:
 
 
 def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
-    """Merge each state from ``begin`` on with those before it in its segment."""
+    """Merge each state from ``begin`` on with the previous states of its segment."""
     return scan(function, states.slice(begin), segments[begin:])
 
 
 def _backwards(function: Function, states: pa.StructArray, segments: Places, begin: int, end: int) -> pa.StructArray:
-    """Merge each state in ``[begin, end)`` with those after it in its segment."""
+    """Merge each state in ``[begin, end)`` with the following states of its segment."""
     back = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(back), -segments[begin:end][::-1])
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))
 
 
 def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.StructArray:
-    """Merge each state with all those before it in its segment.
+    """Merge each state with all previous states of its segment.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
 
     Guarantee
     ---------
-    The same bits as merging one by one, in at most ``2·n`` merges of two.
+    The states have the same bits as if merged one by one. At most ``2·n`` merges of two states are needed.
     """
     levels = _levels(segments)
     if not levels:
@@ -213,18 +215,18 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
 
 
 class _Level(NamedTuple):
-    """One level of a scan: the pairs of states, and the source of each scanned state."""
+    """One level of a scan: which states are paired, and where each scanned state comes from."""
 
     pairs: Groups
-    even: Places  # the first of each pair except the first of a segment: merged with its predecessor
+    even: Places  # the first state of each pair is merged with its predecessor, unless it is the first of a segment
     before: Places
     both: Groups
-    alone: Places  # the first of each segment
+    alone: Places  # the first state of each segment
     source: Places
 
 
 def _levels(segments: Places) -> list[_Level]:
-    """Plan a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is one state."""
+    """Plan a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is a single state."""
     levels: list[_Level] = []
     while True:
         n = len(segments)
@@ -233,7 +235,7 @@ def _levels(segments: Places) -> list[_Level]:
             return levels
         lengths = np.diff(heads, append=n)
         place = np.arange(n) - np.repeat(heads, lengths)
-        earlier = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2  # pairs of earlier segments
+        earlier = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2  # the pairs of earlier segments
         pair = np.repeat(earlier, lengths) + place // 2
         count = int(pair[-1]) + 1
         even, alone = np.flatnonzero((place % 2 == 0) & (place > 0)), np.flatnonzero(place == 0)
@@ -255,7 +257,7 @@ def _levels(segments: Places) -> list[_Level]:
 
 
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
-    """Scan a column by a plan: first the pairs, then the states between them."""
+    """Scan a column according to a plan: first the pairs, then the states between them."""
     if not levels:
         return column
     level = levels[0]

@@ -1,10 +1,10 @@
-"""Names of results: the names of result columns, and of fields of records, in conditions and orders.
+"""Names of results, and of the fields of records, in conditions and orders.
 
     latency {mean, quantiles {0.99}}
         ──▶  latency_mean  latency_p99                                              as flat results name them
              latency.mean  latency['mean']  latency.quantiles['0.99']               by their path
 
-A column has precedence over a field with the same name.
+A column takes precedence over a field of the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.
 
 
 def named_results(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the names of all results and fields of results, each with its path.
+    """Return the names of all results and of their fields, each with its path.
 
     >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
     >>> named_results(schema)
@@ -47,7 +47,7 @@ def flat_names(schema: pa.Schema) -> list[str]:
 
 
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
-    """Return the results that a text reads; raises ``ValueError``, with the candidates, for an unknown name."""
+    """Return the results that a text reads. An unknown name raises ``ValueError``, which lists the candidates."""
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
         if name not in names:
@@ -56,7 +56,7 @@ def names_read(text: str, what: str, names: Collection[str], candidates: Iterabl
 
 
 def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -> None:
-    """Raise ``ValueError`` unless a condition can be evaluated on results of a schema."""
+    """Raise ``ValueError`` unless a condition can be evaluated for results of a schema."""
     if having is None:
         return
     if not is_name(having):
@@ -65,14 +65,15 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
 
 
 def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
-    """Return a mask of the results for which a condition is true; times are read in a time zone."""
+    """Return a mask of the results for which a condition is true. Times are interpreted in a time zone."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
 def result_values(
     text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the result that a text names, or compute an expression of results; ``to`` is the purpose, for errors.
+    """Return the result that a text names, or compute an expression over results. ``to`` is the purpose, for error
+    messages.
 
     Raises ``ValueError`` for a text that is not a result or an expression of results.
     """
@@ -88,9 +89,9 @@ def result_values(
 
 
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
-    """Raise ``ValueError`` for a condition with an unknown name, before the types of the rows are known.
+    """Raise ``ValueError`` for a condition that contains an unknown name, before the types of the rows are known.
 
-    ``columns`` are the columns of results that are not measures.
+    ``columns`` are the result columns that are not measures.
     """
     if having is None:
         return
@@ -103,7 +104,9 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
 
 
 def _likely_field(name: str, measure: Measure) -> pa.Field | None:
-    """Return the field of a measure's results for a likely input type; the type does not change the names in it."""
+    """Return the field of a measure's results for a likely input type. The type does not affect the names in the
+    field.
+    """
     for dtype in _LIKELY:
         try:
             schema = pa.schema([(column, dtype) for column in measure.columns()])
@@ -115,7 +118,9 @@ def _likely_field(name: str, measure: Measure) -> pa.Field | None:
 
 
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
-    """Rename columns to the names that a text reads, or return one column of any name if it reads none."""
+    """Return the columns that a text reads, with the names in the text. If it reads none, one arbitrary column is
+    returned.
+    """
     paths = named_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))
     return pa.table({name: _column(results, paths[name]) for name in read}) if read else results.select([0])

@@ -1,4 +1,4 @@
-"""Retention: the share of the keys of one map, such as the visitors of a week, that are also in another."""
+"""Retention: the share of the keys in one map, such as the visitors of a week, that also occur in another map."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from aggr.tables.identify import function_of
 
 
 def retention(states: pa.Array, later: pa.Array) -> pa.Array:
-    """Return the share of the keys of states that occur again in later states, row by row.
+    """Return the share of the keys in states that occur again in later states, row by row.
 
     Parameters
     ----------
     states, later : columns of states of `per`, or of functions with the state of `value_counts`, shape (n,) Of
-        different windows; in each row, both have the same keys of the table.
+        different windows; in each row, both belong to the same keys of the table.
 
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null if either is null or beyond an absorbing limit, or ``states`` has no keys to look for. Exact up
-        to ``max`` keys. For samples, it is the share among the keys below both thetas, an estimate with a standard
-        error of ``sqrt(p (1 - p) / keys)``.
+        In [0, 1]; null if either is null or beyond an absorbing limit, or ``states`` has no keys to look for. The
+        result is exact up to ``max`` keys. For samples, it is the share of the keys below both thetas. This is an
+        estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
 
     Raises
     ------
     TypeError, ValueError
-        For columns of other states, of unequal parameters or of unequal lengths.
+        If columns contain other states, or differ in parameters or length.
 
     Examples
     --------

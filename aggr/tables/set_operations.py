@@ -5,7 +5,8 @@
                                       difference     visitors of Monday without a visit on Tuesday
                                       jaccard        the size of the intersection divided by the size of the union
 
-Operations return states, to be finished, or passed to further operations; they are exact while theta is 2^63 - 1.
+Operations return states, which can be finished or passed to other operations. They are exact as long as theta is 2^63 -
+1.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from aggr.tables.identify import function_of
 
 
 def union(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Unite the values of two columns of states: their merge, row by row.
+    """Compute the union of the values of two columns of states, row by row, by merging them.
 
     Parameters
     ----------
     left, right : columns of states of approx_count_distinct, shape (n,)
-        Of equal k.
+        Columns of states with equal k.
 
     Returns
     -------
     column of states, shape (n,)
-        Null if either is null.
+        The result is null if either state is null.
 
     Raises
     ------
     TypeError, ValueError
-        For columns of other states, of unequal k or of unequal lengths.
+        If columns contain other states, or differ in k or length.
 
     Examples
     --------
@@ -58,15 +59,15 @@ def union(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Keep the values that both columns of states have, row by row.
+    """Compute the intersection of the values of two columns of states, row by row.
 
-    Parameters and errors are those of `union`. The smaller the intersection is in relation to the union, the greater is
-    the error of its estimate; `aggr.tables.accessors.bounds` returns it.
+    The parameters and errors are those of `union`. The smaller the intersection is compared with the union, the larger
+    is the error of its estimate, which `aggr.tables.accessors.bounds` returns.
 
     Returns
     -------
     column of states, shape (n,)
-        Null if either is null.
+        The result is null if either state is null.
 
     Examples
     --------
@@ -79,9 +80,9 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def difference(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Keep the values of one column of states that another column does not have, row by row.
+    """Compute the values of one column of states that another column does not have, row by row.
 
-    Parameters, errors and the returned column are those of `intersection`.
+    The parameters, the errors and the result are those of `intersection`.
 
     Examples
     --------
@@ -94,14 +95,16 @@ def difference(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return the Jaccard index of two columns of states, row by row: the share of their union that both have.
+    """Return the Jaccard index of two columns of states, row by row: the share of the values of their union that both
+    have.
 
-    Parameters and errors are those of `union`.
+    The parameters and errors are those of `union`.
 
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null if either is null, or both are empty. Its standard error is at most ``0.5 / sqrt(k)``.
+        The index is in [0, 1], or null if either state is null or both are empty. Its standard error is at most ``0.5 /
+        sqrt(k)``.
 
     Examples
     --------
@@ -126,14 +129,14 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     left_sketches, right_sketches = _sketches(pair)
     nothing = left_sketches.are_empty | (
         right_sketches.are_empty & common
-    )  # an empty set is known exactly, whatever the other theta
+    )  # an empty set is known exactly, whatever the other theta is
     thetas = np.where(nothing, ALL, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
     return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Check two columns; return their function, the rows in which neither is null, and a mask of the returned rows."""
+    """Check two columns. Return their function, the rows in which neither is null, and a mask of the returned rows."""
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
         raise TypeError(f"states of {function.name} are not sets; set operations take those of approx_count_distinct")
@@ -149,7 +152,7 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 
 
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
-    """Keep the hashes below theta that the other sketch has (``common``), or does not have."""
+    """Keep the hashes below theta that the other sketch has (``common``), or those that it does not have."""
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
     )
@@ -159,7 +162,7 @@ def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> 
 def _select_hashes(
     hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
 ) -> tuple[Whole, Whole]:
-    """Keep the hashes below theta that the other sketch of the row has (``common``), or does not have."""
+    """Keep the hashes below theta that the other sketch in the row has (``common``), or those that it does not have."""
     chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):

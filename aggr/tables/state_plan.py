@@ -1,4 +1,4 @@
-"""The plan: the columns of states of a frame; measures that can share a state share a column."""
+"""The plan: which columns of states a frame needs. Measures that can share a state share a column."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from aggr.measure import Measure
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column of states, named after the first measure that it serves; ``measure`` reduces and merges it.
+    """One column of states, named after the first measure that is computed from it. ``measure`` reduces and merges it.
 
-    ``readers`` are the measures that are read from it, by name, unless the frame was read from a store.
+    ``readers`` are the measures that are computed from it, by name, unless the frame was read from a store.
     """
 
     name: str
@@ -21,7 +21,7 @@ class StateColumn:
     readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
     def read(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the columns among ``names`` that it reads; an error names the measures that it serves."""
+        """Return the columns among ``names`` that it reads. An error names the measures that are computed from it."""
         try:
             return self.measure.columns(names)
         except ValueError as error:
@@ -29,7 +29,8 @@ class StateColumn:
 
 
 def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
-    """Choose the fewest columns of states: sum, avg, var, stdev and count of one column and condition need only one.
+    """Select the smallest number of columns of states. For example, sum, avg, var, stdev and count of one column with
+    one condition need only one.
 
     >>> import aggr
     >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
@@ -48,7 +49,7 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
 
 
 def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
-    """Return the column of states from which a measure can be read; None if there is none.
+    """Return the column of states from which a measure can be computed, or None if there is none.
 
     >>> import aggr
     >>> columns = plan({"p": aggr.dds("x", [0.5])})
@@ -60,7 +61,7 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
 
 
 def holds(candidate: Measure, measure: Measure) -> bool:
-    """Return whether a measure can be read from the states of another.
+    """Return whether a measure can be computed from the states of another measure.
 
     >>> import aggr
     >>> holds(aggr.var("x"), aggr.sum("x")), holds(aggr.sum("x"), aggr.var("x")), holds(aggr.var("y"), aggr.sum("x"))
@@ -74,6 +75,6 @@ def holds(candidate: Measure, measure: Measure) -> bool:
 
 
 def _rows_of(measure: Measure) -> tuple[object, ...]:
-    """Return a key for the rows and values of a state: its columns and its condition."""
+    """Return a key that identifies the rows and values of a state: its columns and its condition."""
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where

@@ -1,1 +1,1 @@
-"""The laws of aggregate functions, and the values on which aggregates break."""
+"""The laws of aggregate functions, and values for which aggregates often fail."""

@@ -1,4 +1,4 @@
-"""Cases for laws: values of every type that a function takes, their groups, and their states."""
+"""Cases for laws: values of every type that a function takes, with groups and states."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Case:
 
 
 def input_types(function: Function) -> list[pa.DataType]:
-    """List the types of `TYPES` that a function takes; structs that combine types if it has several inputs.
+    """List the types in `TYPES` that a function takes, or structs of them if it has several inputs.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _takes(function: Function, kind: pa.DataType) -> bool:
 
 
 def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-    """Draw edge cases of a type, or less extreme values if the function rejects some.
+    """Draw edge cases of a type, or less extreme values if the function rejects some of them.
 
     Parameters
     ----------
@@ -114,16 +114,19 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
     Returns
     -------
     array of the type, shape (size,), or None
-        The first of: all edge cases; finite numbers; numbers from 0; small integers. None if it rejects them all.
+        The first kind of values that the function accepts: all edge cases, finite numbers, numbers from 0, small
+        integers. None if it rejects all of them.
     """
     for draw in _sources(kind):
         if _accepts(function, draw(size, seed)):
-            return draw(size, seed)  # drawn again, because the function may have written into the first array
+            return draw(size, seed)  # drawn again, because the function may have changed the first array
     return None
 
 
 def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-    """Draw distinct values without edge cases, of both signs or positive; edge cases if the function refuses both."""
+    """Draw distinct values without edge cases: of both signs, or positive, or edge cases if the function rejects the
+    others.
+    """
     for signed in (True, False):
         if _accepts(function, ordinary_values(kind, size, seed, signed=signed)):
             return ordinary_values(kind, size, seed, signed=signed)
@@ -131,7 +134,7 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
 
 
 def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
-    """List each edge case of a type that the function accepts; None if there are none."""
+    """List each edge case of a type that the function accepts, or return None if there are none."""
     values = corner_values(kind)
     accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
     return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None
@@ -145,7 +148,7 @@ def _sources(kind: pa.DataType) -> Iterator[Source]:
 
 
 def _accepts(function: Function, values: pa.Array) -> bool:
-    """Return whether a function reduces and reads values, all of one group."""
+    """Return whether a function can reduce and read values in one group."""
     try:
         function.finish(function.reduce(values, Groups.single(len(values))))
     except (ValueError, OverflowError) as error:
@@ -156,12 +159,12 @@ def _accepts(function: Function, values: pa.Array) -> bool:
 
 
 def is_write_into_shared(error: Exception) -> bool:
-    """Return whether an error is numpy's refusal to write into a read-only array."""
+    """Return whether an error is the one that numpy raises for writing into a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 
 def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
-    """Raise `LawBroken`, which shows the first row that differs, unless two columns have the same bits."""
+    """Raise `LawBroken` unless two columns have the same bits. The message shows the first row that differs."""
     if not same_bits(actual, expected):
         row = next(
             (

@@ -22,11 +22,11 @@ from aggr.testing.parameter_values import variants
 
 
 def refusal(case: Case) -> None:
-    """States of unequal parameters, states of another function, and columns of other types are rejected."""
+    """States with other parameters, states of another function, and columns of other types raise an error."""
     states, n = case.states, case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
-        if pa.types.is_null(dtype):  # null is the only value
+        if pa.types.is_null(dtype):  # null is the only possible value
             continue
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
@@ -42,7 +42,7 @@ def refusal(case: Case) -> None:
 
 
 def versions(case: Case) -> None:
-    """States of a later version are rejected, and so are states of an earlier version outside of ``versions``."""
+    """States of a later version raise an error, and so do states of an earlier version that is not in ``versions``."""
     states, version = case.states, case.function.own_state.version
     unread = set(range(1, version)) - set(case.function.own_state.versions)
     for other in [version + 1, *unread] if len(states) else []:
@@ -67,12 +67,14 @@ def reading_parameters(case: Case) -> None:
             except Exception:
                 if value in promised:
                     raise
-                continue  # the function cannot use the guessed value
+                continue  # the function does not accept the guessed value
             same(states, case.states, where)
 
 
 def copies(case: Case) -> None:
-    """A pickled copy of the function, such as Spark sends to its workers, is equal to it for all parameter values."""
+    """A pickled copy of the function, such as Spark sends to its workers, is equal to it, with all values of
+    parameters.
+    """
     functions = [case.function]
     for parameter in fields(case.function):
         if parameter.init:
@@ -86,7 +88,7 @@ def copies(case: Case) -> None:
 
 
 def weights(case: Case) -> None:
-    """A row of weight n has the effect of n rows; a row of weight 0, or null, has no effect."""
+    """A row of weight n has the same effect as n rows. A row of weight 0 or null has no effect."""
     if not case.function.takes_weights:
         return
     counts = case.rng.integers(0, 4, len(case.values))
@@ -111,7 +113,7 @@ def subtraction(case: Case) -> None:
     zero = case.function.zero(n, case.values.type)
     same(case.function.subtract(merged, zero), merged, "nothing taken out")
     same(case.function.subtract(merged, merged), zero, "everything taken out")
-    for group in range(n):  # subtraction may be rejected for some groups only
+    for group in range(n):  # subtraction may raise an error for some groups only
         row = slice(group, group + 1)
         with suppress(CannotSubtract):
             same(case.function.subtract(merged[row], second_states[row]), first_states[row])

@@ -19,7 +19,7 @@ _FLOATS = [
 _SPECIAL = [math.nan, math.inf, -math.inf]
 _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) + 1, 10**18]
 
-# Both forms of an accent, both cases, and characters whose order by UTF-16 is not that by code points.
+# Both forms of an accent, both cases of letters, and characters whose order by UTF-16 differs from that by code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
 
 
@@ -32,25 +32,26 @@ def edge_cases(
     most: float | None = None,
     special: bool = True,
 ) -> pa.Array:
-    """Draw ``size`` values of a type: nulls, repeats, limits, cancellation, denormals, huge offsets, tiny spreads.
+    """Draw ``size`` values of a type: nulls, repeated values, limits, cancellation, denormals, large offsets, small
+    differences.
 
     Parameters
     ----------
     dtype : type
-        An integer, a float, a decimal, string, bytes, boolean, date, time, duration, timestamp, or a list or a struct
-        of such types.
+        The type: an integer, a float, a decimal, string, bytes, boolean, date, time, duration, timestamp, or a list or
+        a struct of such types.
     size, seed : int
         The same seed gives the same values.
     least : float, optional
-        Leave out numbers below it.
+        Leave out smaller numbers.
     most : float, optional
-        Leave out numbers whose magnitude is above it.
+        Leave out numbers of a larger magnitude.
     special : bool
-        Whether to draw NaN and the infinities.
+        Whether to include NaN and the infinities.
 
     Returns
     -------
-    array of the type, some of it null
+    array of the type, with some nulls
 
     Examples
     --------
@@ -75,7 +76,7 @@ def edge_cases(
         low = -math.inf if least is None else least
         high = math.inf if most is None else most
         drawn = [None if v != v or v < low or abs(v) > high else v for v in drawn]
-    nulls = 0.15 if rng.random() < 0.9 else 1.0  # in some draws all values are null
+    nulls = 0.15 if rng.random() < 0.9 else 1.0  # in some draws, all values are null
     return pa.array([None if rng.random() < nulls else v for v in drawn], dtype)
 
 
@@ -90,7 +91,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
     Returns
     -------
     array of the type
-        Without nulls. Types without a list of edge cases get some random values.
+        Without nulls. For types without a list of edge cases, some random values are returned.
     """
     if pa.types.is_struct(dtype):
         columns = [corner_values(dtype.field(i).type) for i in range(dtype.num_fields)]
@@ -110,7 +111,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
 def ordinary_values(
     dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
 ) -> pa.Array:
-    """Draw values without nulls, repeats and limits, so that a lost row changes the result.
+    """Draw values without nulls, repeated values and limits, so that losing a row would change the result.
 
     Parameters
     ----------
@@ -119,14 +120,14 @@ def ordinary_values(
     size, seed : int
         The same seed gives the same values.
     most : int, optional
-        Draw positive integers up to it instead; then values repeat.
+        Draw positive integers up to this number instead; values then repeat.
     signed : bool
-        Whether half of the numbers are negative, if the type has negative ones.
+        Whether half of the numbers are negative, if the type has negative numbers.
 
     Returns
     -------
     array of the type, shape (size,)
-        Numbers are distinct if the type has that many; values of other types are drawn at random.
+        Numbers are distinct if the type has enough values. Values of other types are drawn at random.
     """
     rng = np.random.default_rng(seed)
     if pa.types.is_struct(dtype):
@@ -147,7 +148,7 @@ def ordinary_values(
 
 
 def _numbers(dtype: pa.DataType, integers: np.ndarray[Any, Any], fractions: np.ndarray[Any, Any] | None) -> pa.Array:
-    """Make numbers of a type from integers; those beyond the range of the type are clipped or wrapped."""
+    """Convert integers to numbers of a type. Integers beyond the range of the type are clipped or wrapped."""
     if pa.types.is_floating(dtype):
         return pa.array(integers.astype(float) if fractions is None else integers + fractions).cast(dtype)
     if pa.types.is_decimal(dtype):
@@ -205,7 +206,7 @@ def _float(rng: np.random.Generator, special: bool) -> float:
 
 
 def _limits(dtype: pa.DataType) -> tuple[int, int]:
-    """Return the least and the greatest number of an integer type."""
+    """Return the smallest and the greatest number of an integer type."""
     if pa.types.is_unsigned_integer(dtype):
         return 0, 2**dtype.bit_width - 1
     return -(2 ** (dtype.bit_width - 1)), 2 ** (dtype.bit_width - 1) - 1

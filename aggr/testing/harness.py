@@ -1,4 +1,6 @@
-"""Running laws: each is a function of a case; the error names the first law that does not hold, and the failure."""
+"""Running laws. Each law is a function of a case; the error names the first law that does not hold, and describes the
+failure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def holds(condition: bool, otherwise: str) -> None:
 
 
 def obey(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
-    """Check laws, each on a new case; raises `LawBroken`, which names the law."""
+    """Check laws, each with a new case; raises `LawBroken`, which names the law."""
     for law in laws:
         try:
             law(case())

@@ -1,7 +1,7 @@
-"""Kept states: states of a release in a file, which later releases must read to the same results.
+"""Kept states: states that a release has stored in a file. Later releases must compute the same results from them.
 
-If the fields of a state change their meaning but its version does not change, states in every store are misread. Laws
-that reduce new rows cannot detect this; a file of old states can.
+If the fields of a state change their meaning without a change of the version, states in all stores are misread. Laws
+that reduce new rows cannot detect this, but a file of old states can.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from aggr.testing.cases import draw_accepted, input_types, refuses, same
 from aggr.testing.harness import LawBroken
 
 _ROWS = 60
-_GROUPS = 36  # 30 of one row, five of six rows, and the last without rows
+_GROUPS = 36  # 30 groups have one row, five have six rows, and the last has no rows
 
 
 def keep_states(function: Function, path: str | Path, input_type: pa.DataType | None = None) -> None:
-    """Write rows of edge cases, their states and their results into a file, for ``check(f, kept_states=path)``.
+    """Write rows of edge cases, their states and their results to a file, for ``check(f, kept_states=path)``.
 
     Parameters
     ----------
     function : Function
     path : str or Path
-        A new Arrow file. Keep it with the tests, write another one for each version, and never replace one.
+        The path of a new Arrow file. Keep the file with the tests, write another one for each version, and never
+        replace one.
     input_type : type, optional
-        The type of the rows; by default the first type that the function takes.
+        The type of the rows. The default is the first type that the function takes.
 
     Raises
     ------
     FileExistsError
         If the file exists.
     ValueError
-        If the function does not take any of the tried types, or rejects all values.
+        If the function does not take any of the types that are tried, or rejects all values.
     """
     types = [input_type] if input_type is not None else input_types(function)
     drawn = (draw_accepted(function, kind, _ROWS, seed=7) for kind in types)
@@ -56,20 +57,21 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
 
 
 def check_kept_states(function: Function, path: str | Path) -> None:
-    """Check that kept states still give their results, and that their rows reduce to them if versions are equal.
+    """Check that kept states still give the same results. If the versions are equal, also check that their rows are
+    reduced to the same states.
 
     Parameters
     ----------
     function : Function
-        With the parameters with which the states were kept.
+        The function, with the parameters of the kept states.
     path : str or Path
 
     Raises
     ------
     LawBroken
-        If a result differs, or a state of the same version.
+        If a result differs, or a state of the same version differs.
     FileNotFoundError
-        If there is no such file; `keep_states` writes it.
+        If there is no such file. `keep_states` writes it.
     """
     if not Path(path).exists():
         raise FileNotFoundError(

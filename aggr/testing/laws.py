@@ -1,11 +1,11 @@
-"""The laws that every function must obey, as checks for any function, also a user-defined one.
+"""The laws that every function must obey, as checks for built-in and user-defined functions.
 
 >>> from aggr import Sum
 >>> check(Sum(), pa.float64(), rounds=5)
 
-Equality is equality of bits. Every law is checked on edge cases (`aggr.testing.edge_cases`), on empty input, nulls
-only, one row, and groups without rows. A broken law raises `LawBroken`, which names the law. The laws themselves are in
-`state_laws`, `memory_laws` and `declaration_laws`, and exact results in `oracles`.
+Equality means equality of bits. Every law is checked with edge cases (`aggr.testing.edge_cases`), with empty input,
+with nulls only, with one row, and with groups without rows. A broken law raises `LawBroken`, which names the law. The
+laws themselves are in `state_laws`, `memory_laws` and `declaration_laws`, and exact results in `oracles`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ LAWS: dict[str, Callable[[Case], None]] = {
 _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, isolation, isolated_results)
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
-_GREATEST_BOUND = 10_000  # parameters up to this value are also tried with more rows than their value
+_GREATEST_BOUND = 10_000  # for parameters up to this value, more rows than the value are also tried
 _MANY_GROUPS = 66_000  # more than 2^16
-_ALONE = 8  # of the many groups, the number that is also reduced alone
+_ALONE = 8  # the number of groups that are also reduced separately
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,12 @@ class _Trial:
     source: Source | None
     seed: int
     parameters: Mapping[str, Sequence[Any]]
-    compared: list[int] = field(default_factory=lambda: [0])  # groups that were compared with ``exact``
+    compared: list[int] = field(default_factory=lambda: [0])  # the number of groups that were compared with ``exact``
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-        """Draw values from the author's source, or edge cases that the function accepts; None if it accepts none."""
+        """Draw values from the author's source, or edge cases that the function accepts, or return None if it accepts
+        none.
+        """
         if self.source is not None:
             return self.source(size, seed)
         return draw_accepted(self.function, kind, size, seed)
@@ -92,43 +94,43 @@ def check(
     parameters: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     kept_states: str | Path | None = None,
 ) -> None:
-    """Check every law for a function on a type of input, or on every type that it takes.
+    """Check all laws for a function with one type of input, or with every type that it takes.
 
     Parameters
     ----------
     function : Function
-        If it declares ``exact(rows)``, the exact result of one group's values without nulls (an array, a struct array
-        for several inputs), results are compared with it: by ``==``, or within the class attribute
-        ``relative_error`` if the function declares it.
+        A function may declare ``exact(rows)``, the exact result for one group's values without nulls (an array, or a
+        struct array for several inputs). If so, results are compared with it by ``==``, or within the class attribute
+        ``relative_error`` if the function declares one.
     input_type : type, optional
-        The type of the values that `reduce` receives; a struct for several inputs. Without it, every type of `TYPES`
-        that the function takes is tried, and in addition: thousands of distinct rows in a group, 66,000 groups, and a
-        second process with another seed of hashes.
+        The type of the values that `reduce` receives; a struct for several inputs. Without it, every type in `TYPES`
+        that the function takes is tried. In addition, thousands of distinct rows in a group, 66,000 groups, and a
+        second process with another seed of hashes are tried.
     oracle : function of a list of values, optional
-        The exact result of one group's values without nulls, in Python; compared with the result by ``==``, also
-        inside lists and structs. NaN equals NaN, and the sign of zero counts.
+        A function that returns the exact result for one group's values without nulls, in Python. The result is compared
+        with it by ``==``, also inside lists and structs. NaN equals NaN, and zeros of different signs differ.
     source : function of (size, seed), optional
-        Draws the values; by default `aggr.testing.edge_cases.edge_cases` of the type, and less extreme values if the
-        function rejects some of them by ``ValueError`` or ``OverflowError``.
+        A function that draws the values. The default is `aggr.testing.edge_cases.edge_cases` of the type, with less
+        extreme values if the function rejects some of them by ``ValueError`` or ``OverflowError``.
     rounds, seed : int
-        The number of cases, and the seed from which they are drawn.
+        The number of cases, and the seed of their random values.
     parameters : name -> values, optional
-        Other values of parameters. Without an ``input_type``, each parameter that affects results only needs another
-        value: numbers, flags and ``typing.Literal`` are guessed, words and tuples are not.
+        Other values of parameters, by name. Without an ``input_type``, each parameter that affects only results needs
+        another value. Numbers, flags and ``typing.Literal`` are guessed, but other words and tuples are not.
     kept_states : str or Path, optional
         A file that `aggr.testing.kept_states.keep_states` wrote in an earlier release.
 
     Raises
     ------
     LawBroken
-        If a law does not hold; the message names it, and the seed of the case.
+        If a law does not hold. The message names the law and the seed of the case.
     ValueError
-        If the function does not take any of the types, rejects all values, or has a parameter that affects results only
-        and for which no other value can be tried; if ``exact`` fails for all groups.
+        If the function takes none of the types, rejects all values, or has a parameter that affects only results and
+        for which no other value can be tried. Also if ``exact`` fails for all groups.
 
     Guarantee
     ---------
-    `check` compares bits. It can only detect wrong results with ``exact`` or an oracle: without them, a function that
+    `check` compares bits. It can detect wrong results only with ``exact`` or an oracle. Without them, a function that
     loses NaN, or rounds integers to doubles, passes.
     """
     trial = _Trial(function, oracle, source=source, seed=seed, parameters=parameters)
@@ -163,7 +165,7 @@ def _check_all(trial: _Trial, rounds: int) -> None:
 
 
 def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
-    """Check every law on a type; return whether the function accepted values of it."""
+    """Check every law with one type; return whether the function accepted values of it."""
     accepted = False
     for number in range(rounds):
         rng = np.random.default_rng((trial.seed, number))
@@ -182,7 +184,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
 
 
 def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
-    """Check groups of one row, each with an edge case of the type."""
+    """Check groups of one row each, with all edge cases of the type."""
     values = draw_corners(trial.function, kind) if trial.source is None else None
     if values is not None:
         case = Case(trial.function, values, Groups.each(len(values)), np.random.default_rng(trial.seed))
@@ -190,7 +192,9 @@ def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
-    """Check thousands of rows in one group and in several, and more than each parameter that can be a bound."""
+    """Check thousands of rows in one group and in several groups, and more rows than each parameter that may be a
+    limit.
+    """
     numbers = [getattr(trial.function, parameter.name) for parameter in fields(trial.function) if parameter.init]
     bounds = [bound for bound in numbers if type(bound) is int and _MANY_ROWS <= 2 * bound <= 2 * _GREATEST_BOUND]
     for number, size in enumerate([_MANY_ROWS, *(2 * bound + 1 for bound in bounds)]):
@@ -205,7 +209,7 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _obey(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
-    """Check laws, each with its own random numbers, and compare the results with exact ones."""
+    """Check laws, each with its own random numbers, and compare the results with exact results."""
     fresh = partial(_with_new_draws, case, (trial.seed, number, 1))
     obey(trial.function.name, laws, fresh, where)
     trial.compared[0] += consult_declared(case, where)
@@ -218,7 +222,7 @@ def _with_new_draws(case: Case, seed: tuple[int, ...]) -> Case:
 
 
 def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
-    """Check that states do not depend on the number of groups: some of many groups are also reduced alone."""
+    """Check that states do not depend on the number of groups: some of many groups are also reduced separately."""
     function, name = trial.function, trial.function.name
     few = trial.draw(kind, _FEW_ROWS, trial.seed)
     if few is None:
@@ -251,7 +255,8 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
         return
     drawn = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
-        drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]  # drawn edge cases can all be null
+        # edge cases that were drawn may all be null
+        drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]
     columns = [values for values in drawn if values is not None]
     groups = Groups(np.arange(50) % 3, 3)
     own = []

@@ -1,4 +1,4 @@
-"""Laws of memory: a function neither changes shared arrays, nor reads other rows than its own."""
+"""Laws of memory: a function neither changes shared arrays nor reads rows other than its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aggr.values import Values
 
 
 def neighbours(case: Case) -> None:
-    """Reducing does not change the arrays that other measures of the column read: values, doubles and groups."""
+    """Reducing does not change the arrays that other measures of the column share: values, doubles and groups."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    _check_untouched(case, present)  # without nulls, because with nulls the function would work on a copy
+    _check_untouched(case, present)  # without nulls, because with nulls the function would receive a copy
 
 
 def _check_untouched(case: Case, shared: Values) -> None:

@@ -1,4 +1,4 @@
-"""Oracles: the exact result of one group's rows, computed independently, and the error that a function declares."""
+"""Oracles: the exact result for one group's rows, computed independently, and the error that a function declares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Oracle = Callable[[list[Any]], Any]
 
 
 def consult(oracle: Oracle, case: Case) -> None:
-    """Compare the result of each group with the oracle's.
+    """Compare the result of each group with that of the oracle.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def consult_declared(case: Case, where: str = "") -> int:
     case : Case
         If the function declares ``relative_error``, numbers may differ by that share of the exact number.
     where : str
-        A description of the case, for the error.
+        A description of the case, for the error message.
 
     Returns
     -------
@@ -77,13 +77,15 @@ def consult_declared(case: Case, where: str = "") -> int:
 
 
 def _rows_of(case: Case, group: int) -> pa.Array:
-    """Return the rows of a group that are not skipped, as the function's `drop_null` leaves them."""
+    """Return the rows of a group that the function's `drop_null` does not remove."""
     rows = case.values.filter(pa.array(case.groups.ids == group))
     return case.function.drop_null(case.function.grouped(rows, Groups.single(len(rows)))).array
 
 
 def _agree(result: Any, expected: Any, error: float) -> bool:
-    """Compare by ``==``; NaN equals NaN, and the sign of zero counts, also inside lists, tuples, structs and maps."""
+    """Compare by ``==``, except that NaN equals NaN and zeros of different signs differ, also inside lists, tuples,
+    structs and maps.
+    """
     if isinstance(result, dict) and isinstance(expected, dict):
         return result.keys() == expected.keys() and all(_agree(result[key], expected[key], error) for key in result)
     if _is_sequence(result) and _is_sequence(expected):

@@ -1,7 +1,7 @@
-"""Another process: states that another interpreter with another seed of hashes reduces from the same rows.
+"""Another process: states that another interpreter, with another seed of hashes, reduces from the same rows.
 
-States of a store are written by many processes. Python seeds the hashes of text differently in each process, so a
-function that uses ``hash`` has other states in every process.
+The states in a store are written by many processes. Python hashes text with a different seed in each process, so a
+function that uses ``hash`` has different states in each process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from aggr.function import Function
 from aggr.groups.groups import Groups
 
-_SEED = "20240501"  # the seed of hashes; any number that is not this process's seed
+_SEED = "20240501"  # any seed of hashes that differs from the one of this process
 _PROGRAM = """
 import pickle, sys
 from aggr.arrow.bit_equality import digest
@@ -37,7 +37,7 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
     Parameters
     ----------
     function : Function
-        One that `is_importable`.
+        A function for which `is_importable` is true.
     columns : sequence of arrays, each of shape (rows,)
     groups : Groups
 
@@ -61,12 +61,12 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
 
 
 def is_importable(function: Function) -> bool:
-    """Return whether another process can import a function; False if it is defined in a notebook's cell."""
+    """Return whether another process can import a function, which is not possible if a notebook's cell defines it."""
     kind = type(function)
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     try:
         is_in_module = attrgetter(kind.__qualname__)(module) is kind
-    except AttributeError:  # such as a class defined in a function
+    except AttributeError:  # for example, a class that is defined in a function
         is_in_module = False
     return is_in_module and kind.__module__ != "__main__" and file is not None and Path(file).exists()

@@ -1,4 +1,4 @@
-"""Parameter values that laws try instead of a function's own."""
+"""Parameter values that laws try instead of a function's own values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Parameters = Mapping[str, Sequence[Any]]
 
 
 def variants(function: Function, name: str, parameters: Parameters) -> list[tuple[Any, Function]]:
-    """Make the function with other values of a parameter.
+    """Return copies of the function with other values of a parameter.
 
     Parameters
     ----------
@@ -22,40 +22,40 @@ def variants(function: Function, name: str, parameters: Parameters) -> list[tupl
     name : str
         The name of a parameter.
     parameters : name -> values
-        From the author. Each must be allowed.
+        Values from the author of the function. Each value must be allowed.
 
     Returns
     -------
     list of (value, function)
-        With the author's values, and with guesses that the function allows.
+        The values are those of the author, and guesses that the function accepts.
 
     Raises
     ------
     TypeError, ValueError
-        If the function refuses a value from the author.
+        If the function rejects a value of the author.
     """
     own = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
     guessed = []
     for value in _guesses(function, name):
-        with suppress(Exception):  # a guessed value may be invalid
+        with suppress(Exception):  # a guess may be invalid
             guessed.append((value, replace(function, **{name: value})))
     return [(value, other) for value, other in own + guessed if other != function]
 
 
 def check_parameters(function: Function, parameters: Parameters) -> None:
-    """Raise ``ValueError`` if no other value can be tried for a parameter that affects results only.
+    """Raise ``ValueError`` if no other value can be tried for a parameter that affects only results.
 
     Parameters
     ----------
     function : Function
     parameters : name -> values
-        From the author.
+        Values from the author of the function.
 
     Raises
     ------
     ValueError
-        Numbers and flags are guessed; words, tuples and everything else must come from the author, because a guess
-        equivalent to the function's own value would test nothing.
+        Numbers and flags are guessed. Words, tuples and all other values must come from the author, because a guess
+        that is equivalent to the function's own value would test nothing.
     """
     names = [parameter.name for parameter in fields(function) if parameter.init]
     for unknown in sorted(set(parameters) - set(names)):
@@ -86,9 +86,9 @@ def _guesses(function: Function, name: str) -> list[Any]:
 
 
 def _words(function: Function, name: str) -> list[Any]:
-    """List the values of a parameter that is annotated by ``typing.Literal``."""
+    """List the values of a parameter that is annotated with ``typing.Literal``."""
     try:
         hint = typing.get_type_hints(type(function)).get(name)
-    except (NameError, TypeError):  # an annotation that only a type checker can read
+    except (NameError, TypeError):  # an annotation that only a type checker can evaluate
         return []
     return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []

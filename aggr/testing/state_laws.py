@@ -1,4 +1,4 @@
-"""Laws of states: merging states gives the state of the merged rows, bit for bit."""
+"""Laws of states: merging states gives the state of all their rows, bit for bit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def any_tree(case: Case) -> None:
 
 
 def single_rows(case: Case) -> None:
-    """Reducing rows gives the merge of the states of single rows."""
+    """Reducing rows gives the same state as merging the states of single rows."""
     singles = case.function.reduce(case.values, Groups.each(len(case.values)))
     same(case.function.merge(singles, case.groups), case.states)
 
@@ -67,7 +67,7 @@ def null_is_identity(case: Case) -> None:
 
 
 def isolation(case: Case) -> None:
-    """A group's state depends on its own rows alone."""
+    """The state of a group depends only on its own rows."""
     states = case.states
     for group in range(case.groups.n):
         rows = case.groups.ids == group
@@ -76,7 +76,7 @@ def isolation(case: Case) -> None:
 
 
 def purity(case: Case) -> None:
-    """Inputs never change, reading never changes a state, and reading twice gives the same result."""
+    """Inputs never change, reading never changes a state, and reading a state twice gives the same result."""
     values, states = digest(case.values), case.states
     before = digest(states)
     results = digest(case.function.finish(states))
@@ -87,7 +87,7 @@ def purity(case: Case) -> None:
 
 
 def exact_type(case: Case) -> None:
-    """There is one state and one result per group, of the declared types."""
+    """There is one state and one result per group, and both have the declared types."""
     states = case.states
     results = case.function.finish(states)
     dtype = case.function.state_type(case.values.type)
@@ -101,7 +101,9 @@ def exact_type(case: Case) -> None:
 
 
 def travel(case: Case) -> None:
-    """States come back the same from Arrow IPC, Parquet and pickle, and from slices of larger columns."""
+    """States are unchanged after a round trip through Arrow IPC, Parquet and pickle, and in slices
+    of larger columns.
+    """
     states = case.states
     table = pa.table({"state": states})
     sink, file = io.BytesIO(), io.BytesIO()
@@ -122,7 +124,7 @@ def travel(case: Case) -> None:
 
 
 def isolated_results(case: Case) -> None:
-    """A state's result depends on that state alone."""
+    """The result of a state depends only on that state."""
     states = case.states
     results = case.function.finish(states)
     for group in range(case.groups.n):
