@@ -1,13 +1,13 @@
-"""How Sphinx makes the documentation site of these pages: ``make docs``."""
+"""Settings with which Sphinx builds the documentation site from these pages: ``make docs``."""
 
 from importlib.metadata import version as installed
 
 project = "tiltframe"
-copyright = "the authors of tiltframe"  # Sphinx's own name for it
+copyright = "the authors of tiltframe"  # the name that Sphinx requires
 version = release = installed("tiltframe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
-smartquotes = False  # they would turn the two dashes of an option into one
+smartquotes = False  # otherwise the two dashes of an option would become one
 html_theme = "furo"
 html_title = "tiltframe"
 html_static_path = ["_static"]
@@ -15,14 +15,14 @@ html_css_files = ["site.css"]
 html_show_sourcelink = True
 html_theme_options = {"top_of_page_buttons": ["view"]}
 
-myst_heading_anchors = 4  # links such as store.md#maintenance, as GitHub has them
+myst_heading_anchors = 4  # links such as store.md#maintenance, in the form that GitHub uses
 suppress_warnings = [
-    "ref.python",  # a name between backticks that several classes have
+    "ref.python",  # a name between backticks that belongs to several classes
     "misc.highlighting_failure",  # Grafana's variables in SQL
 ]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # parameters have their types in the docstrings
+autodoc_typehints = "none"  # the docstrings contain the types of parameters
 default_role = "py:obj"  # names between single backticks
 napoleon_google_docstring = False
 napoleon_use_rtype = False

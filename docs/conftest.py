@@ -1,4 +1,4 @@
-"""Pages with shell commands are followed in their order by tests/docs/test_pages.py, their Python as well."""
+"""tests/docs/test_pages.py runs the shell commands of a page in their order, and its Python code as well."""
 
 collect_ignore = [
     "adding-a-window.md",
