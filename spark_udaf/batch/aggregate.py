@@ -190,7 +190,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 
     Guarantee
     ---------
-    The same bits as `aggregate` of the rows.
+    The states are bit-for-bit those of `aggregate` for all the rows.
     """
     keys = _names(by)
     source, schema_of_states = source_of(states, lambda names: keys)
@@ -333,11 +333,12 @@ def finish(
         The result of `rollup`, `ordered_rollup` or `aggregate`, also if it was merged, written and read back, filtered,
         or united with others.
     measures : TiltFrame, OrderedFrame, or name -> measure
-        The measures of the states, or others that the same states can answer, such as other quantiles.
+        The measures of the states, or other measures that can be computed from the same states, such as other
+        quantiles.
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
-        Accept states whose metadata was lost, so that they do not say which measures they are of, and states of
+        Accept states whose metadata was lost, so that they do not say which measures they belong to, and states of
         `aggregate` whose description names another column, condition or parameter.
 
     Returns
@@ -349,7 +350,7 @@ def finish(
     Raises
     ------
     ValueError, TypeError
-        If these are not states of the measures, if they do not say so and are not to be trusted, or if states of
+        If these are not states of the measures, if their metadata is missing and ``trust`` is not set, or if states of
         several kinds were united; before any job starts.
     """
     is_trusted = checked_truth(trust, "trust")

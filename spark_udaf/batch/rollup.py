@@ -74,8 +74,8 @@ def rollup(
     Returns
     -------
     DataFrame
-        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
-        state. The same bits as `tiltframe.rollup` of the same rows, for any partitions.
+        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per state. The
+        states are bit-for-bit those of `tiltframe.rollup` for the same rows, however they are partitioned.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def plan_rollup(
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Compute the levels of a partition within ``alone``, the span of times that no other partition has.
+    """Compute the levels of a partition within ``alone``, the range of times that only this partition has.
 
     Yield the results, and the states that must still be merged with those of other partitions.
     """

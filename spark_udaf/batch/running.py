@@ -81,8 +81,9 @@ def running(
 
     Guarantee
     ---------
-    The same bits as `tiltframe.running`, for any partitions. Rows of equal times are ordered by ``order``, then by
-    their position in the DataFrame. That position may change in a shuffled DataFrame, so give ``order``.
+    The results are bit-for-bit those of `tiltframe.running`, however the rows are partitioned. Rows of equal times are
+    ordered by ``order``, then by their position in the DataFrame. That position may change in a shuffled DataFrame, so
+    give ``order``.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
 
     Guarantee
     ---------
-    That of `running`.
+    See `running`.
     """
     prepare(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))

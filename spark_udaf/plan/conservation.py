@@ -5,7 +5,7 @@ A message is an Arrow batch as bytes, which a task sends to one shard.
     task ── messages ──▶ shard
     task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 
-Engines are not trusted with rows: one of them dropped the rest of a task's output and still succeeded.
+The rows are checked because engines lose some: one of them dropped the rest of a task's output and still succeeded.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
-    """Return for each task the times around its least time that no other task can read, or None.
+    """For each task, return the times around its earliest time that no other task can read, or None if there are none.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     Returns
     -------
     list of pairs of start and end, the end exclusive
-        The span of the first task has no lower limit.
+        The range of the first task has no lower limit.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
 
 
 def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
-    """Return the least and the greatest event time of row groups, or None without statistics of both.
+    """Return the earliest and the latest event time of row groups, or None if a row group has no statistics.
 
     Parameters
     ----------

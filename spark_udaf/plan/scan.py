@@ -69,7 +69,7 @@ class ParquetScan:
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Return for each task the span of times that no other task reads.
+        """For each task, return the range of times that no other task reads.
 
         A task has None if others may read all of its times. Return None instead of the list if a file lacks statistics,
         or if every task has None.
@@ -208,7 +208,8 @@ def scan_parquet(
     Returns
     -------
     ParquetScan
-        An argument of `rollup` or `aggregate` instead of a DataFrame. The states are the same, bit for bit.
+        An argument of `rollup` or `aggregate` instead of a DataFrame. The states are bit-for-bit those of the
+        DataFrame.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class Source(Protocol):
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
         """Return for each partition the span of event times that no other partition has.
 
-        A partition without such a span has None. Return None instead of the list if the times are unknown.
+        A partition without such a range has None. Return None instead of the list if the times are unknown.
         """
 
     def map(
@@ -79,7 +79,7 @@ class Source(Protocol):
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run a function over each partition's batches, with the named columns only, some of them keys.
+        """Run a function over each partition's batches, with only the named columns, some of which are keys.
 
         It also receives the number of the partition, or 0 if ``partitions`` is None.
         """

@@ -74,7 +74,7 @@ class NoStream(DataSourceStreamReader):
         raise ValueError("a store cannot be read as a stream; read its present content by su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return no rows; a query fails before it calls this."""
+        """Return no rows. A query fails before it calls this method."""
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """sql: a GROUP BY over time and keys of a raw table, answered from a store of its rows if that is provably the same.
 
 The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
-It must have the types that Spark gives the query over the table. Any part that is not known to give the same result is
-refused by name.
+It must have the types that Spark gives the query over the table. A query with a part that may give another result
+raises an error, which names the part.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) 
     ValueError
         If the store cannot give the same result; the message names the part of the query.
     AnalysisException
-        If Spark refuses the query.
+        If Spark rejects the query.
 
     Guarantee
     ---------
-    Equal to ``spark.sql(query)`` over the rows of the store.
+    The result equals that of ``spark.sql(query)`` over the rows of the store.
 
     Examples
     --------

@@ -99,5 +99,5 @@ def quoted(name: str) -> str:
 
 
 def refuse(part: str, why: str) -> NoReturn:
-    """Raise ``ValueError``: a part of a query cannot be answered from a store, for a reason."""
+    """Raise ``ValueError`` for a part of a query that cannot be answered from a store, with the reason."""
     raise ValueError(f"{part} {why}; ask Spark for the query of the table")

@@ -112,13 +112,13 @@ def replace(
     within : range
         A range of complete windows of the finest level, as in `tiltframe.Query`.
     recorded, replacing : name -> plain data, optional
-        As in `tiltframe.FrameStore.replace`.
+        See `tiltframe.FrameStore.replace`.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        As for `append` and `tiltframe.FrameStore.replace`; also if states lie outside the range. Nothing is replaced
-        then.
+        For the same reasons as `append` and `tiltframe.FrameStore.replace`, and if states lie outside the range.
+        Nothing is replaced then.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def rollup_into(
         Before any job starts: if the rows do not fit the store's frame, or the types of their states differ from the
         store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
     OverflowError
-        If a result could not be read.
+        Also if a result could not be computed.
 
     Examples
     --------
@@ -335,8 +335,8 @@ def backfill(
     writer : str
         The name of the writer of the commits.
     chunk, within, newest_first, progress : optional
-        As in `tiltframe.FrameStore.backfill`. Unless ``within`` has both bounds, a job determines the first and the
-        last time.
+        See `tiltframe.FrameStore.backfill`. Unless ``within`` has both bounds, a job determines the first and the last
+        time.
     scan : "auto", optional
         As in `rollup_into`: if the DataFrame only selects rows of files, the tasks read these files.
 

@@ -33,7 +33,7 @@ _TASK = 1 << 32  # the maximum number of messages of a task
 class OrderedJob(Job):
     """The job of every shard of a stream of ordered windows; it pickles."""
 
-    input_schema: pa.Schema  # of the rows of the stream
+    input_schema: pa.Schema  # the schema of the rows of the stream
     kind: type[OrderedAggregator]
     query: OrderedQuery
     shards: int  # the number of shards

@@ -60,7 +60,7 @@ class Arriving:
     place: str  # its path in ``filesystem``
     filesystem: fs.FileSystem
     schema: pa.Schema  # of the rows, including columns of partitioned folders
-    filters: pc.Expression | None  # condition on rows; None for all rows
+    filters: pc.Expression | None  # a condition on rows; None selects all rows
     partitioning: Partitioning  # the conversion of folder names to columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
@@ -254,8 +254,8 @@ def scan_parquet_stream(
     Returns
     -------
     ParquetStream
-        An argument of `stream` or `stream_into` instead of a streaming DataFrame. The results are the same, bit for
-        bit.
+        An argument of `stream` or `stream_into` instead of a streaming DataFrame. The results are bit-for-bit those of
+        a streaming DataFrame.
 
     Raises
     ------

@@ -111,7 +111,7 @@ class Job:
 class ShardJob(Job):
     """The job of every shard of a stream, for `tiltframe.streaming.OpenWindows` with these arguments; it pickles."""
 
-    input_schema: pa.Schema  # of the rows of the stream
+    input_schema: pa.Schema  # the schema of the rows of the stream
     frame: TiltFrame
     emit: EmitPolicy
     late: LatePolicy

@@ -60,7 +60,7 @@ def stream(
     name: str | None = None,
     ahead: str = "1h",
 ) -> DataFrame:
-    """Keep the windows of a stream open, and emit them by a policy, as a streaming DataFrame for any sink.
+    """Keep the windows of a stream open, and emit them according to a policy, as a streaming DataFrame for any sink.
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ def stream(
 
     Guarantee
     ---------
-    In the mode ``accumulating``, the last emission of a window equals, bit for bit, the `rollup` of its rows without
-    late rows, for any batches, partitions, shards and restarts.
+    In the mode ``accumulating``, the last emission of a window is bit-for-bit the `rollup` of its rows without late
+    rows, for any batches, partitions, shards and restarts.
 
     Notes
     -----
