@@ -1,9 +1,9 @@
-"""The contract of a time window: assign times to intervals, and merge the intervals of a key to windows.
+"""The interface of a time window: assign times to intervals, and merge the intervals of a key to windows.
 
     times ── assign ──▶ intervals [start, end) ── merge, by key ──▶ windows
 
-`assign` depends on the time only. `merge` combines equal intervals by default; sessions also combine intervals that
-overlap or touch. Both work on columns: one call for all rows and keys.
+`assign` depends only on the time. `merge` combines equal intervals by default; sessions also combine intervals that
+overlap or touch. Both operations process columns: one call for all rows and keys.
 
 Times are microseconds since 1970-01-01 UTC. The method is that of Beam's ``WindowFn``.
 """
@@ -25,14 +25,14 @@ from aggr.call_text import write_call
 from aggr.duration import DAY
 from windows.timezone import Instants, checked_instants, clock
 
-# the start and end of a window over all time: beyond all years, and far from overflow
+# the start and end of a window over all time: outside all supported years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
-MOST_LISTED = 10_000_000  # windows: 80 MB of starts, 240 MB of intervals
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024, around which nesting is tested
+MOST_LISTED = 10_000_000  # the maximum number of windows that are listed: 80 MB of starts, 240 MB of intervals
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024; nesting is tested for some years around it
 
 
 class Intervals(NamedTuple):
-    """What `TimeWindow.assign` returns: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
+    """The result of `TimeWindow.assign`: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
 
     rows: NDArray[np.int64]
     starts: Instants
@@ -50,8 +50,9 @@ class Merged(NamedTuple):
 class Numbered(NamedTuple):
     """The result of `TimeWindow.numbered`: overlapping windows, numbered in the order of their starts.
 
-    The time ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no other. ``bounds`` returns
-    the starts and ends of the windows with the passed numbers, microseconds UTC. The ends are in the order of numbers.
+    The time ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no others. ``bounds``
+    returns the starts and ends of the windows with the passed numbers, in microseconds UTC. The ends ascend with the
+    numbers.
     """
 
     first: NDArray[np.int64]
@@ -60,21 +61,21 @@ class Numbered(NamedTuple):
 
 
 class TimeWindow(ABC):
-    """A kind of window whose intervals follow from the time of a row alone.
+    """A kind of window whose intervals depend only on the time of a row.
 
     An implementation is a frozen dataclass with a `kind` and the method `assign`; other methods have defaults. Its
-    windows must obey the laws of `windows.testing`. For example, windows of equal starts must have equal ends, so that
-    the start identifies a window. `starts`, `starts_between`, `first_start_from` and `ends` raise ``ValueError`` if
-    the starts or ends of windows depend on the rows.
+    windows must obey the laws of `windows.testing`. For example, windows with equal starts must have equal ends,
+    because the start identifies a window. `starts`, `starts_between`, `first_start_from` and `ends` raise
+    ``ValueError`` if the starts or ends of windows depend on the rows.
     """
 
-    kind: ClassVar[str] = ""  # the first word of the window's text
+    kind: ClassVar[str] = ""  # the first word of the text of the window
     is_merging: ClassVar[bool] = False  # whether `merge` combines intervals that are not equal
     # whether windows follow each other without gap or overlap, which a store requires
     contiguous: ClassVar[bool] = False
-    # whether one rule gives the windows of all years, so that windows which nest in some years nest in all
+    # whether one rule gives the windows of all years, so that windows that nest in some years nest in all
     same_in_all_years: ClassVar[bool] = False
-    # the version of the definition: raise it when equal text means other starts or ends than before
+    # the version of the definition; increase it if the same text now means other starts or ends
     version: ClassVar[int] = 1
 
     @property
@@ -97,7 +98,7 @@ class TimeWindow(ABC):
         Returns
         -------
         rows : array of int64, shape (intervals,)
-            Ascending indices into ``times``: none, one or several entries for each.
+            Ascending indices into ``times``. A time has as many entries as intervals: none, one or several.
         starts, ends : arrays of int64, shape (intervals,)
             Microseconds UTC, with ``starts <= times[rows] < ends``.
 
@@ -118,8 +119,9 @@ class TimeWindow(ABC):
         Returns
         -------
         Numbered or None
-            None if the kind of window does not number its windows. Otherwise states are merged over ranges of panes,
-            whose cost does not grow with the overlap.
+            None if the kind of window does not number its windows. With numbers, states are merged over ranges of panes
+            (short windows), whose cost does not grow with the overlap; otherwise each state is merged into each of its
+            windows.
         """
         return None
 
@@ -131,22 +133,22 @@ class TimeWindow(ABC):
         keys : array of integers, shape (intervals,)
             The number of each interval's key.
         starts, ends : arrays of int64, shape (intervals,)
-            From `assign`, or windows that were merged before.
+            Intervals from `assign`, or windows that were merged before.
 
         Returns
         -------
         ids : array of int64, shape (intervals,)
-            The window of each interval. Windows are numbered from 0 by key, then start.
+            The window of each interval. The windows, numbered from 0 by key, then start.
         starts, ends : arrays of int64, shape (windows,)
 
         Raises
         ------
         ValueError
-            If the arrays have other types, or different lengths.
+            If the arrays have other types, or their lengths differ.
 
         Guarantee
         ---------
-        Any split of the intervals, in any order and tree of merges, gives the same windows.
+        Any split of the intervals, in any order and tree of merges, must give the same windows.
         """
         check_intervals(keys, starts, ends)
         order = np.lexsort((ends, starts, keys))
@@ -170,7 +172,9 @@ class TimeWindow(ABC):
 
     @property
     def pane(self) -> TimeWindow:
-        """The windows that rows are reduced to first: all times of a pane lie in the windows of the pane's start."""
+        """The windows that rows are first reduced to. All times in a pane lie in the same windows as the start of the
+        pane.
+        """
         return self
 
     @property
@@ -271,7 +275,7 @@ class TimeWindow(ABC):
         Returns
         -------
         array of int64, shape (windows,)
-            The first instant after each window, microseconds UTC.
+            The first instant after each window, in microseconds UTC.
 
         Raises
         ------
@@ -313,7 +317,7 @@ class TimeWindow(ABC):
             return np.array([], np.int64)
         if not self.contiguous:
             raise self._unlisted()
-        self.starts(np.array([start, end - 1], np.int64))  # raises for years without windows
+        self.starts(np.array([start, end - 1], np.int64))  # raises an error for years without windows
         step = max(int(min(self.length, end - start)), 1)
         if (count := (end - start) // step) > MOST_LISTED:
             raise ValueError(
@@ -325,7 +329,7 @@ class TimeWindow(ABC):
             starts = np.sort(starts)
             starts = starts[np.append(True, starts[1:] != starts[:-1])]
             next_starts = self.ends(starts)[:-1]
-            missing = next_starts[next_starts != starts[1:]]  # windows that are shorter than a step
+            missing = next_starts[next_starts != starts[1:]]  # a window may be shorter than a step
             if not len(missing):
                 listed: Instants = starts[starts >= start]
                 return listed
@@ -361,12 +365,15 @@ class TimeWindow(ABC):
 
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
-    """Describe an edge of a coarser window inside a finer one, in selected years; None if there is none."""
+    """Describe an edge of a coarser window that lies inside a finer one, in selected years; return None if there is
+    none.
+    """
     return edge_inside(coarse, fine, _probes(coarse, fine))
 
 
 def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
-    """Describe an edge of a coarser window inside a finer one, for the windows of ``times``; None if there is none.
+    """Describe an edge of a coarser window that lies inside a finer one, for the windows that contain ``times``; return
+    None if there is none.
 
     Parameters
     ----------
@@ -391,7 +398,7 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
-    """Return times in consecutive windows, and around changes of the clock."""
+    """Return times in consecutive windows, and around transitions of the clock."""
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone
     changes = clock(zone, _TRIED - _DECADE // 2, _TRIED).since[1:][-4:] if zone else np.array([], np.int64)
@@ -414,7 +421,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     Raises
     ------
     ValueError
-        If a finer window ends after a window of the level that it begins in, or begins outside and ends inside one.
+        If a finer window begins in a window of the level and ends after it, or begins outside and ends inside one.
     """
     cut = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
     if not len(cut):
@@ -435,7 +442,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
-    """Unite sorted intervals to windows: number the windows, and return the number of each interval.
+    """Unite sorted intervals to windows, number the windows, and return the window number of each interval.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ _DOTS = re.compile(r"\.\.\.|…")
 
 
 def is_level_range(text: object) -> bool:
-    """Return whether a text has the dots of a range of levels.
+    """Return whether a text contains the dots of a range of levels.
 
     >>> is_level_range("sec ... year"), is_level_range("1s")
     (True, False)
@@ -40,7 +40,9 @@ def levels_between(text: str) -> list[str]:
 
 
 def _position(end: str) -> int | None:
-    """Return the position of a size such as ``1s`` or ``sec`` in the chain, or None if it has none."""
+    """Return the position of a size such as ``1s`` or ``sec`` in the list of sizes, or None if it
+    is not in the list.
+    """
     parts = number_and_unit(end)
     if parts is None or parts[0] != 1 or UNITS.get(parts[1]) not in _CHAIN:
         return None

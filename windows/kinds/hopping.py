@@ -1,9 +1,9 @@
 """Hopping windows: overlapping windows of one size, which begin at every aligned start of a shorter hop.
 
-Rows are reduced to *panes*. A pane is the longest window that divides both size and hop. A hopping
-window merges ``size / pane`` consecutive panes, also over a UTC-offset transition: 24 hours from midnight, hopping by
-the hour, end at 23:00 on a day of 25 hours. If the clock goes back and a hop follows it (see `tumbling`), a window
-may have more panes, because it lasts at least until the next one begins. Every row therefore lies in a window.
+Rows are first reduced to *panes*. A pane is the longest window that divides both size and hop. A hopping window merges
+``size / pane`` consecutive panes, also across a UTC-offset transition. For example, 24 hours from midnight end at 23:00
+on a day of 25 hours, if the hop is an hour. If the clock goes back and the hop follows the clock (see `tumbling`), a
+window may have more panes, because it lasts at least until the next one begins. Every row therefore lies in a window.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from windows.contract import MOST_LISTED, Intervals, Numbered, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
-_MAX_PANES = 100_000  # per window, the number of states to merge; larger numbers are mistakes
+_MAX_PANES = 100_000  # the maximum number of states to merge per window; larger numbers are mistakes
 
 
 @dataclass(frozen=True)
 class Hopping(TimeWindow):
-    """A size of window and a hop, in a time zone.
+    """Hopping windows with a size and a hop, in a time zone.
 
     Parameters
     ----------
     size : Tumbling
         The length of a window, without offset.
     hop : Tumbling
-        A window begins at the start of each hop. At most the size, and in the same zone.
+        The distance of the starts: a window begins at the start of each hop. At most the size, and in the same zone.
 
     Raises
     ------
     ValueError
-        If size and hop do not fit each other.
+        If size and hop cannot be combined.
 
     Examples
     --------
@@ -164,9 +164,11 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Return the numberings of panes and of hops, from before the first to after the last window of the times."""
+        """Return numberings of the panes and of the hops, from before the first to after the last window that contains
+        one of the times.
+        """
         margin = int(self.size.length)
-        # 2 % more: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats one
+        # 2 % longer: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats one
         margin += margin // 50
         low, high = int(times.min()), int(times.max())
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
@@ -183,11 +185,12 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     Parameters
     ----------
     size : str or Tumbling
-        As `window` reads it. If it equals the hop, windows do not overlap, like those of `window`.
+        The size, in a form that `window` accepts. If it equals the hop, the windows do not overlap, and are those of
+        `window`.
     hop : str or Tumbling
-        No longer than the size; both in months, quarters and years, or both in weeks and shorter units.
+        The hop, at most the size. Both must be in months, quarters and years, or both in weeks and shorter units.
     timezone : str
-        An IANA name, for sizes that are text. If one of them is a `Tumbling`, its zone must be the same.
+        An IANA name, used if size or hop is text. If one of them is a `Tumbling`, its zone must be the same.
     offset : str, optional
         The time between an aligned start of ``hop`` and the start of a window; shorter than the hop.
 
@@ -198,7 +201,7 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     Raises
     ------
     ValueError
-        If size, hop or offset cannot be read, or do not fit each other.
+        If size, hop or offset cannot be read, or cannot be combined.
 
     Examples
     --------
@@ -211,5 +214,5 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
 
 
 def _window_ends(starts: Instants, *, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
-    """Return the ends of windows: after their number of panes, but not before the next window begins."""
+    """Return the ends of windows. A window ends after its number of panes, but not before the next window begins."""
     return np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))

@@ -1,8 +1,9 @@
-"""Sessions: windows that last while the rows of a key follow each other within a gap.
+"""Sessions: windows that last as long as the rows of a key follow each other within a gap.
 
 A row at ``t`` has the interval ``[t, t + gap)``, and intervals of a key that overlap or touch form one session. Two
 rows exactly one gap apart are in one session, as in Spark's ``session_window`` and in Flink. The union does not depend
-on the order of intervals, so sessions merge like all other windows, also if a late row connects two of them.
+on the order of intervals. Sessions can therefore be merged like all other windows, even if a late row connects two of
+them.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_LARGEST_KEY = 2**62  # a key and a time fit into one int64 below it
+_LARGEST_KEY = 2**62  # below it, a key and a time fit into one int64
 
 
 @dataclass(frozen=True)
 class Session(TimeWindow):
-    """Sessions of a gap.
+    """Sessions with a gap.
 
     Parameters
     ----------
     gap : int
-        Microseconds, at least 1: the time between the last row of a session and its end.
+        The time between the last row of a session and the end of the session, in microseconds, at least 1.
 
     Raises
     ------
@@ -81,7 +82,7 @@ class Session(TimeWindow):
 
 
 def session(gap: str) -> Session:
-    """Return sessions: rows of a key that follow each other within a gap are one window.
+    """Return sessions, in which rows of a key follow each other within a gap.
 
     Parameters
     ----------
@@ -106,7 +107,9 @@ def session(gap: str) -> Session:
 
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
-    """Return the greatest end of each interval and the intervals of its key before it; intervals are sorted by key."""
+    """Return the greatest end among each interval and the previous intervals of its key. The intervals are sorted by
+    key.
+    """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends
     key = np.cumsum(np.append(False, ~same_key))
@@ -116,7 +119,8 @@ def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Insta
         lifted = np.maximum.accumulate(key * width + (interval_ends - low))
         running: Instants = lifted - key * width + low
         return running
-    values, rank = np.unique(interval_ends, return_inverse=True)  # key and end exceed int64: use the rank of the end
+    # key and end together exceed int64, so the rank of the end is used
+    values, rank = np.unique(interval_ends, return_inverse=True)
     lifted = np.maximum.accumulate(key * len(values) + rank)
     running = values[lifted - key * len(values)]
     return running

@@ -1,11 +1,12 @@
-"""Tumbling windows: half-open ``[start, end)``, one after the other, aligned to the clock of any time zone.
+"""Tumbling windows: half-open ``[start, end)``, one after another, aligned to the clock of any time zone.
 
 A window starts at the first instant at which the zone's clock reaches a multiple of its size, such as an hour, a
 midnight or the first of a month, plus its offset. At UTC-offset transitions there are two cases:
 
 - If the change is a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
   hour is a separate window of ``1h``.
-- Other windows follow the clock: a day on which the clock goes back has 25 hours, and the 6 hours from midnight are 7.
+- Other windows follow the clock: a day on which the clock goes back has 25 hours, and the window of 6 hours from
+  midnight has 7.
 
 Windows of one size therefore never overlap, have no gaps, and every coarse window consists of complete finer ones.
 """
@@ -36,13 +37,14 @@ from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-_LONGEST = 9000 * 360.0 * DAY  # microseconds: 9,000 years of 12 x 30 days fit into the years 2 to 9998
-_LARGEST = 100_000  # units in the text of a size; larger numbers are mistakes
+# the maximum length in microseconds: 9,000 years of 12 x 30 days fit into the years 2 to 9998
+_LONGEST = 9000 * 360.0 * DAY
+_LARGEST = 100_000  # the maximum number of units in the text of a size; larger numbers are mistakes
 
 
 @dataclass(frozen=True)
 class Tumbling(TimeWindow):
-    """A size of window in a time zone.
+    """Windows of one size in a time zone.
 
     Parameters
     ----------
@@ -54,7 +56,8 @@ class Tumbling(TimeWindow):
     timezone : str
         An IANA name.
     offset : int
-        Microseconds between an aligned start and the start of a window, on the zone's clock: from 0, below the size.
+        The microseconds between an aligned start and the start of a window, on the zone's clock. At least 0, and less
+        than the size.
 
     Raises
     ------
@@ -101,7 +104,7 @@ class Tumbling(TimeWindow):
 
     @cached_property
     def period(self) -> Period:
-        """The sequence of windows on a clock without transitions."""
+        """The sequence of windows on a clock without UTC-offset transitions."""
         return period(self.count, self.unit, self.offset)
 
     @property
@@ -136,7 +139,7 @@ class Tumbling(TimeWindow):
         if not len(times):
             return times
         zone = self._clock(times)
-        if len(zone.since) == 1:  # no transition: plain arithmetic
+        if len(zone.since) == 1:  # plain arithmetic suffices, because there is no transition
             return self.period.edges(times, int(zone.offsets[0]), after)
         index = self.period.index(zone.latest_local_time(times)) + after
         first, last = int(index.min()), int(index.max())
@@ -145,14 +148,14 @@ class Tumbling(TimeWindow):
         return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
-        """Number the windows around a range of time consecutively.
+        """Return consecutive numbers of the windows around a range of time.
 
         Parameters
         ----------
         low, high : int
             The range ``[low, high]``, microseconds UTC.
         margin : int
-            Microseconds before and after the range in which windows are numbered as well.
+            The microseconds before and after the range in which windows are numbered as well.
 
         Returns
         -------
@@ -182,7 +185,7 @@ class Tumbling(TimeWindow):
 
 @dataclass(frozen=True)
 class WindowNumbering:
-    """Consecutive numbers of the windows of one size over a range of years.
+    """Consecutive numbers of the windows of one size, for a range of years.
 
     Numbers of different instances cannot be compared.
     """
@@ -246,7 +249,7 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
 
 
 def _in_whole_units(size: object) -> str | None:
-    """Return a size without its fraction, such as ``'1500ms'`` for ``1.5 s``; None for other values."""
+    """Return a size without a fraction, such as ``'1500ms'`` for ``1.5 s``, or None for other values."""
     if not isinstance(size, str):
         return None
     match = re.fullmatch(r"\s*([0-9]{1,6})\.([0-9]{1,6})\s*([a-z]+)\s*", size, re.ASCII)

@@ -1,4 +1,4 @@
-"""The contract of an ordered window: it maps rows in the order of key and time to ranges of rows.
+"""The interface of an ordered window: it maps rows in the order of key and time to ranges of rows.
 
     rows of a key   0   1   2   3   4   5   6
     count(3)        [0      3)[3        6)          each range is one output: the rows [first, last)
@@ -6,7 +6,7 @@
                     [0      2)
                     [0          3)  …
 
-The window of a row depends on the previous rows of its key. Rows must therefore be in order; rows of equal times are in
+The window of a row depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in
 the order of their arrival. Positions count the rows of a key from 0, across batches. A `Carry` is the state of the keys
 between two batches, so that any split of the rows into batches gives the same ranges.
 
@@ -32,7 +32,8 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window reads for every row: an array of bool, in which null is false.
+    """A condition in SQL that a window evaluates for every row. The result is an array of bool, in which null becomes
+    false.
 
     Parameters
     ----------
@@ -86,9 +87,9 @@ class Rows(NamedTuple):
     heads, lengths : arrays of int64, shape (keys,)
         The rows of key ``k`` are ``[heads[k], heads[k] + lengths[k])``.
     times : array of int64, shape (rows,)
-        Microseconds UTC; they never decrease within a key.
+        Microseconds UTC. They never decrease within a key.
     inputs : dict of Input -> array, shape (rows,)
-        One for each `OrderedWindow.reads`: bool of a `Condition` or a `Tick`, int64 of a `Weight`.
+        One array for each input in `OrderedWindow.reads`: bool for a `Condition` or a `Tick`, int64 for a `Weight`.
     """
 
     heads: Ints
@@ -110,9 +111,9 @@ class Carry(NamedTuple):
     position : array of int64, shape (keys,)
         The position of the key's next row, which is the number of its previous rows.
     counts : array of int64, shape (keys,)
-        The number of open starts of each key.
+        For each key, the number of positions in ``open_starts``.
     open_starts : array of int64, shape (counts.sum(),)
-        By key, ascending: the positions at which a later range may begin.
+        The positions at which a later range may begin, sorted by key, ascending.
     numbers : dict of name -> array of int64, shape (keys,)
         Other numbers of the window, as declared by `OrderedWindow.numbers`.
     """
@@ -130,10 +131,10 @@ class Ranges(NamedTuple):
     ----------
     key : array of int64, shape (outputs,)
     first, last : arrays of int64, shape (outputs,)
-        Output ``i`` covers the rows ``[first[i], last[i])`` of its key, by position. Both are non-decreasing within a
-        key.
+        Output ``i`` covers the rows ``[first[i], last[i])`` of its key. They are counted from the key's first row.
+        Neither decreases within a key.
     row : array of int64, shape (outputs,)
-        The row of the batch that triggers the output, whose time is the time of the output.
+        The row of the batch that triggers the output. Its time is the time of the output.
     """
 
     key: Ints
@@ -144,7 +145,7 @@ class Ranges(NamedTuple):
 
 @dataclass(frozen=True)
 class OrderedWindow(ABC):
-    """A kind of window over rows in order.
+    """A kind of window over ordered rows.
 
     An implementation is a frozen dataclass with `ranges`; with `reads` if it reads more than times; and with `numbers`
     if its carry contains numbers. `windows.ordered.testing.check` tests the contract.
@@ -172,17 +173,17 @@ class OrderedWindow(ABC):
         rows : Rows
             The rows of the same keys as the carry. Keys without rows have the length 0.
         carry : Carry
-            From `start`, or from the previous batch.
+            The result of `start`, or the carry that the previous call returned.
 
         Returns
         -------
         ranges : Ranges
         carry : Carry
-            For the next batch. The argument is not changed.
+            The outputs, and the carry for the next batch. The argument is not changed.
 
         Guarantee
         ---------
-        Any split of the rows into batches gives the same ranges and the same last carry.
+        Any split of the rows into batches must give the same ranges and the same last carry.
         """
 
     def start(self, keys: int) -> Carry:

@@ -1,4 +1,4 @@
-"""Chains of cuts that depend on the previous cut, computed for all keys at once by pointer doubling."""
+"""Chains of cuts, in which each cut depends on the previous one, computed for all keys at once by pointer doubling."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
 
 
 def visited(firsts: Ints, onward: Ints) -> Ints:
-    """Return the places on the paths from ``firsts``, in which ``onward[place]`` follows ``place``.
+    """Return the places on the paths that begin at ``firsts``. The place after ``place`` is ``onward[place]``.
 
-    The next place is a later one, or beyond the last. Jumps of 1, 2, 4 … steps are applied to all visited places, which
-    takes about twenty passes over the array for a million places.
+    The next place must be greater, or beyond the last place. Jumps of 1, 2, 4 … steps are applied to all visited
+    places. For a million places, this takes about twenty passes over the array.
     """
     n = len(onward)
     seen = np.zeros(n + 1, np.bool_)

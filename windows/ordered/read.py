@@ -1,4 +1,4 @@
-"""Ordered windows from text; the text of a window, by `str`, can be read back."""
+"""Parse ordered windows from text. The text of a window, from `str`, can be parsed again."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _EXAMPLE = "count(100), since('n > 5', daily('UTC')) or another of windows.order
 
 
 def read_ordered(text: str) -> OrderedWindow:
-    """Return the ordered window of a text.
+    """Return the ordered window that a text describes.
 
     Parameters
     ----------
     text : str
-        A call of one of the functions of `windows.ordered`, as `aggr.call_text` reads it.
+        A call of one of the functions of `windows.ordered`, in the syntax of `aggr.call_text`.
 
     Returns
     -------
@@ -72,12 +72,12 @@ def read_tick(text: str) -> Tick:
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Return an ordered window unchanged, or read it from text.
+    """Return an ordered window unchanged, or parse it from text.
 
     Parameters
     ----------
     window : OrderedWindow or str
-        Text as `read_ordered` reads it.
+        Text in the form that `read_ordered` accepts.
 
     Returns
     -------

@@ -13,7 +13,7 @@ def positions(rows: Rows, carry: Carry) -> Ints:
 
 
 def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the outputs of ranges that are not empty; ``row`` contains the ascending rows that trigger them."""
+    """Return the outputs for ranges, without empty ranges. ``row`` contains the rows that trigger them, ascending."""
     filled = np.flatnonzero(last > first)
     key = np.searchsorted(rows.heads + rows.lengths, row[filled], side="right")
     return Ranges(key, first[filled], last[filled], row[filled])
@@ -26,7 +26,7 @@ def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> 
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return the last value of each key, or ``before`` for keys without values; ``row`` ascends."""
+    """Return the last value of each key, or ``before`` for keys without values. ``row`` must ascend."""
     after_key = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     has_values = after_key > np.searchsorted(row, rows.heads, side="left")
     last = before.copy()
@@ -35,7 +35,7 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return the previous value of the key for each value, or ``before`` for the first one; ``row`` ascends."""
+    """For each value, return the previous value of the key, or ``before`` for the first one. ``row`` must ascend."""
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)
     shifted[1:] = value[:-1]

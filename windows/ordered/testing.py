@@ -25,7 +25,7 @@ Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tupl
 
 @dataclass(frozen=True)
 class Case:
-    """One round: rows, and the ranges and the carry that the window returns for all of them at once."""
+    """One round of a test: rows, and the ranges and the carry that the window returns if all rows are in one batch."""
 
     window: OrderedWindow
     rows: Rows
@@ -36,7 +36,7 @@ class Case:
 
 
 def in_order(case: Case) -> None:
-    """Ranges are non-decreasing within a key and contain previous rows only; outputs are in the order of their rows."""
+    """Ranges are non-decreasing within a key and contain only previous rows. Outputs are in the order of their rows."""
     rows, ranges = case.rows, case.ranges
     same = np.diff(ranges.key) == 0
     holds(bool((np.diff(ranges.row) >= 0).all()), "outputs are not in the order of their rows")

@@ -13,7 +13,7 @@ from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MAX_SIZE = 2**40  # more rows than any key has, and far below the limit of int64
-_MAX_AHEAD = 2**61  # pending windows: more than any key has rows
+_MAX_AHEAD = 2**61  # the maximum number of pending windows, which is more than the number of rows of any key
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class WeightedCount(OrderedWindow):
 
 
 def count(n: int) -> Count:
-    """Windows of ``n`` rows of a key, one after the other.
+    """Return windows of ``n`` consecutive rows of a key.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def count(n: int) -> Count:
     Returns
     -------
     Count
-        A window is emitted with its n-th row. Incomplete windows are not emitted.
+        The windows. Each is emitted with its n-th row. Incomplete windows are not emitted.
 
     Raises
     ------
@@ -93,19 +93,20 @@ def count(n: int) -> Count:
 
 
 def weighted_count(n: int, weight: str) -> WeightedCount:
-    """Windows of rows with a total weight of ``n``.
+    """Return windows of rows whose weights add up to ``n``.
 
     Parameters
     ----------
     n : int
         At least 1.
     weight : str
-        The column with the weights of rows. A row of weight 0 is in its window without counting.
+        The column with the weights of rows. A row of weight 0 belongs to its window, but does not count.
 
     Returns
     -------
     WeightedCount
-        A window is emitted with the row that reaches ``n``. Excess weight counts for the next window, as in Tremor.
+        The windows. Each is emitted with the row that reaches ``n``. Excess weight counts for the next window, as in
+        Tremor.
 
     Raises
     ------
@@ -128,9 +129,10 @@ def check_size(n: object, function: str) -> None:
 
 @compiled
 def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Return which rows close a window, and the remaining weight of each key as whole windows and a surplus.
+    """Return which rows close a window, and the remaining weight of each key as a number of complete windows and a
+    surplus.
 
-    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and that wait for a
+    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and which wait for a
     row. Windows and surplus are separate numbers, so that sums of weights do not overflow.
     """
     closes = np.zeros(len(weights), np.bool_)

@@ -38,7 +38,7 @@ class EmitWhen(OrderedWindow):
 
 
 def emit_when(condition: str, include: bool = True) -> EmitWhen:
-    """Windows that end at a row that meets a condition.
+    """Return windows that end at a row that meets a condition.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def emit_when(condition: str, include: bool = True) -> EmitWhen:
     Returns
     -------
     EmitWhen
-        A window is emitted with the row that closes it, unless it is empty.
+        The windows. Each is emitted with the row that closes it, unless it is empty.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping
 
 @dataclass(frozen=True)
 class Interval(OrderedWindow):
-    """Windows of a length in microseconds that begin with a row; created by `interval`."""
+    """Windows of a fixed length in microseconds that begin with a row; created by `interval`."""
 
     length: int
 
@@ -36,7 +36,7 @@ class Interval(OrderedWindow):
         opening = visited(np.where(firsts < after_key, firsts, len(begin)), onward)
         position = positions(rows, carry)[opening]
         heads = np.flatnonzero(fresh & (rows.lengths > 0))
-        cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key closes nothing
+        cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key does not close a window
         first = previous(position, opening, carry.open_starts, rows)
         numbers = {
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
@@ -50,7 +50,7 @@ class Interval(OrderedWindow):
 
 
 def interval(length: str) -> Interval:
-    """Windows of a fixed duration. The first window of a key begins with its first row.
+    """Return windows of a fixed duration. The first window of a key begins with its first row.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def interval(length: str) -> Interval:
     Returns
     -------
     Interval
-        A window is emitted with the first row of its key that is a length or more after the window's first row. That
-        row is the first of the next window.
+        The windows. Each is emitted with the first row of its key that is at least the length after the window's first
+        row. That row is the first row of the next window.
 
     Raises
     ------

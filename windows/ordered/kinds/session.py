@@ -22,7 +22,7 @@ _BOUNDS = ("[]", "[)", "(]", "()")
 
 @dataclass(frozen=True)
 class OrderedSession(OrderedWindow):
-    """Sessions by a gap and a maximum length, both in microseconds, and conditions; created by `session`."""
+    """Sessions with a gap and a maximum length, both in microseconds, and with conditions; created by `session`."""
 
     gap: int
     longest: int | None = None
@@ -75,7 +75,7 @@ class OrderedSession(OrderedWindow):
         return ranges, after
 
     def _broken(self, rows: Rows, carry: Carry) -> Flags:
-        """Return the rows that are more than a gap after the previous row."""
+        """Return a mask of the rows that are more than a gap after the previous row."""
         before = np.append(0, rows.times)[:-1]
         heads = rows.heads[rows.lengths > 0]
         seen = carry.numbers["seen"][rows.lengths > 0] == 1
@@ -84,7 +84,9 @@ class OrderedSession(OrderedWindow):
         return broken
 
     def _close(self, rows: Rows, broken: Flags, *, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
-        """Return the row that closes a session that continues at ``begin``, and the first row of the next session."""
+        """For a session that continues at ``begin``, return the row that closes it, and the first row of the next
+        session.
+        """
         closes = next_true(broken, begin, end)
         if self.longest is not None:
             closes = np.minimum(closes, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
@@ -101,7 +103,9 @@ class OrderedSession(OrderedWindow):
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
-        """Return the carry after a batch; the last opening row of each key starts its open session, if there is one."""
+        """Return the carry after a batch. The last opening row of each key, if there is one, starts
+        its open session.
+        """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
         last = last_by_key(opening, opening, np.full(len(after_key), -1), rows)
@@ -132,7 +136,7 @@ class OrderedSession(OrderedWindow):
 def session(
     gap: str, max: str | None = None, start: str | None = None, end: str | None = None, bounds: str = "[]"
 ) -> OrderedSession:
-    """Sessions of rows that follow each other within a gap.
+    """Return sessions of rows that follow each other within a gap.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def session(
     start : str, optional
         A condition in SQL. A session begins with a row that meets it; rows before that are in no session.
     end : str, optional
-        A condition in SQL. The first row after the start of a session that meets it ends the session.
+        A condition in SQL. The first row after the start of the session that meets this condition ends the session.
     bounds : str
         Whether the session includes the rows that meet ``start`` and ``end``: ``[]``, ``[)``, ``(]`` or ``()``. A row
         that ends a session without being included may begin the next one.
@@ -151,7 +155,7 @@ def session(
     Returns
     -------
     OrderedSession
-        A session is emitted with the row that closes it, unless it is empty.
+        The sessions. Each is emitted with the row that closes it, unless it is empty.
 
     Raises
     ------

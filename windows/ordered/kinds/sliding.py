@@ -1,7 +1,7 @@
-"""running, since, sliding: an output for every row, over all previous rows or those since a reset.
+"""running, since, sliding: an output for every row, over all previous rows or over those since a reset.
 
-A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. The row is
-still in the window whose output it triggers, and the rows after it begin a new window.
+A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. The row that
+resets still belongs to the window whose output it triggers. The rows after it begin a new window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For every row, the window of the rows after the n-th last reset before it. All rows if ``n`` is None.
+    """For every row, the window of all rows since the n-th last reset before it. If ``n`` is missing, the window has
+    all rows.
 
     Without condition and tick, every row is a reset. Created by `running`, `since` and `sliding`.
     """
@@ -58,13 +59,14 @@ class Sliding(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         key, position = rows.keys, positions(rows, carry)
         resets = np.flatnonzero(self._resets(rows))
-        # all positions at which ranges may begin, by key: those of the carry, then those after the resets of this batch
+        # all positions at which ranges may begin, sorted by key: those of the carry, and then those after the resets of
+        # this batch
         owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
         order = np.argsort(owner, kind="stable")
         begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
         counts = np.bincount(owner, minlength=len(carry.counts))
         base = np.cumsum(counts) - counts
-        before = np.append(0, np.cumsum(self._resets(rows)))  # resets before each row
+        before = np.append(0, np.cumsum(self._resets(rows)))  # the number of resets before each row
         seen = carry.counts[key] + before[:-1] - before[rows.heads][key]
         n = self.n or 1
         first = begins[base[key] + np.maximum(seen - n, 0)]
@@ -92,7 +94,7 @@ class Sliding(OrderedWindow):
 
 
 def running(*, min_rows: int = 0) -> Sliding:
-    """Return the window of all rows of a key so far.
+    """Return the window that contains all rows of a key up to the current one.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
-        With both, each of them resets.
+        The condition, the tick, or both; with both, each of them resets.
     min_rows : int
         Results of windows of fewer rows are null. With 1, a tick without rows has null results, even for counts.
 
@@ -150,10 +152,10 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window of the rows after the n-th last reset.
+    """Return the window of the rows since the n-th last reset.
 
-    A reset is a row that met a condition, or a tick, such as the beginning of an hour. Without either, every row is a
-    reset.
+    A reset is a row that met a condition, or a tick, such as the beginning of an hour. Without condition and tick,
+    every row is a reset.
 
     Parameters
     ----------
