@@ -1,6 +1,6 @@
-"""Draw the one rule: states of fine windows, merged, are the state of the coarse window.
+"""Draw the one rule: merging the states of fine windows gives the state of the coarse window.
 
-python docs/pictures/one_rule.py writes one-rule.svg next to this file; the states are those that tiltframe makes.
+``python docs/pictures/one_rule.py`` writes one-rule.svg next to this file. The states are computed by tiltframe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INK, PAPER, FINE, COARSE = "#1f2933", "#ffffff", "#e3f0fb", "#fdeccf"
 
 
 def results() -> dict[str, list[str]]:
-    """Give what each window's state says, in words, by level."""
+    """Return descriptions of the state of each window, by level."""
     rows = pa.table({"ts": [1000 * second for second in SECONDS], "ms": VALUES})
     said: dict[str, list[str]] = {}
     for row in finish(rollup(rows, FRAME), FRAME, flat=True).to_pylist():
@@ -35,7 +35,7 @@ def results() -> dict[str, list[str]]:
 
 
 def text(x: float, y: float, words: str, size: int = 13, anchor: str = "middle") -> str:
-    """Write words at a place."""
+    """Write a text at a place."""
     return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{INK}">{words}</text>'
 
 
@@ -51,7 +51,7 @@ def arrow(x: float, y: float, to_y: float) -> str:
 
 
 def drawing() -> str:
-    """Draw rows at the bottom, their windows of 10 s above, and the window of 30 s on top."""
+    """Draw the rows at the bottom, their windows of 10 s above them, and the window of 30 s at the top."""
     said = results()
     parts = [box(LEFT, 20, 3 * COLUMN, said["30s"][0], COARSE), text(70, 45, "30 s", 14)]
     parts += [text(70, 165, "10 s", 14), text(70, 278, "rows, ms", 14)]
