@@ -79,7 +79,7 @@ class Source(Protocol):
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run a function over each partition's batches, with only the named columns, some of which are keys.
+        """Run a function over each partition's batches, with only the named columns, including keys.
 
         It also receives the number of the partition, or 0 if ``partitions`` is None.
         """
